@@ -6,7 +6,7 @@ Simulated: processes with disks, the real group, leader and protocol, and a coor
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given as forall
@@ -74,6 +74,22 @@ class World:
                 one.poll()
                 one.read()
 
+    def do(self, what: str, one: Process) -> None:
+        """One step of a process, or of its broker."""
+        ways: dict[str, Callable[[], object]] = {
+            "poll": one.poll,
+            "join": lambda: self.coordinator.join(one.name),
+            "read": one.read,
+            "clean": one.clean,
+            "settle": self.settle,
+            "ask": lambda: (one.group.probe(), one.poll()),  # type: ignore[func-returns-value]
+            "fill": lambda: (one.disk.update(ENDS), one.publish()),  # type: ignore[func-returns-value]
+            "expel": lambda: one.name in self.coordinator.members and self.coordinator.expel(one.name),  # type: ignore[func-returns-value]
+            "restart": lambda: self.processes.update({one.name: Process(self.coordinator, one.name, one.disk)}),
+            "start": lambda: None,
+        }
+        ways[what]()
+
     def whole(self, task: str) -> set[str]:
         return {name for name, one in self.processes.items() if one.disk.get(task) == ENDS[task]}
 
@@ -110,26 +126,7 @@ def play(
                 world.processes[name] = Process(world.coordinator, name, dict(disks[name]))
             continue
         before = {task: world.whole(task) for task in ENDS}
-        if what == "poll":
-            process.poll()
-        elif what == "join":
-            world.coordinator.join(name)
-        elif what == "ask":
-            process.group.probe()
-            process.poll()
-        elif what == "read":
-            process.read()
-        elif what == "restart":
-            world.processes[name] = Process(world.coordinator, name, process.disk)
-        elif what == "expel" and name in world.coordinator.members:
-            world.coordinator.expel(name)
-        elif what == "clean":
-            process.clean()
-        elif what == "settle":
-            world.settle()
-        elif what == "fill":  # as if it had kept all of them for a while
-            process.disk.update(ENDS)
-            process.publish()
+        world.do(what, process)
         assert all(world.whole(task) for task, had in before.items() if had)
 
 
