@@ -26,7 +26,7 @@ from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.apply import recover
 from statecore.placement.moved_aside import delete_expired
 from statecore.placement.state_directory import StateDirectory
-from statecore.placement.work_directory import CORRUPT
+from statecore.placement.work_directory import CORRUPT, UNOWNED
 from statecore.repository.shelf import Shelf
 from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
@@ -87,7 +87,8 @@ def run_standby(
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
-            delete_expired(directory, CORRUPT, int(time.time() * 1000))
+            for below in (CORRUPT, UNOWNED):
+                delete_expired(directory, below, int(time.time() * 1000))
             bases = None
             if request.repository is not None:
                 bases = Bases(spec, directory, request.repository, say, faults=faults)
@@ -196,7 +197,7 @@ class _Standby:
                 if fleet.is_told:
                     continue
                 fleet.publish()
-                fleet.clean()
+                fleet.look_for_unowned()
                 until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
                     if fleet.attend(min(_SLICE, left)):
