@@ -11,7 +11,7 @@
 
 Cleaning takes two steps. Where a task's time is over, another assignment is asked for. When that is there, all members
 have just said what they have, and the tasks go that those who keep them have all of, before this process says anything
-else to the group (`runtime/group.py` has the reasons).
+else to the group (`runtime/assigned.py` has the reasons).
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ class StandbyFleet:
                 instance_id=request.instance_id,
                 host=request.host or socket.gethostname(),
                 session_timeout_ms=request.session_timeout,
+                # The group goes on with what a static member has said before if its session outlasts this.
+                max_poll_interval_ms=max(GroupSettings.max_poll_interval_ms, request.session_timeout),
                 heartbeat_interval_ms=min(3_000, request.session_timeout // 3),
             ),
             ends=self._ends,

@@ -19,15 +19,7 @@ only bytes are handed over: what a member says of itself is made by :meth:`TaskG
 :meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
 a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.
 
-**Nobody deletes what others count on.** In each generation a task has owners (``STANDBY``, ``ACTIVE``), who never
-delete it, and others, who may where an owner has all of it (``Assigned.elsewhere``). What an owner has said stays true
-only as long as nobody deletes by what an older generation said. So a member deletes by an assignment only where
-
-- it belongs to a generation that began while the member took part (``Assigned.is_new``): a static member that was
-  restarted is handed what was decided long ago;
-- the member has not joined again since, by which the others may count on its copy; and from then on it says that it has
-  none (:meth:`TaskGroup.take_back`), before the copy goes;
-- it is not so long ago that the group may have gone on without asking the member.
+Under which conditions a member may delete a copy that it was not given is in `assigned.py`.
 """
 
 from __future__ import annotations
@@ -37,13 +29,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
+from statecore.runtime.assigned import Assigned, HandedOver
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
     KEEP,
@@ -61,50 +53,6 @@ LOG = logging.getLogger(__name__)
 _SLICE_MS = 100
 
 Ends = Callable[[], Mapping[str, int]]
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """What this member is to do from now on, in place of all it was told before.
-
-    Attributes:
-        generation: of the group; with ``member_id`` it fences transactions of who was left behind. -1 when lost.
-        member_id: the member's id at the broker.
-        roles: its tasks. A task that it has active and that is not in here as such must be given up before the next
-            ``publish``, which says that it was.
-        errors: tasks that it must leave alone, with the reason.
-        lost: it fell out of the group: others may have its tasks, and what it has active must not be committed. An
-            assignment follows when it is back.
-        leader: whether it decided for all.
-        probing: whether copies are warming up that are to take over from others.
-        elsewhere: of tasks that it has and was not given, the best offset sum of those that keep them.
-        is_new: whether the others have said what they have since this member took part: not so where the broker hands
-            a static member what it had before.
-    """
-
-    generation: int
-    member_id: str
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
-    lost: bool = False
-    leader: bool = False
-    probing: bool = False
-    elsewhere: Mapping[str, int] = field(default_factory=dict)
-    is_new: bool = False
-
-    def tasks(self, role: Role) -> frozenset[str]:
-        """The tasks that it has in one role."""
-        return frozenset(task for task, given in self.roles.items() if given is role)
-
-
-@dataclass(frozen=True)
-class _HandedOver:
-    generation: int
-    data: bytes
-    partitions: bool
-    joins: int
-    """How often this member had told the group what it has."""
-    at: float
 
 
 class TaskGroup:
@@ -135,7 +83,7 @@ class TaskGroup:
         """Guards what is handed over between the caller's thread and the I/O loop: the eight below."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
-        self._handed: deque[_HandedOver | StatecoreError] = deque()
+        self._handed: deque[HandedOver | StatecoreError] = deque()
         self._round, self._sent_round = 0, -1
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
         self._led_tasks: Set[str] = frozenset()
@@ -146,7 +94,7 @@ class TaskGroup:
         self._roles: Mapping[str, Role] = {}
         self._assigned: Assigned | None = None
         self._generation = NOT_IN_THE_GROUP
-        self._taken: _HandedOver | None = None
+        self._taken: HandedOver | None = None
         """What the assignment that is in force came in."""
         self._believed: Mapping[str, int] = {}
         self._asked = False
@@ -335,7 +283,7 @@ class TaskGroup:
     def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
         """For kafka-python: what this member was given."""
         with self._lock:
-            self._handed.append(_HandedOver(generation, data, partitions, self._joins, self._clock()))
+            self._handed.append(HandedOver(generation, data, partitions, self._joins, self._clock()))
 
     # On the caller's thread
 
@@ -357,7 +305,7 @@ class TaskGroup:
             if taken is not None:
                 return taken
 
-    def _take(self, handed: _HandedOver, leads: bool) -> Assigned | None:
+    def _take(self, handed: HandedOver, leads: bool) -> Assigned | None:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
         before, self._generation, self._taken = self._generation, handed.generation, None
