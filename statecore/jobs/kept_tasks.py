@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.integers import INT64_MAX
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
@@ -53,6 +54,19 @@ class _Turn:
     def __call__(self) -> bool:
         self.is_over = self.is_over or self._clock() >= self._until
         return self.is_over or self._stopped()
+
+
+@dataclass(frozen=True)
+class Held:
+    """How far a store of a task is that was closed.
+
+    Attributes:
+        offset: the last one applied.
+        was_seen: whether a round has seen that its changelog reaches so far.
+    """
+
+    offset: int
+    was_seen: bool
 
 
 @dataclass
@@ -125,6 +139,7 @@ class KeptTasks:
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
         self._metrics, self._clock = metrics, clock
         self._kept: dict[str, _Kept] = {}
+        self._less: Callable[[], None] = lambda: None
         self._said: dict[str, str] = {}
         tags = {"application-id": spec.application_id}
         self._end_metrics = (
@@ -151,6 +166,10 @@ class KeptTasks:
         """Whether a task had more to read in the last round than its turn had time for."""
         return any(one.is_behind for one in self._kept.values())
 
+    def when_less(self, told: Callable[[], None]) -> None:
+        """From now on say at once when a task has less than before, because others may count on it."""
+        self._less = told
+
     def take_up(self, name: str, role: Role = Role.STANDBY) -> None:
         """Keep a task from now on; one that is kept already is as it was, but for its role."""
         if name in self._kept:
@@ -159,22 +178,35 @@ class KeptTasks:
         self._kept[name] = one = _Kept(name, role)
         self._open(one)
 
-    def drop(self, name: str) -> int:
+    def drop(self, name: str) -> dict[TopicPartition, Held]:
         """Keep a task no longer: close it, and leave it on the disk. A base that is on its way to it is given up.
 
         Returns:
-            Its offset sum.
+            What it has of each changelog that can be followed.
         """
         one = self._kept.pop(name)
-        held = self._sum(one)
+        held = self._held(one)
         if self._bases is not None:
             self._bases.give_up(name)
         self._close(one)
         return held
 
-    def sums(self) -> dict[str, int]:
-        """The offset sum of each task over the changelogs that are followed; 0 for one that could not be opened."""
-        return {name: self._sum(one) for name, one in self._kept.items()}
+    def sums(self, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, int]:
+        """The offset sum of each task over the changelogs that are followed; 0 for one that could not be opened.
+
+        Args:
+            ends: where the changelogs end, as far as is known. A store that no round has looked at yet and that is
+                beyond the end counts nothing: its topic was created again, or has lost records.
+        """
+        known = ends or {}
+        return {
+            name: offset_sum(
+                held.offset
+                for changelog, held in self._held(one).items()
+                if held.was_seen or held.offset < known.get(changelog, INT64_MAX)
+            )
+            for name, one in self._kept.items()
+        }
 
     def round(self, stopped: Callable[[], bool]) -> None:
         """Bring every task to the ends that its changelogs have now, or as near as its turn allows.
@@ -243,13 +275,16 @@ class KeptTasks:
     def _tags(self, one: _Kept) -> dict[str, str]:
         return {"application-id": self._spec.application_id, "task-id": one.name}
 
-    def _sum(self, one: _Kept) -> int:
+    def _held(self, one: _Kept) -> dict[TopicPartition, Held]:
         """What the task counts for in a group: a store that cannot be followed any more counts nothing."""
-        stores = () if one.task is None else one.task.stores.stores
-        refused = {name for name, error in one.errors.items() if isinstance(error, (Corrupted, Invalid, NotFound))}
-        return offset_sum(
-            None if store.offset == OFFSET_UNKNOWN or store.name in refused else store.offset for store in stores
-        )
+        if one.task is None:
+            return {}
+        lag = one.task.lag
+        return {
+            store.changelog: Held(store.offset, store.changelog in lag)
+            for store in one.task.stores.stores
+            if store.offset is not None and store.offset != OFFSET_UNKNOWN and store.name not in _refused(one.errors)
+        }
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Kept, Mapping[TopicPartition, ChangelogEnd]]]:
         """The ends of the changelogs of all tasks, asked for at once; task by task where some of them has none.
@@ -302,25 +337,32 @@ class KeptTasks:
         self._say_once(one.name, f"Task {one.name}: {error}")
 
     def _count(self, one: _Kept, done: Round) -> None:
+        has_less = not _refused(one.errors) >= _refused(done.failed)
         one.errors = dict(done.failed)
         for changelog, followed in done.followed.items():
             one.records[changelog] = one.records.get(changelog, 0) + followed.records
         self._metrics.add(UPDATED, done.records, self._tags(one))
         words = " ".join(f"Store {store}: {error}" for store, error in done.failed.items())
         self._say_once(one.name, f"Task {one.name}: {words}" if words else "")
+        if has_less:
+            self._less()
 
     def _rebuild(self, one: _Kept, task: StandbyTask, stale: Mapping[str, str]) -> None:
         for store, why in stale.items():
             self._say(f"Store {store} of task {one.name} is made anew from the start of its changelog: {why}.")
             task.rebuild(store)
             one.rebuilt[store] = one.rebuilt.get(store, 0) + 1
+            self._less()
 
     def _leave(self, one: _Kept, error: StatecoreError) -> None:
         one.left = error
         one.retry_at = self._clock() + one.pause
         one.pause = min(2 * one.pause, LAST_RETRY)
         self._say_once(one.name, f"Task {one.name} is left as it is, and tried again later: {error}")
+        had = one.task is not None
         self._close(one)
+        if had:
+            self._less()
 
     def _close(self, one: _Kept, *, forget: bool = True) -> StatecoreError | None:
         one.end_metrics()
@@ -341,6 +383,11 @@ class KeptTasks:
         if words and self._said.get(key) != words:
             self._say(words)
         self._said[key] = words
+
+
+def _refused(errors: Mapping[str, StatecoreError]) -> set[str]:
+    """The stores that cannot be followed any more."""
+    return {name for name, error in errors.items() if isinstance(error, (Corrupted, Invalid, NotFound))}
 
 
 def _topics(one: _Kept) -> set[str]:

@@ -26,7 +26,7 @@ from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.apply import recover
 from statecore.placement.moved_aside import delete_expired
 from statecore.placement.state_directory import StateDirectory
-from statecore.placement.work_directory import CORRUPT
+from statecore.placement.work_directory import CORRUPT, UNOWNED
 from statecore.repository.shelf import Shelf
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.changelog_ends import isolation_of
@@ -88,7 +88,8 @@ def run_standby(
             if recovered := str(recover(directory, faults)):
                 say(recovered)
             now_ms = int(time.time() * 1000)
-            delete_expired(directory, CORRUPT, now_ms)
+            for below in (CORRUPT, UNOWNED):
+                delete_expired(directory, below, now_ms)
             sweep_bases(directory, now_ms)
             bases = None
             if request.repository is not None:
@@ -164,7 +165,7 @@ class _Standby:
                 if fleet.is_told:
                     continue
                 fleet.publish()
-                fleet.clean()
+                fleet.look_for_unowned()
                 until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
                     if fleet.attend(min(_SLICE, left)):

@@ -7,7 +7,11 @@
     take up    tasks that were given are followed, open ones         without being closed
                others are closed, and stay on the disk
     publish    what each task has now                                after each round
-    clean      tasks that nobody owns                                where that was asked for
+    clean      tasks that this process was not given                 where that was asked for
+
+Cleaning takes two steps. Where a task's time is over, another assignment is asked for. When that is there, all members
+have just said what they have, and the tasks go that those who keep them have all of, before this process says anything
+else to the group (`runtime/assigned.py` has the reasons).
 """
 
 from __future__ import annotations
@@ -19,13 +23,16 @@ from collections.abc import Callable, Mapping
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.integers import INT64_MAX
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.kept_tasks import KeptTasks
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.jobs.standby_tasks import followed_tasks
 from statecore.placement.state_directory import StateDirectory
+from statecore.progress import Clock
 from statecore.runtime.assignment.model import AssignmentSettings
 from statecore.runtime.changelog_ends import changelog_ends
-from statecore.runtime.cleaning import CleaningSettings, clean_unowned
+from statecore.runtime.cleaning import CleaningSettings, clean_unowned, could_go
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from statecore.runtime.offset_sums import TaskSum, offset_sum
 from statecore.runtime.standby_task import StandbyTask
@@ -47,6 +54,7 @@ class StandbyFleet:
         tasks: those that lie on the disk; whoever takes one up gets it from there.
         say: told what an operator should read at once.
         sleep: waits for so many seconds.
+        clock: seconds that never go back.
         faults: where tests let the process die.
     """
 
@@ -61,19 +69,25 @@ class StandbyFleet:
         say: Callable[[str], None],
         *,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Clock = time.monotonic,
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
         self._kept, self._say, self._sleep, self._faults = kept, say, sleep, faults
+        self._clock = clock
         self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
         self._topics = tuple(sorted(changelogs))
-        self._on_disk: dict[str, int] = {}
-        """Offset sums of tasks that lie here and are not followed."""
+        self._on_disk: dict[str, dict[TopicPartition, int]] = {}
+        """Offsets of tasks that lie here and are not followed."""
+        self._log_ends: dict[TopicPartition, int] = {}
+        """Where the changelogs end, as it was read last, or seen since."""
         self._group: TaskGroup | None = None
         self._pending: Assigned | None = None
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
+        self._look_again_at = 0.0
+        """When it is looked for unowned tasks next."""
         self._said: dict[str, str] = {}
 
     def start(self) -> None:
@@ -85,7 +99,7 @@ class StandbyFleet:
             Invalid: the settings, or the directory, are wrong.
         """
         request = self._request
-        self._on_disk = {task: self._sum(found) for task, found in self._startup.start().items()}
+        self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
         for task, found in self._startup.left_alone.items():
             self._say(f"Task {task} is left alone: {found.reason}")
         for task, error in self._startup.refused.items():
@@ -103,6 +117,8 @@ class StandbyFleet:
                 instance_id=request.instance_id,
                 host=request.host or socket.gethostname(),
                 session_timeout_ms=request.session_timeout,
+                # The group goes on with what a static member has said before if its session outlasts this.
+                max_poll_interval_ms=max(GroupSettings.max_poll_interval_ms, request.session_timeout),
                 heartbeat_interval_ms=min(3_000, request.session_timeout // 3),
             ),
             ends=self._ends,
@@ -113,6 +129,8 @@ class StandbyFleet:
                 probing_interval_ms=request.probing_interval,
             ),
         )
+        self._kept.when_less(self.publish)
+        self._ends()  # behind what was read of the disk: what is beyond them is of another log
         self._group.start(self._sums())
 
     @property
@@ -154,7 +172,7 @@ class StandbyFleet:
         self._elsewhere = assigned.elsewhere
         for name in self._kept.names:
             if name not in assigned.roles:
-                self._on_disk[name] = self._kept.drop(name)
+                self._drop(name)
                 self._say(f"Task {name} is kept by others now; its copy stays here.")
         for name, role in assigned.roles.items():
             self._kept.take_up(name, role)
@@ -168,29 +186,54 @@ class StandbyFleet:
         for task, why in assigned.errors.items():
             self._say_once(f"assigned {task}", f"Task {task}: {why}")
         self.publish()
+        if assigned.is_new:
+            self._clean()
 
     def publish(self) -> None:
         """Say to the group what each task has now. Raises ``Invalid``: there is too much to say."""
         self._joined.publish(self._sums())
 
-    def clean(self) -> None:
-        """Delete tasks that nobody owns and of which another member has at least as much, where that is asked for."""
-        delay = self._request.cleanup_delay
-        if delay is None or not self._has_assignment:
+    def look_for_unowned(self) -> None:
+        """Ask for another assignment where there are tasks to be cleaned by it, that often as copies are probed."""
+        settings = self._cleaning
+        if settings is None or not self._has_assignment or self._clock() < self._look_again_at:
+            return
+        force = self._request.cleanup_even_best
+        if could_go(
+            self._directory, self._kept.names, self._elsewhere, spec=self._spec, settings=settings, force=force
+        ):
+            self._look_again_at = self._clock() + self._request.probing_interval / 1000
+            self._joined.probe()
+
+    def _clean(self) -> None:
+        """Delete tasks that others keep and have all of, by what they have just said; others where that was told."""
+        settings = self._cleaning
+        if settings is None:
             return
         done = clean_unowned(
             self._directory,
             self._kept.names,
             self._caught_up_elsewhere(),
             spec=self._spec,
-            settings=CleaningSettings(delay),
+            settings=settings,
+            force=self._request.cleanup_even_best,
+            agreed=self._joined.take_back,
             faults=self._faults,
         )
         for task in done.deleted:
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is deleted here: others have it.")
+        for task, path in done.aside.items():
+            self._on_disk.pop(task, None)
+            self._say(f"Task {task} is out of the way here, though others may have less of it: {path}, for a week.")
         for task, why in {**done.kept, **done.left}.items():
             self._say_once(f"stays {task}", f"Task {task} stays here: {why}")
+        self.publish()
+
+    @property
+    def _cleaning(self) -> CleaningSettings | None:
+        delay = self._request.cleanup_delay
+        return None if delay is None else CleaningSettings(delay)
 
     def close(self) -> None:
         """Leave the group, and close what nobody took."""
@@ -206,21 +249,38 @@ class StandbyFleet:
             raise Invalid("The fleet has not been started.", action="Call start first.")
         return self._group
 
+    def _drop(self, name: str) -> None:
+        held = self._kept.drop(name)
+        self._on_disk[name] = {changelog: one.offset for changelog, one in held.items()}
+        for changelog, one in held.items():
+            if one.was_seen:
+                self._log_ends[changelog] = max(self._log_ends.get(changelog, 0), one.offset + 1)
+
     def _sums(self) -> dict[str, int]:
-        return {**self._on_disk, **self._kept.sums()}
+        """What this process has of each task.
+
+        What is beyond the end of its changelog counts nothing: the topic was created again, or has lost records, and
+        whoever has less has a sound copy.
+        """
+        ends = self._log_ends
+        on_disk = {
+            task: offset_sum(offset for changelog, offset in offsets.items() if offset < ends.get(changelog, INT64_MAX))
+            for task, offsets in self._on_disk.items()
+        }
+        return {**on_disk, **self._kept.sums(ends)}
 
     def _caught_up_elsewhere(self) -> dict[str, int]:
         """The best sums of others, of tasks that they have all of: a sum alone does not tell which store is behind."""
         ends, near = self._joined.ends, self._request.recovery_lag
         return {task: held for task, held in self._elsewhere.items() if task in ends and ends[task] - held <= near}
 
-    def _sum(self, found: TaskSum) -> int:
-        """The offset sum of a task over the changelogs that are followed, by which the others count too."""
+    def _offsets(self, found: TaskSum) -> dict[TopicPartition, int]:
+        """The offsets of a task in the changelogs that are followed, by which the others count too."""
         try:
             followed = {store.changelog for store in followed_in(self._spec, found.task)}
         except StatecoreError:
-            return 0
-        return offset_sum(offset for changelog, offset in found.offsets.items() if changelog in followed)
+            return {}
+        return {changelog: offset for changelog, offset in found.offsets.items() if changelog in followed}
 
     def _ends(self) -> Mapping[str, int]:
         """Every task with the end sum of the changelogs that are followed."""
@@ -229,6 +289,7 @@ class StandbyFleet:
             self._say_once(f"refused {name}", f"Task {name} is followed by nobody: {error}")
         followed = found.stores
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
+        self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
     def _say_once(self, key: str, words: str) -> None:

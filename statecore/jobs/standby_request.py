@@ -34,6 +34,7 @@ _GROUP_FIELDS = (
     "instance_id",
     "host",
     "cleanup_delay",
+    "cleanup_even_best",
     "replicas",
     "recovery_lag",
     "max_warmups",
@@ -200,6 +201,16 @@ class StandbyRequest(OfSpec):
             otherwise="never",
         ),
     )
+    cleanup_even_best: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Clean even the best copy",
+            help="let copies go also where others have less, or where nobody knows what they have; those are moved to "
+            ".statecore/unowned for a week",
+            section=FLEET,
+        ),
+    )
     max_open_stores: int = field(
         default=256,
         metadata=declare(
@@ -236,6 +247,11 @@ class StandbyRequest(OfSpec):
                 raise Invalid(
                     f"--{alone[0].replace('_', '-')} is of a group, and none was given.", action="Give --group too."
                 )
+        elif self.cleanup_even_best and self.cleanup_delay is None:
+            raise Invalid(
+                "--cleanup-even-best says what is cleaned, and nothing was to be cleaned.",
+                action="Give --cleanup-delay too.",
+            )
         elif self.tasks or self.instance is not None or self.once:
             raise Invalid(
                 "A group says which tasks are this process's, for as long as it runs.",

@@ -32,6 +32,9 @@ STALE = "stale"
 CLEANED = "cleaned"
 """Task directories that nobody owns any more, on their way to be deleted."""
 
+UNOWNED = "unowned"
+"""Task directories that nobody owned and that went though nobody else may have had their state, by task and time."""
+
 STAGING_PREFIX = "placement-"
 """How the staging directories of placements begin."""
 
@@ -119,6 +122,13 @@ ENTRIES = (
     WorkEntry(
         CLEANED, "task directories that nobody owned; the cleaner that moved them, or the next one, deletes them",
         stays=True, is_expected=True,
+    ),
+    WorkEntry(
+        UNOWNED,
+        "task directories that nobody owned, and of which there may be no other copy; the first standby or cleaning "
+        "after a week deletes them",
+        stays=True,
+        is_expected=True,
     ),
     WorkEntry(
         SET_ASIDE, "old task directories that the application had replaced itself; it can be deleted", stays=True

@@ -3,7 +3,8 @@
 Kafka Streams deletes a task directory that no thread of the process owns and that was not changed for
 ``state.cleanup.delay.ms`` (``StateDirectory.cleanRemovedTasks``), by the modification time of the directory itself.
 Whether anybody else has the task's state it does not ask. Here a directory goes only where somebody is known to be at
-least as far with the task; what nobody has said counts as not known.
+least as far with the task; what nobody has said counts as not known. Whoever wants the others to go too says so: they
+are out of the way then, and kept for a week.
 
 The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata`` and ``global/`` stay, whatever
 their age, and so does a task that somebody has open. What goes is moved aside first, by one rename, and then deleted: a
@@ -13,15 +14,18 @@ cleaner that is killed leaves no half of a task, and the next one deletes what l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.placement.moved_aside import delete_aside, move_aside, moved_aside
+from statecore.formats.integers import INT64_MAX
+from statecore.placement.moved_aside import delete_aside, delete_expired, move_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
-from statecore.placement.work_directory import CLEANED
+from statecore.placement.work_directory import CLEANED, UNOWNED
 from statecore.runtime.offset_sums import Standing, TaskSum, read_task_sum
+from statecore.runtime.untold_stores import followed_sum, untold
 from statecore.spec.model import ApplicationSpec
 
 CLEANUP_DELAY = "state.cleanup.delay.ms"
@@ -68,11 +72,13 @@ class Cleaned:
         deleted: tasks whose directories went.
         kept: tasks that nobody owns and whose time is over, and why they stay.
         left: tasks whose directories are aside and could not be deleted, and why; the next round tries again.
+        aside: tasks that went though nobody else may have their state, and where they lie for a week.
     """
 
-    deleted: tuple[str, ...]
-    kept: Mapping[str, str]
-    left: Mapping[str, str]
+    deleted: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    aside: Mapping[str, Path] = field(default_factory=dict)
 
 
 def clean_unowned(
@@ -83,6 +89,7 @@ def clean_unowned(
     spec: ApplicationSpec | None = None,
     settings: CleaningSettings | None = None,
     force: bool = False,
+    agreed: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
 ) -> Cleaned:
@@ -91,11 +98,13 @@ def clean_unowned(
     Args:
         directory: the application's, locked.
         owned: tasks that are assigned to this process, or that it has open.
-        others: the best offset sum of each task elsewhere; a task that is not in it is nowhere else, as far as is
-            known.
+        others: the best offset sum of each task elsewhere, over the changelogs that are followed; a task that is not in
+            it is nowhere else, as far as is known.
         spec: what is declared.
         settings: how long they stay.
-        force: let them go though nobody else may have their state.
+        force: let them go though nobody else may have their state: they are moved to ``.statecore/unowned``, and the
+            first cleaning after a week deletes them.
+        agreed: asked right before a task goes: whether nobody counts on it. Others stay, and nothing is said of them.
         clock: seconds since the epoch.
         faults: points at which a test lets the process die.
 
@@ -104,45 +113,89 @@ def clean_unowned(
         Invalid: its directory may not be read.
     """
     directory.check_locked()
-    delay_ms = (settings or CleaningSettings()).cleanup_delay_ms
     now_ms = int(clock() * 1000)
+    delete_expired(directory, UNOWNED, now_ms)
     kept: dict[str, str] = {}
-    for task in directory.task_directories():
-        if task in owned:
+    aside: dict[str, Path] = {}
+    for task, found in _due(directory, owned, spec, settings, now_ms):
+        if isinstance(found, OSError):
+            kept[task] = str(found)
             continue
-        try:
-            if now_ms - directory.task_path(task).stat().st_mtime_ns // 1_000_000 <= delay_ms:
-                continue
-        except OSError as error:
-            kept[task] = str(error)
-            continue
-        reason = why_kept(read_task_sum(directory, task, spec), others.get(task), force=force)
-        if reason:
+        reason = why_kept(directory, found, others.get(task), spec)
+        if reason and not (force and may_be_forced(found)):
             kept[task] = reason
+            continue
+        if not agreed(task):
             continue
         faults.reach("cleaning.before-aside")
         try:
-            move_aside(directory, task, CLEANED, now_ms)
+            moved = move_aside(directory, task, UNOWNED if reason else CLEANED, now_ms)
         except Invalid as error:
             kept[task] = error.what
+        else:
+            if reason:
+                aside[task] = moved.path
         faults.reach("cleaning.after-aside")
     deleted, left = _delete(directory, faults)
-    return Cleaned(tuple(deleted), kept, left)
+    return Cleaned(tuple(deleted), kept, left, aside)
 
 
-def why_kept(found: TaskSum, elsewhere: int | None, *, force: bool = False) -> str:
+def could_go(
+    directory: StateDirectory,
+    owned: Collection[str],
+    others: Collection[str],
+    *,
+    spec: ApplicationSpec | None = None,
+    settings: CleaningSettings | None = None,
+    force: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> list[str]:
+    """Task directories that would go if those who keep their tasks had all of them.
+
+    Args:
+        directory: the application's.
+        owned: as in :func:`clean_unowned`.
+        others: tasks that others keep.
+        spec: what is declared.
+        settings: how long they stay.
+        force: see :func:`clean_unowned`.
+        clock: seconds since the epoch.
+
+    Raises:
+        Invalid: its directory may not be read.
+    """
+    return [
+        task
+        for task, found in _due(directory, owned, spec, settings, int(clock() * 1000))
+        if isinstance(found, TaskSum)
+        and (
+            (force and may_be_forced(found))
+            or not why_kept(directory, found, INT64_MAX if task in others else None, spec)
+        )
+    ]
+
+
+def may_be_forced(found: TaskSum) -> bool:
+    """Whether a task may go by force: not one that is another application's, or that somebody may have open."""
+    return not found.is_held and found.standing not in (Standing.OPEN, Standing.UNREADABLE, Standing.FOREIGN)
+
+
+def why_kept(
+    directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
+) -> str:
     """Why a directory stays whose time is over; empty where it may go.
 
     Args:
+        directory: the application's.
         found: what it holds.
         elsewhere: the best offset sum of its task elsewhere; ``None`` where nobody has said any.
-        force: whether it may go though nobody else has its state.
+        spec: what is declared.
     """
     if found.is_held or found.standing is Standing.OPEN:
         return found.reason if found.standing is Standing.OPEN else "Another process has one of its stores open."
     if found.standing is Standing.UNREADABLE:
         return f"Nobody knows whether another process has it open: {found.reason}"
-    if force or found.standing is Standing.EMPTY:
+    if found.standing is Standing.EMPTY:
         return ""
     if found.standing is not Standing.KNOWN:
         return f"What it holds cannot be compared with others' copies: {found.reason}"
@@ -151,9 +204,29 @@ def why_kept(found: TaskSum, elsewhere: int | None, *, force: bool = False) -> s
         return f"Its store {unsaid.store} cannot be compared with others' copies: {unsaid.reason}"
     if elsewhere is None:
         return "Nobody else is known to have a copy of it."
-    if found.sum > elsewhere:
-        return f"It is the best copy: its offset sum is {found.sum:,}, and the best one elsewhere {elsewhere:,}."
-    return ""
+    held = followed_sum(found, spec)
+    if held > elsewhere:
+        return f"It is the best copy: its offset sum is {held:,}, and the best one elsewhere {elsewhere:,}."
+    return untold(directory, found, spec)
+
+
+def _due(
+    directory: StateDirectory,
+    owned: Collection[str],
+    spec: ApplicationSpec | None,
+    settings: CleaningSettings | None,
+    now_ms: int,
+) -> Iterator[tuple[str, TaskSum | OSError]]:
+    """The tasks that nobody owns and whose time is over, and what they hold, or why nobody can look."""
+    delay_ms = (settings or CleaningSettings()).cleanup_delay_ms
+    for task in directory.task_directories():
+        if task in owned:
+            continue
+        try:
+            if now_ms - directory.task_path(task).stat().st_mtime_ns // 1_000_000 > delay_ms:
+                yield task, read_task_sum(directory, task, spec)
+        except OSError as error:
+            yield task, error
 
 
 def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], dict[str, str]]:

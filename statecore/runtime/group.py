@@ -18,6 +18,8 @@ kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where what
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
 :meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
 a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.
+
+Under which conditions a member may delete a copy that it was not given is in `assigned.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
+from statecore.runtime.assigned import Assigned, HandedOver
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
     KEEP,
@@ -51,44 +53,6 @@ LOG = logging.getLogger(__name__)
 _SLICE_MS = 100
 
 Ends = Callable[[], Mapping[str, int]]
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """What this member is to do from now on, in place of all it was told before.
-
-    Attributes:
-        generation: of the group; with ``member_id`` it fences transactions of who was left behind. -1 when lost.
-        member_id: the member's id at the broker.
-        roles: its tasks. A task that it has active and that is not in here as such must be given up before the next
-            ``publish``, which says that it was.
-        errors: tasks that it must leave alone, with the reason.
-        lost: it fell out of the group: others may have its tasks, and what it has active must not be committed. An
-            assignment follows when it is back.
-        leader: whether it decided for all.
-        probing: whether copies are warming up that are to take over from others.
-        elsewhere: of tasks that it has and was not given, the best offset sum of those that were.
-    """
-
-    generation: int
-    member_id: str
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
-    lost: bool = False
-    leader: bool = False
-    probing: bool = False
-    elsewhere: Mapping[str, int] = field(default_factory=dict)
-
-    def tasks(self, role: Role) -> frozenset[str]:
-        """The tasks that it has in one role."""
-        return frozenset(task for task, given in self.roles.items() if given is role)
-
-
-@dataclass(frozen=True)
-class _HandedOver:
-    generation: int
-    data: bytes
-    partitions: bool
 
 
 class TaskGroup:
@@ -116,18 +80,22 @@ class TaskGroup:
         self._clock = clock
         self._consumer: GroupConsumer | None = None
         self._lock = threading.Lock()
-        """Guards what is handed over between the caller's thread and the I/O loop: the seven below."""
+        """Guards what is handed over between the caller's thread and the I/O loop: the eight below."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
-        self._handed: deque[_HandedOver | StatecoreError] = deque()
+        self._handed: deque[HandedOver | StatecoreError] = deque()
         self._round, self._sent_round = 0, -1
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
         self._led_tasks: Set[str] = frozenset()
         self._fell_out = False
+        self._joins = 0
 
         self._sums: Mapping[str, int] = {}
         self._roles: Mapping[str, Role] = {}
         self._assigned: Assigned | None = None
+        self._generation = NOT_IN_THE_GROUP
+        self._taken: HandedOver | None = None
+        """What the assignment that is in force came in."""
         self._believed: Mapping[str, int] = {}
         self._asked = False
         self._probe_at: float | None = None
@@ -224,6 +192,32 @@ class TaskGroup:
             ask = ask or self._asked
         self._encode(ask=ask)
 
+    def take_back(self, task: str) -> bool:
+        """Say from the next join on that this member has nothing of a task, because it is about to be deleted.
+
+        To be asked right before a task is deleted that others keep by the last assignment; ``publish`` what is there
+        afterwards.
+
+        Returns:
+            Whether it may be deleted: by the last assignment nobody counts on this member's copy, nor can by a next.
+
+        Raises:
+            Invalid: there is too much to say.
+        """
+        assigned, taken = self._assigned, self._taken
+        if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
+            return False
+        sums = {name: held for name, held in self._sums.items() if name != task}
+        data = self._subscription(sums, self._round)
+        with self._lock:
+            # The group waits so long for a member that does not join before it goes on with what that has said before.
+            waited = (self._clock() - taken.at) * 1000 >= self.settings.max_poll_interval_ms / 2
+            if self._fell_out or self._handed or self._joins != taken.joins or waited:
+                return False
+            self._user_data = data
+        self._sums = sums
+        return True
+
     def probe(self) -> None:
         """Ask for another assignment, at the next ``poll``."""
         self._encode(ask=True)
@@ -248,6 +242,7 @@ class TaskGroup:
         """For kafka-python: what is sent when the group is joined."""
         with self._lock:
             self._sent_round = self._round
+            self._joins += 1
             return self._user_data
 
     def fell_out(self) -> None:
@@ -288,7 +283,7 @@ class TaskGroup:
     def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
         """For kafka-python: what this member was given."""
         with self._lock:
-            self._handed.append(_HandedOver(generation, data, partitions))
+            self._handed.append(HandedOver(generation, data, partitions, self._joins, self._clock()))
 
     # On the caller's thread
 
@@ -300,6 +295,7 @@ class TaskGroup:
                 led = self._led[0]
             if fell_out and self._assigned is not None:
                 self._assigned, self._believed, self._probe_at = None, {}, None
+                self._generation, self._taken = NOT_IN_THE_GROUP, None
                 return Assigned(NOT_IN_THE_GROUP, "", lost=True)
             if found is None:
                 return None
@@ -309,9 +305,10 @@ class TaskGroup:
             if taken is not None:
                 return taken
 
-    def _take(self, handed: _HandedOver, leads: bool) -> Assigned | None:
+    def _take(self, handed: HandedOver, leads: bool) -> Assigned | None:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
+        before, self._generation, self._taken = self._generation, handed.generation, None
         given = decode_assignment(handed.data)
         if given is None:
             return None
@@ -331,6 +328,7 @@ class TaskGroup:
         if given.probing and leads:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
+        self._taken = handed
         self._assigned = Assigned(
             handed.generation,
             member_id,
@@ -339,6 +337,7 @@ class TaskGroup:
             leader=leads,
             probing=given.probing,
             elsewhere=given.elsewhere,
+            is_new=before != NOT_IN_THE_GROUP and handed.generation > before,
         )
         return self._assigned
 
@@ -346,15 +345,18 @@ class TaskGroup:
         return any(self._sums.get(task, 0) < believed for task, believed in self._believed.items())
 
     def _encode(self, *, ask: bool = False) -> None:
+        following = self._round + ask
+        data = self._subscription(self._sums, following)
+        with self._lock:
+            self._user_data, self._round = data, following
+
+    def _subscription(self, sums: Mapping[str, int], number: int) -> bytes:
         copies = {
-            task: Copy(self._sums.get(task, 0), self._roles.get(task, Role.ON_DISK))
-            for task in self._sums.keys() | self._roles.keys()
+            task: Copy(sums.get(task, 0), self._roles.get(task, Role.ON_DISK))
+            for task in sums.keys() | self._roles.keys()
         }
         own = self.settings
-        with self._lock:
-            following = self._round + ask
-            self._user_data = encode_subscription(Subscription(own.spec, own.host, own.capacity, following, copies))
-            self._round = following
+        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, copies))
 
     def _refresh_ends(self) -> None:
         if self._clock() - self._ends_read_at < self.settings.ends_age_ms / 1000:

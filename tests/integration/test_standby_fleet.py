@@ -286,3 +286,49 @@ def test_a_group_that_is_the_application_s_own_is_refused_before_anything_is_mad
     assert made.returncode == Invalid.exit_code, (made.stdout, made.stderr)
     assert "own consumer group" in made.stderr + made.stdout
     assert not (tmp_path / "warm").exists()
+
+
+def test_a_copy_goes_after_its_delay_once_another_process_keeps_the_task_and_has_all_of_it(
+    broker: Broker, tmp_path: Path, ends: ExitStack
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=AT_LEAST_ONCE, has_global=False, partitions=len(TASKS))
+    shop.write(400)
+
+    def start(name: str) -> Member:
+        made = Member(shop, name, "--replicas", "1", "--cleanup-delay", "4s")
+        ends.callback(made.end)
+        return made
+
+    a = start("a")
+    wait(lambda: len(a.lags) == len(TASKS), a)
+    b = start("b")
+    directory = StateDirectory(a.state_dir, shop.application_id)
+    dropped: dict[str, float] = {}
+    gone: dict[str, float] = {}
+
+    def looked() -> bool:
+        kept, near = set(a.lags), {task for task, lag in b.lags.items() if lag in {str(few) for few in range(101)}}
+        for task in TASKS:
+            if not directory.task_path(task).exists():
+                assert task in near
+                gone.setdefault(task, time.monotonic())
+            elif task not in kept:
+                dropped.setdefault(task, time.monotonic())
+        return len(gone) == len(TASKS) // 2
+
+    wait(looked, a, b)
+    assert gone.keys() == dropped.keys()
+    assert all(gone[task] - dropped[task] > 3 for task in gone)
+
+    def said() -> list[str]:
+        return sorted(line.split()[1] for line in list(a.lines) if "is deleted here: others have it" in line)
+
+    wait(lambda: said() == sorted(gone), a, b)
+    for one in (a, b):
+        one.stop()
+    restored = shop.restored()
+    for member, tasks in ((a, set(TASKS) - gone.keys()), (b, set(gone))):
+        for task in tasks:
+            assert content(shop, member.state_dir, task) == {
+                key: found for key, found in restored.items() if key[0] == task
+            }

@@ -62,9 +62,11 @@ BASE = (
 FOLLOW_CHANGELOGS = {
     *(f"statecore.runtime.{name}" for name in ("standby_task", "global_databases", "global_reading")),
     *(f"statecore.runtime.{name}" for name in ("global_store", "global_stores", "global_surroundings")),
+    *(f"statecore.runtime.{name}" for name in ("group", "assignment.protocol", "assignment.assignor")),
+    "statecore.runtime.assignment.spread",
     "statecore.processor.active_task",
 }
-"""The modules of these rooms that read records, or stand on one that does, and so need the pipeline."""
+"""The modules of these rooms that need the pipeline: by what they do, or by what they stand on."""
 
 
 def without_extras(*code: str) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,8 @@
 
 An **offset sum** is a task's committed offsets + 1, added up over its changelogs (KIP-441): 0 is nothing. The **end
 sum** of a task is the same of the logs' ends. Their difference is the copy's **lag** in records. A sum beyond the end
-has no lag: ends are read by the leader, sums by each member, at different times. (A log that was truncated or made anew
-is found by the task that follows it, whose sum is 0 from then on.)
+has no lag: ends are read by the leader, sums by each member, at different times. (A store beyond the end of its own
+changelog, which was truncated or made anew, is left out of the sum by the member that has it.)
 """
 
 from __future__ import annotations
@@ -91,6 +91,10 @@ class Copy:
     sum: int = 0
     role: Role = Role.ON_DISK
 
+    def lag(self, end: int) -> int:
+        """How many records it is behind; an active one is never behind, it writes the changelog itself."""
+        return 0 if self.role is Role.ACTIVE else max(0, end - self.sum)
+
 
 NO_COPY = Copy()
 
@@ -116,9 +120,8 @@ class Member:
         return self.copies.get(task, NO_COPY)
 
     def lag(self, task: str, end: int) -> int:
-        """How many records its copy is behind; an active one is never behind, it writes the changelog itself."""
-        copy = self.copy(task)
-        return 0 if copy.role is Role.ACTIVE else max(0, end - copy.sum)
+        """How many records its copy is behind."""
+        return self.copy(task).lag(end)
 
 
 @dataclass(frozen=True)

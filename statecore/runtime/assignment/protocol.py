@@ -20,8 +20,8 @@
 
 ``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
 given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
-broker, and finds that its sum is less. ``elsewhere`` is the best sum of those that were given the task: by that a
-member knows whether its own copy is still needed.
+broker, and finds that its sum is less. ``elsewhere`` is the best sum of those that keep the task, warm-ups not
+counted: by that a member knows whether its own copy is still needed.
 
 Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
 are not, a task twice.
@@ -81,7 +81,7 @@ class Given:
         probing: whether it is to be looked again after the probing interval.
         errors: tasks that it has or was given and must leave alone, with the reason.
         refusal: why it cannot take part; empty when it can.
-        elsewhere: of tasks that it has and was not given, the best sum of those that were.
+        elsewhere: of tasks that it has and was not given, the best sum of those that keep them, warm-ups not counted.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
@@ -257,8 +257,9 @@ def decide(
     assignment = assign(taking_part, ends, settings, is_late=is_late)
     owned: dict[str, list[int]] = {}
     for one in taking_part:
-        for task in assignment.members[one.id].roles:
-            owned.setdefault(task, []).append(one.copy(task).sum)
+        for task, role in assignment.members[one.id].roles.items():
+            if role in (Role.STANDBY, Role.ACTIVE):
+                owned.setdefault(task, []).append(one.copy(task).sum)
     for one in taking_part:
         roles = assignment.members[one.id].roles
         believed = {task: one.copy(task).sum for task in roles}

@@ -13,7 +13,7 @@ import pytest
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import kept_tasks
-from statecore.jobs.kept_tasks import FIRST_RETRY, LAST_RETRY, KeptTasks
+from statecore.jobs.kept_tasks import FIRST_RETRY, LAST_RETRY, Held, KeptTasks
 from statecore.metrics import (
     RESTORE_REMAINING,
     STANDBY_FAILED,
@@ -262,7 +262,7 @@ def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World
     world.kept.take_up("0_0", Role.STANDBY)
     assert len(world.opened) == 2
     assert [task.role for task in world.kept.report()] == ["standby", "standby"]
-    assert world.kept.drop("0_1") == 10
+    assert world.kept.drop("0_1") == {world.opened["0_1"].changelog: Held(9, was_seen=True)}
     assert (world.opened["0_1"].closed, world.opened["0_0"].closed) == (True, False)
     assert world.kept.names == ("0_0",)
 
@@ -374,3 +374,33 @@ def test_a_store_that_cannot_be_followed_any_more_counts_nothing_and_its_lag_is_
         assert world.kept.report()[0].lag is None
     world.round()
     assert world.kept.report()[0].lag == 3
+
+
+def test_a_store_beyond_the_end_counts_nothing_until_a_round_has_seen_that_its_changelog_reaches_so_far(
+    world: World,
+) -> None:
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    seen, task.lag = task.lag, {}
+    for end, held in ((9, 0), (10, 10)):
+        assert world.kept.sums({task.changelog: end}) == {"0_0": held}
+    task.lag = seen
+    assert world.kept.sums({task.changelog: 9}) == {"0_0": 10}  # what was read of the end is older
+
+
+def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: World) -> None:
+    told: list[int] = []
+    world.kept.when_less(lambda: told.append(world.kept.sums()["0_0"]))
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    gone = Round(failed={"counts": Invalid("Created again.", action="Look.")})
+    task.rounds = [gone, gone, Round(), Round(stale={"counts": "records are gone"}), Round()]
+    for _ in range(2):
+        world.round()
+    assert told == [0]
+    for _ in range(2):
+        world.round()
+    assert len(told) == 2
+    task.rounds = [Capacity("No room.", action="Make room.")]
+    world.round()
+    assert told[2:] == [0]

@@ -81,10 +81,22 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
 
 
 @pytest.mark.parametrize(
-    "of_group", [{"replicas": 2}, {"max_open_stores": 7}, {"session_timeout": 6000}, {"cleanup_delay": 1}]
+    "of_group",
+    [
+        {"replicas": 2},
+        {"max_open_stores": 7},
+        {"session_timeout": 6000},
+        {"cleanup_delay": 1},
+        {"cleanup_even_best": True, "cleanup_delay": 1},
+    ],
 )
 def test_what_only_a_group_heeds_is_refused_without_one(of_group: dict[str, int]) -> None:
-    option = next(iter(of_group)).replace("_", "-")
-    with pytest.raises(Invalid, match=f"--{option} is of a group"):
+    options = "|".join(of_group).replace("_", "-")
+    with pytest.raises(Invalid, match=f"--({options}) is of a group"):
         StandbyRequest(spec_path="s", state_dir="d", **of_group)  # type: ignore[arg-type]
     StandbyRequest(spec_path="s", state_dir="d", group="g", **of_group)  # type: ignore[arg-type]
+
+
+def test_to_clean_even_the_best_copy_is_refused_where_nothing_is_cleaned() -> None:
+    with pytest.raises(Invalid, match="--cleanup-delay"):
+        StandbyRequest(spec_path="s", state_dir="d", group="g", cleanup_even_best=True)

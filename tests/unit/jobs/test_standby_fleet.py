@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,18 @@ import pytest
 
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Corrupted, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import standby_fleet
+from statecore.jobs.kept_tasks import Held
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.placement.database_state import create_database
+from statecore.placement.moved_aside import moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.group import Assigned
+from statecore.runtime.offset_sums import read_task_sum
 from statecore.spec.reader import parse_spec
 
 SPEC = parse_spec(
@@ -48,22 +55,51 @@ class Brokers:
 class Fleet:
     """A process that has joined a group, which a test speaks for."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gone: str) -> None:
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gone: str, even_best: bool = False) -> None:
         self.said, self.taken = list[str](), list[str]()
         self.close_error: Exception | None = None
-        kept: Any = SimpleNamespace(names=(), take_up=lambda name, _role: self.taken.append(name), sums=dict)
+        self.dropped: dict[str, dict[TopicPartition, Held]] = {}
+        self.kept: Any = SimpleNamespace(
+            names=(), take_up=lambda name, _role: self.taken.append(name), sums=lambda _: {}, drop=self.dropped.get
+        )
         startup: Any = SimpleNamespace(close_rest=self._close_rest)
         brokers: Any = Brokers(*gone)
-        request = StandbyRequest(spec_path="stores.yaml", state_dir=str(tmp_path), group="warm")
-        directory = StateDirectory(tmp_path, "app")
-        self.fleet = StandbyFleet(request, SPEC, brokers, directory, kept, startup, self.said.append)
-        group: Any = SimpleNamespace(publish=lambda sums: None, ends={"0_1": 1_000})
+        asked: dict[str, Any] = {"cleanup_delay": 60_000, "probing_interval": 500_000, "cleanup_even_best": even_best}
+        request = StandbyRequest(spec_path="stores.yaml", state_dir=str(tmp_path), group="warm", **asked)
+        self.directory = StateDirectory(tmp_path, "app")
+        self.now = 0.0
+        self.fleet = StandbyFleet(
+            request, SPEC, brokers, self.directory, self.kept, startup, self.said.append, clock=lambda: self.now
+        )
+        self.asked, self.agrees, self.order = 0, True, list[str]()
+        group: Any = SimpleNamespace(
+            publish=self._publish, ends={"0_1": 1_000}, probe=self._probe, take_back=self._take_back
+        )
         self.fleet._group = group
 
         def ends(_cluster: Any, _spec: Any, stores: list[Any]) -> dict[Any, Any]:
-            return {store.changelog: SimpleNamespace(end=5) for store in stores}
+            return {store.changelog: SimpleNamespace(end=5, log=SimpleNamespace(log_end=6)) for store in stores}
 
         monkeypatch.setattr(standby_fleet, "changelog_ends", ends)
+
+    def _publish(self, sums: dict[str, int]) -> None:
+        self.published = sums
+        self.order.append("publish")
+
+    def _probe(self) -> None:
+        self.asked += 1
+
+    def _take_back(self, task: str) -> bool:
+        self.order.append(f"take back {task}")
+        return self.agrees
+
+    def put(self, task: str, offset: int, store: str = "counts") -> Path:
+        """A task that lies on the disk, long since."""
+        path = self.directory.task_path(task)
+        changelog = TopicPartition(f"app-{store}-changelog", int(task[-1]))
+        create_database(path / "rocksdb" / store, StoreKind.KEY_VALUE, {changelog: offset})
+        os.utime(path, (1_000, 1_000))
+        return path
 
     def _close_rest(self) -> None:
         if self.close_error is not None:
@@ -110,3 +146,89 @@ def test_a_changelog_that_is_gone_takes_only_its_tasks_out_of_the_group(
     none = Fleet(tmp_path, monkeypatch, "app-names-changelog", "app-sums-changelog", "app-counts-changelog")
     with pytest.raises(NotFound):
         none.fleet._ends()
+
+
+NEW = Assigned(2, "m", {}, elsewhere={"0_1": 1_000}, is_new=True)
+
+
+def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_then(fleet: Fleet) -> None:
+    path = fleet.put("0_1", 99)
+    with fleet.directory.lock():
+        fleet.given(Assigned(1, "m", {}, elsewhere={"0_1": 1_000}))
+        fleet.fleet.look_for_unowned()
+        assert (fleet.asked, path.is_dir()) == (1, True)
+        fleet.order.clear()
+        fleet.given(NEW)
+        assert not path.exists()
+    assert fleet.order == ["publish", "take back 0_1", "publish"]
+    assert "0_1" not in fleet.published
+
+
+def test_it_is_asked_for_no_more_often_than_copies_are_probed(fleet: Fleet) -> None:
+    fleet.put("0_1", 99)
+    fleet.given(Assigned(1, "m", {}, elsewhere={"0_1": 1}))
+    for now, asked in ((0.0, 1), (499.0, 1), (500.0, 2)):
+        fleet.now = now
+        fleet.fleet.look_for_unowned()
+        assert fleet.asked == asked
+
+
+def test_nothing_is_asked_for_a_task_that_nobody_keeps_or_that_is_this_process_s(fleet: Fleet) -> None:
+    fleet.put("0_0", 99)
+    fleet.put("0_1", 99)
+    fleet.kept.names = ("0_1",)
+    fleet.given(Assigned(1, "m", {"0_1": Role.STANDBY}, elsewhere={"0_1": 1_000}))
+    fleet.fleet.look_for_unowned()
+    assert fleet.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "agrees"),
+    [
+        (Assigned(2, "m", {}, elsewhere={"0_1": 1_000}), True),
+        (Assigned(2, "m", {}, elsewhere={"0_1": 99}, is_new=True), True),
+        (Assigned(2, "m", {}, is_new=True), True),
+        (Assigned(-1, "", lost=True), True),
+        (NEW, False),
+    ],
+    ids=["what the broker had kept", "they have less", "nobody keeps it", "out of the group", "somebody counts on it"],
+)
+def test_a_task_stays_where_not_all_that_matters_is_known(fleet: Fleet, given: Assigned, agrees: bool) -> None:
+    path, fleet.agrees = fleet.put("0_1", 99), agrees
+    with fleet.directory.lock():
+        fleet.given(given)
+    assert path.is_dir()
+
+
+def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(tmp_path, monkeypatch, even_best=True)
+    path = fleet.put("0_1", 99)
+    with fleet.directory.lock():
+        fleet.given(Assigned(1, "m", {}))
+        fleet.fleet.look_for_unowned()
+        assert fleet.asked == 1
+        fleet.given(Assigned(2, "m", {}, is_new=True))
+    assert not path.exists()
+    (aside,) = moved_aside(fleet.directory, "unowned")
+    assert [words for words in fleet.said if str(aside.path) in words and "for a week" in words]
+
+
+def test_a_copy_on_the_disk_that_is_beyond_the_end_of_its_changelog_counts_nothing(fleet: Fleet) -> None:
+    """The topic was created again, or has lost records."""
+    for task, offset in (("0_0", 5), ("0_1", 6)):
+        fleet.put(task, offset)
+        fleet.fleet._on_disk[task] = fleet.fleet._offsets(read_task_sum(fleet.directory, task, SPEC))
+    fleet.fleet.publish()
+    assert fleet.published == {"0_0": 6, "0_1": 7}  # nobody has read where they end
+    fleet.fleet._ends()
+    fleet.fleet.publish()
+    assert fleet.published == {"0_0": 6, "0_1": 0}
+
+
+def test_a_copy_that_was_followed_beyond_what_was_read_of_the_end_counts_when_it_is_dropped(fleet: Fleet) -> None:
+    fleet.fleet._ends()
+    fleet.kept.names = ("0_0", "0_1")
+    for task, was_seen in (("0_0", True), ("0_1", False)):
+        fleet.dropped[task] = {TopicPartition("app-counts-changelog", int(task[-1])): Held(30, was_seen)}
+    fleet.given(Assigned(1, "m", {}))
+    assert fleet.published == {"0_0": 31, "0_1": 0}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ import pytest
 from statecore.errors import Fenced, Invalid
 from statecore.faults import CLEANING_POINTS
 from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.contents import stores_in
 from statecore.placement.database_state import create_database
 from statecore.placement.moved_aside import delete_aside, moved_aside
 from statecore.runtime import cleaning
-from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned
+from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned, could_go
+from statecore.spec.model import StoreSpec
 from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.runtime.startup_world import APPLICATION, KV, World, spec_of
+from tests.unit.runtime.startup_world import APPLICATION, KV, World, changelog, spec_of
 
 LONG_AGO = 1_000_000
 
@@ -57,7 +61,22 @@ def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[st
     found = clean(world, others)
     assert says in found.kept["0_0"]
     assert (found.deleted, world.path("0_0").is_dir()) == ((), True)
-    assert clean(world, others, force=True).deleted == ("0_0",)
+    forced = clean(world, others, force=True)
+    assert (forced.deleted, list(forced.aside)) == ((), ["0_0"])
+    assert not world.path("0_0").exists()
+    assert stores_in(forced.aside["0_0"])
+
+
+def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
+    put(world, "0_0")
+    put(world, "0_1")
+    now = 2e9
+    (lies,) = clean_unowned(
+        world.directory, (), {"0_1": 10}, spec=spec_of(), force=True, clock=lambda: now
+    ).aside.values()
+    for later, there in ((7 * 86_400, True), (7 * 86_400 + 1, False)):
+        clean_unowned(world.directory, (), {}, spec=spec_of(), clock=lambda later=later: now + later)  # type: ignore[misc]
+        assert lies.exists() is there
 
 
 def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> None:
@@ -72,7 +91,7 @@ def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> No
 
 def test_a_young_task_stays_even_by_force(world: World) -> None:
     world.put_task("0_0", 4)
-    assert clean(world, {}, force=True) == Cleaned((), {}, {})
+    assert clean(world, {}, force=True) == Cleaned()
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -101,7 +120,86 @@ def test_a_store_with_rows_of_which_nothing_says_how_far_they_are_does_not_count
     os.utime(world.path("0_0"), (LONG_AGO, LONG_AGO))
     found = clean(world, {"0_0": 1000})
     assert "cannot be compared" in found.kept["0_0"]
-    assert clean(world, {}, force=True).deleted == ("0_0",)
+    assert list(clean(world, {}, force=True).aside) == ["0_0"]
+
+
+def put_store(world: World, store: str, kind: StoreKind, offsets: dict[TopicPartition, int], *, rows: bool) -> None:
+    path = world.path("0_0") / "rocksdb" / store
+    create_database(path, kind, offsets)
+    if rows:
+        with RocksDBStore(path, kind) as opened:
+            opened.put(b"k" * 20, b"v" * 40)
+            opened.commit(offsets)
+            opened.flush_memtables()
+    os.utime(world.path("0_0"), (LONG_AGO, LONG_AGO))
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_store_without_a_changelog_keeps_its_task_where_it_has_rows(world: World, rows: bool) -> None:
+    put(world, "0_0")
+    put_store(world, "scratch", StoreKind.KEY_VALUE, {}, rows=rows)
+    found = clean(world, {"0_0": 1000})
+    assert found.deleted == (() if rows else ("0_0",))
+    if rows:
+        assert "scratch has no changelog" in found.kept["0_0"]
+        assert list(clean(world, {"0_0": 1000}, force=True).aside) == ["0_0"]
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_versioned_store_keeps_its_task_where_it_has_rows_and_its_offset_counts_nothing(
+    world: World, rows: bool
+) -> None:
+    put(world, "0_0")
+    put_store(world, "scratch", StoreKind.VERSIONED_KEY_VALUE, {changelog("scratch"): 90}, rows=rows)
+    spec = spec_of()
+    versioned = StoreSpec("scratch", StoreKind.VERSIONED_KEY_VALUE, 0, changelog("scratch").topic, retention_ms=1_000)
+    spec = replace(spec, stores=tuple(versioned if one.name == "scratch" else one for one in spec.stores))
+    found = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec)
+    assert found.deleted == (() if rows else ("0_0",))
+    if rows:
+        assert "scratch is versioned" in found.kept["0_0"]
+
+
+def test_a_store_that_nobody_declares_keeps_its_task(world: World) -> None:
+    put(world, "0_0")
+    put_store(world, "forgotten", StoreKind.KEY_VALUE, {changelog("forgotten"): 3}, rows=False)
+    assert "forgotten is not declared" in clean(world, {"0_0": 1000}).kept["0_0"]
+
+
+def test_without_a_spec_a_store_that_says_no_offset_keeps_its_task(world: World) -> None:
+    put(world, "0_0")
+    put_store(world, "scratch", StoreKind.KEY_VALUE, {}, rows=True)
+    kept = clean_unowned(world.directory, (), {"0_0": 1000}).kept["0_0"]
+    assert "scratch" in kept
+
+
+def test_another_application_s_task_stays_also_by_force(world: World) -> None:
+    world.put_plain("0_1", 30, application="other")
+    os.utime(world.path("0_1"), (LONG_AGO, LONG_AGO))
+    assert clean(world, {"0_1": 1000}, force=True).aside == {}
+
+
+def test_a_task_on_which_somebody_counts_stays(world: World) -> None:
+    put(world, "0_0")
+    put(world, "0_1")
+    asked: list[str] = []
+
+    def agreed(task: str) -> bool:
+        asked.append(task)
+        assert world.path(task).is_dir()
+        return task == "0_1"
+
+    found = clean_unowned(world.directory, (), {"0_0": 10, "0_1": 10}, spec=spec_of(), agreed=agreed)
+    assert (found.deleted, asked) == (("0_1",), ["0_0", "0_1"])
+
+
+def test_what_could_go_is_what_only_others_sums_keep(world: World) -> None:
+    for task in ("0_0", "0_1", "0_2"):
+        put(world, task)
+    world.put_task("0_3", 4)
+    asked = (world.directory, ("0_2",), {"0_0"})
+    assert could_go(*asked, spec=spec_of()) == ["0_0"]
+    assert could_go(*asked, spec=spec_of(), force=True) == ["0_0", "0_1"]
 
 
 def test_what_cannot_be_compared_stays_and_what_is_empty_goes(world: World) -> None:
@@ -124,7 +222,7 @@ def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world:
     process.write_text('{"processId":"3ee6c347-b0d7-47a8-b9f3-19e9218fca70"}')
     for path in (world.path("global"), process):
         os.utime(path, (LONG_AGO, LONG_AGO))
-    assert clean(world, {}, force=True).deleted == ("0_0",)
+    assert list(clean(world, {}, force=True).aside) == ["0_0"]
     assert sorted(path.name for path in world.directory.path.iterdir()) == [
         ".lock",
         ".statecore",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -281,13 +282,14 @@ def test_a_task_that_the_application_does_not_have_is_an_error_for_that_task() -
     assert copies(given, Role.STANDBY) == {"0_0": 1}
 
 
-@pytest.mark.parametrize(("members", "number"), [(3, 1_000), (20, 1_000)])
+@pytest.mark.parametrize(("members", "number"), [(3, 1_000), (20, 1_000), (200, 2_000)])
 def test_a_thousand_tasks_are_assigned_and_a_member_added_in_seconds(members: int, number: int) -> None:
-    ends = tasks(number)
+    ends, began = tasks(number), time.process_time()
     fleet, given = empty(members), assign(empty(members), ends, STANDBYS)
     fleet = following(fleet, given, ends)
     after = assign([*fleet, Member("new", "h-new")], ends, replace(STANDBYS, max_warmups=10_000))
     assert load(after, Role.WARMUP)["new"] == number // (members + 1)
+    assert time.process_time() - began < 10
 
 
 def test_a_decision_that_comes_late_gives_every_task_and_is_looked_at_again_until_all_is_even() -> None:
