@@ -323,7 +323,7 @@ def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(w
     kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.take_up("0_0")
     assert (kept.is_waiting, given_up) == (True, [])
-    assert kept.drop("0_0") == 0
+    assert kept.drop("0_0") == {}
     assert (kept.is_waiting, given_up, world.opened) == (False, ["0_0"], {})
 
 
