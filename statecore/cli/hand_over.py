@@ -28,7 +28,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Hand over, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.hand_over import run_hand_over
-    from statecore.telemetry import metered
 
     request = request_of(HandOverRequest, arguments)
     output.when_stopped = (
@@ -37,8 +36,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else "Nothing was changed."
     )
     faults = fault_points_from_environment()
-    with metered(output.progress, {"state-dir": request.state_dir}, output.say) as progress:
-        report = run_hand_over(request, progress, faults=faults, say=output.say)
+    report = run_hand_over(request, output.progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
         show(report)
