@@ -68,9 +68,9 @@ def show(report: HandOverReport) -> None:
     for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
+    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was changed"
     became = {
-        Outcome.PLANNED: f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was "
-        "changed. Do it with --apply",
+        Outcome.PLANNED: f"{would}. Do it with --apply" if taken else "nothing would be handed over",
         Outcome.UNCHANGED: "nothing to do; nothing was changed",
         Outcome.DONE: f"handed over {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
     }
