@@ -28,7 +28,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Hand over, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.hand_over import run_hand_over
-    from statecore.telemetry import metered
 
     request = request_of(HandOverRequest, arguments)
     output.when_stopped = (
@@ -37,8 +36,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else "Nothing was changed."
     )
     faults = fault_points_from_environment()
-    with metered(output.progress, {"state-dir": request.state_dir}, output.say) as progress:
-        report = run_hand_over(request, progress, faults=faults, say=output.say)
+    report = run_hand_over(request, output.progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
         show(report)
@@ -70,9 +68,9 @@ def show(report: HandOverReport) -> None:
     for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
+    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was changed"
     became = {
-        Outcome.PLANNED: f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was "
-        "changed. Do it with --apply",
+        Outcome.PLANNED: f"{would}. Do it with --apply" if taken else "nothing would be handed over",
         Outcome.UNCHANGED: "nothing to do; nothing was changed",
         Outcome.DONE: f"handed over {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
     }

@@ -36,7 +36,7 @@ from statecore.jobs.hand_over_judging import Ask, ask_brokers
 from statecore.jobs.hand_over_look import Look, Looked, WarmStore
 from statecore.jobs.hand_over_report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
-from statecore.jobs.hand_over_sides import copy_at, refuse_one_directory, refuse_swapped
+from statecore.jobs.hand_over_sides import closed, copy_at, refuse_one_directory, refuse_swapped, state_dir_in_doubt
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.on_directory import OnDirectory
 from statecore.placement.apply import PlacementPlan, apply_placement, plan_placement
@@ -131,13 +131,13 @@ class _HandOver(OnDirectory):
 
     def run(self) -> HandOverReport:
         """Plan, or hand over under both locks."""
-        if not self.directory.state_dir.exists():
-            self.say(f"There is no directory {self.directory.state_dir} yet: --apply makes it.")
+        if doubt := state_dir_in_doubt(self.directory):
+            self.say(doubt)
         if not self.request.apply:
             refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
             refuse_in_use(self.directory)
             return self._report(Outcome.PLANNED, self._looked().tasks)
-        with self.warm.lock(), self.locked():
+        with closed(self.warm), self.locked():
             self.faults.reach("hand-over.after-lock")
             tasks, wanted = (looked := self._looked()).tasks, looked.stores
             if not wanted:

@@ -100,8 +100,8 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
         try:
             (one := FollowedLogs(file)).read()
             logs[task] = one
-        except (StatecoreError, OSError) as error:
-            refused[task] = as_statecore_error(error, f"{file} was read", task=task)
+        except (StatecoreError, OSError) as unread:
+            refused[task] = as_statecore_error(unread, f"{file} was read", task=task)
     for task, ends in _ends({task: tasks[task][1] for task in logs}, logs, ask).items():
         if isinstance(ends, StatecoreError):
             refused[task] = ends

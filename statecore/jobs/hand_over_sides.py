@@ -11,10 +11,11 @@ directory that was given for the application's has one, the two were given the w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound
-from statecore.maintenance.layout import StorePlace, application_directory
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
+from statecore.maintenance.layout import StorePlace, application_directory, applications
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STANDBY
 
@@ -37,6 +38,51 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
             "one called like the application.",
             **error.context,
         ) from error
+
+
+@contextmanager
+def closed(warm: StateDirectory) -> Iterator[None]:
+    """Around the hand-over: nobody follows the copy meanwhile.
+
+    Raises:
+        Fenced: somebody does.
+    """
+    try:
+        lock = warm.lock()
+    except Fenced as error:
+        raise Fenced(
+            error.what,
+            action="Stop statecore standby, which closes the copy, or wait for the other job; then run this again.",
+            **error.context,
+        ) from error
+    with lock:
+        yield
+
+
+def state_dir_in_doubt(live: StateDirectory) -> str:
+    """What makes one doubt that a state.dir is one, in words; empty where nothing does.
+
+    Raises:
+        Invalid: it is the application's directory, below which nobody looks for another.
+    """
+    if live.path.exists():
+        return ""
+    given = live.state_dir.absolute()
+    if given.name != live.application_id:
+        return "" if given.exists() else f"There is no directory {given} yet: a hand-over makes it."
+    known: list[str] = []
+    with suppress(StatecoreError):  # who may not look there may be right all the same
+        known = applications(given.parent)
+    if given.name in known:
+        raise Invalid(
+            f"{given} is the directory of the application itself.",
+            action=f"Name the directory above it with --state-dir: {given.parent}.",
+            state_dir=str(live.state_dir),
+        )
+    return (
+        f"{given} is called like the application, whose directory in it becomes {live.path}. If it is the "
+        f"application's directory itself, name the one above it with --state-dir: {given.parent}."
+    )
 
 
 def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:

@@ -42,6 +42,7 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
             task=task,
             store=place.store,
         )
+    states = _states(task, place)
     if place.segmented and (strays := _strays(place)):
         raise Corrupted(
             f"The warm copy of {place.store} in {task} holds {', '.join(strays)}, which is no segment of it.",
@@ -50,7 +51,7 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
             store=place.store,
         )
     offsets: set[int] = set()
-    for state in _states(task, place):
+    for state in states:
         if others := state.offsets.keys() - {changelog}:
             raise Invalid(
                 f"The warm copy of {place.store} in {task} has offsets of {', '.join(sorted(map(str, others)))}, and "

@@ -34,6 +34,16 @@ def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
     assert "1 of 2 tasks would be handed over; nothing was changed. Do it with --apply" in said
 
 
+def test_a_plan_with_nothing_to_do_asks_nobody_to_do_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    world = World(tmp_path)
+    world.store(world.live, "totals", 9)
+    world.store(world.warm, "totals", 9)
+    assert main(words(world)) == 0
+    said = capfd.readouterr().out
+    assert "nothing would be handed over" in said
+    assert "--apply" not in said
+
+
 def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Fenced, Invalid, NotFound
 from statecore.jobs.hand_over import run_hand_over
 from statecore.jobs.hand_over_report import Verdict
 from statecore.placement.trees import fingerprint
@@ -127,8 +127,36 @@ def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt
     missing = str(tmp_path / "liv")
     for state_dir in (missing, str(world.live.state_dir)):
         run_hand_over(world.request(state_dir=state_dir, apply=False), say=said.append)
-    assert said == [f"There is no directory {missing} yet: --apply makes it."]
+    assert said == [f"There is no directory {missing} yet: a hand-over makes it."]
     assert not Path(missing).exists()
+
+
+def test_the_directory_of_the_application_is_not_taken_for_its_state_dir(world: World) -> None:
+    """Else the tasks would lie one directory below where the application looks for them."""
+    world.store(world.live, "totals", 5)
+    with pytest.raises(Invalid, match="is the directory of the application itself") as refused:
+        world.hand_over(state_dir=str(world.live.path))
+    assert str(world.live.state_dir) in refused.value.action
+    assert not (world.live.path / world.live.path.name).exists()
+
+
+def test_a_state_dir_that_is_called_like_the_application_is_told_of(world: World, tmp_path: Path) -> None:
+    """Of an empty one nobody can tell which of both it is."""
+    said: list[str] = []
+    for name in ("orders", "payments"):
+        (tmp_path / name).mkdir()
+        run_hand_over(world.request(state_dir=str(tmp_path / name), apply=False), say=said.append)
+    (note,) = said
+    assert f"{tmp_path / 'orders' / 'orders'}" in note
+    assert "--state-dir" in note
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_while_the_standby_runs_it_is_what_is_to_be_stopped(world: World, apply: bool) -> None:
+    with world.warm.lock(), pytest.raises(Fenced) as refused:
+        world.hand_over(apply=apply)
+    assert "statecore standby" in refused.value.action
+    assert str(world.warm.path) in refused.value.what
 
 
 def followed(world: World, which: str) -> None:

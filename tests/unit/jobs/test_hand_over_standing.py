@@ -66,6 +66,16 @@ def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: W
     assert "it was deleted in part" in task.why
 
 
+def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_moved_away(world: World) -> None:
+    """Without it the copy would have the offset, and not the rows."""
+    (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()
+    world.store(world.warm, "clicks", 7, start=1_800_000)
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.REFUSED
+    assert "it was deleted in part" in task.why
+    assert f"Move {world.warm.task_path('0_0') / 'clicks'} out of the copy" in task.why
+
+
 @pytest.mark.parametrize("off", CUTS)
 def test_a_torn_store_of_the_application_is_not_as_far_as_the_copy_whatever_offset_it_says(
     world: World, off: int
