@@ -19,6 +19,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.processor import active_task
 from statecore.processor.active_context import InputRecord
 from statecore.processor.active_task import ActiveTask, TaskState
+from statecore.processor.commit_policy import CommitSettings
 from statecore.runtime.changelog_ends import ChangelogEnd, isolation_of
 from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.task_stores import TaskStores
@@ -39,6 +40,10 @@ BOTH = [EXACTLY_ONCE, AT_LEAST_ONCE]
 
 
 class ProducerFencedError(Exception):
+    """Named as the client's."""
+
+
+class KafkaTimeoutError(Exception):
     """Named as the client's."""
 
 
@@ -77,7 +82,7 @@ class World:
         task.open()
         return task
 
-    def active(self, stores: TaskStores | None = None) -> ActiveTask:
+    def active(self, stores: TaskStores | None = None, commits: CommitSettings | None = None) -> ActiveTask:
         return ActiveTask(
             stores or self.stores(),
             self.spec,
@@ -86,10 +91,11 @@ class World:
             self.producer,
             ListedConsumer(self.producer),
             [source()],
+            commits=commits,
         )
 
-    def running(self, stores: TaskStores | None = None) -> ActiveTask:
-        task = self.active(stores)
+    def running(self, stores: TaskStores | None = None, commits: CommitSettings | None = None) -> ActiveTask:
+        task = self.active(stores, commits)
         task.open()
         assert task.catch_up().is_complete
         assert task.state is TaskState.RUNNING
@@ -315,3 +321,88 @@ def test_windows_are_refused_before_anything_is_opened(tmp_path: Path, guarantee
     with pytest.raises(Invalid):
         world.active()
     assert not list(tmp_path.rglob("0_0"))
+
+
+IMPATIENT = CommitSettings(max_block_ms=50)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "call"),
+    [
+        (AT_LEAST_ONCE, "flush"),
+        (EXACTLY_ONCE, "flush"),
+        (EXACTLY_ONCE, "send_offsets_to_transaction"),
+        (EXACTLY_ONCE, "commit_transaction"),
+    ],
+)
+def test_a_commit_that_no_broker_answers_is_no_commit_and_the_next_task_finds_out_what_became_of_it(
+    world: World, call: str
+) -> None:
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    task.commit()
+    task.process([Input(1, b"a")])
+    world.producer.silent = call
+    with pytest.raises(Retryable, match=r"Task 0_0 waited 0.05 s \(max.block.ms\) for (the records|its)") as told:
+        task.commit()
+    assert told.value.context == {"task": "0_0"}
+    assert task.state is TaskState.FAILED
+    world.producer.silent = ""
+    world.producer.answered.set()  # it takes place after all
+    assert rows(task.stores) == {b"a": b"1"}
+    assert task.offsets() == {TopicPartition("app-counts-changelog", 0): 0}
+    assert "abort" not in world.producer.happened  # the producer is of no more use
+    stores = task.recycle()
+    world.producer = TransactionalListed(first=2)
+    world.consumed = [1]
+    world.end = world.last_stable = 1  # nothing came of it
+    again = world.running(stores, IMPATIENT)
+    again.process([Input(1, b"a")])
+    again.commit()
+    assert rows(stores) == {b"a": b"2"}
+    assert again.offsets() == {TopicPartition("app-counts-changelog", 0): 2}
+    again.close()
+
+
+def test_brokers_that_do_not_answer_keep_nobody_from_opening_aborting_and_giving_stores_away(world: World) -> None:
+    exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
+    task = world.active(commits=IMPATIENT)
+    world.producer.silent = "init_transactions"
+    if exactly_once:
+        with pytest.raises(Retryable, match="for what an earlier instance has left open"):
+            task.open()
+        assert task.state is TaskState.FAILED
+        task.close()
+    else:
+        task.close()
+    world.producer = TransactionalListed()
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    world.producer.silent = "abort_transaction" if exactly_once else "flush"
+    with pytest.raises(Retryable, match="Task 0_0 waited"):
+        task.abort()
+    assert task.state is TaskState.FAILED
+    stores = task.recycle()
+    assert rows(stores) == {}
+    stores.close()
+    world.producer.answered.set()
+
+
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE])
+def test_a_consumer_that_no_broker_answers_has_committed_nothing_as_far_as_the_stores_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int | None] = []
+
+    def silent(self: ListedConsumer, offsets: Any, timeout_ms: int | None = None) -> None:
+        given.append(timeout_ms)
+        raise KafkaTimeoutError("in vain")
+
+    monkeypatch.setattr(ListedConsumer, "commit", silent)
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    with pytest.raises(Retryable, match=r"Task 0_0 waited 0.05 s .* for its input offsets to be committed"):
+        task.commit()
+    assert given == [50]
+    assert rows(task.stores) == {}
+    task.close()
