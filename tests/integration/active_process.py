@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPartition
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.sockets import DIRECT
 from statecore.faults import fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
@@ -34,10 +35,11 @@ class Member:
         self.cluster = cluster
         exactly_once = guarantee == "exactly_once_v2"
         more = {"transactional_id": f"{application_id}-0_0"} if exactly_once else {}
-        self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", **more)
+        self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", proxy_url=DIRECT, **more)
         self.consumer = KafkaConsumer(
             bootstrap_servers=servers,
             group_id=application_id,
+            proxy_url=DIRECT,  # else kafka-python leaves sockets behind when the brokers are away
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
@@ -45,9 +47,9 @@ class Member:
         self.input = TopicPartition(f"{application_id}-in", 0)
         self.output = f"{application_id}-out"
 
-    def active(self, stores: TaskStores) -> tuple[ActiveTask, int]:
-        """An active task that runs, and how many records of the changelog it took for that."""
-        task = ActiveTask(
+    def created(self, stores: TaskStores, commits: CommitSettings | None = None) -> ActiveTask:
+        """An active task that nobody has opened yet."""
+        return ActiveTask(
             stores,
             self.spec,
             self.cluster,
@@ -55,21 +57,29 @@ class Member:
             self.producer,
             self.consumer,
             [self.input],
-            commits=CommitSettings(interval_ms=0),
+            commits=commits or CommitSettings(interval_ms=0),
             faults=fault_points_from_environment(),
         )
+
+    def active(self, stores: TaskStores, commits: CommitSettings | None = None) -> tuple[ActiveTask, int]:
+        """An active task that runs, and how many records of the changelog it took for that."""
+        task = self.created(stores, commits)
         task.open()
+        return task, self.catch_up(task)
+
+    def catch_up(self, task: ActiveTask) -> int:
+        """Have a task run that is restoring; how many records it took for that."""
         deadline, records = time.monotonic() + 60, 0
         while True:
             caught_up = task.catch_up()
             records += caught_up.records
             if caught_up.is_complete:
-                return task, records
+                return records
             assert time.monotonic() < deadline, "it never came to the end"
             time.sleep(0.05)
 
-    def work(self, task: ActiveTask, until: int) -> None:
-        """Process what there is, some records at a time, up to an offset of the input."""
+    def work(self, task: ActiveTask, until: int, *, commits: bool = True) -> None:
+        """Process what there is, some records at a time, up to an offset of the input; without a commit if so told."""
         at = KafkaPartition(*self.input)
         self.consumer.assign([at])
         self.consumer.seek(at, task.positions()[self.input] or 0)
@@ -78,7 +88,7 @@ class Member:
             assert time.monotonic() < deadline, "the input never came"
             for records in self.consumer.poll(timeout_ms=200, max_records=20).values():
                 task.process(record for record in records if record.offset < until)
-                if task.commit_due():
+                if commits and task.commit_due():
                     task.commit()
 
     def close(self) -> None:
