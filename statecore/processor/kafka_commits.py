@@ -117,6 +117,7 @@ class ExactlyOnce(KafkaCommits):
     """Records and input offsets in one transaction."""
 
     _in_transaction = False
+    _had_joined = False
 
     @property
     def is_empty(self) -> bool:
@@ -125,6 +126,7 @@ class ExactlyOnce(KafkaCommits):
 
     def start(self) -> None:
         """See :meth:`KafkaCommits.start`."""
+        self._had_joined = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
     def begin(self) -> None:
@@ -146,7 +148,18 @@ class ExactlyOnce(KafkaCommits):
 
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if offsets:
-            self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
+            member = self._consumer.group_metadata()
+            has_joined = getattr(member, "generation_id", -1) >= 0
+            if self._had_joined and not has_joined:
+                # Without a generation brokers take offsets as those of a consumer that has never been in a group.
+                raise Fenced(
+                    f"The consumer of task {self._task} was thrown out of its group; its stores stand at their last "
+                    "commit.",
+                    action="Hand the stores to a standby task, or close them, until the group gives the task back.",
+                    task=self._task,
+                )
+            self._had_joined = has_joined
+            self.producer.send_offsets_to_transaction(offsets, member)
         self.producer.commit_transaction()
         self._in_transaction = False
 

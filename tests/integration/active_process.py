@@ -30,22 +30,27 @@ class Member:
     def __init__(
         self, servers: str, application_id: str, guarantee: str, cluster: Cluster, names: tuple[str, ...] = (COUNTS,)
     ) -> None:
-        self.names = names
         self.spec = spec_of(application_id, ProcessingGuarantee(guarantee), servers, names=names)
         self.cluster = cluster
         exactly_once = guarantee == "exactly_once_v2"
         more = {"transactional_id": f"{application_id}-0_0"} if exactly_once else {}
         self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", proxy_url=DIRECT, **more)
-        self.consumer = KafkaConsumer(
-            bootstrap_servers=servers,
-            group_id=application_id,
+        self.servers = servers
+        self.consumer = self._consumer()
+        self.input = TopicPartition(f"{application_id}-in", 0)
+        self.output = f"{application_id}-out"
+        self.processor = Counting(self.output, names)
+
+    def _consumer(self, **more: int) -> KafkaConsumer:
+        return KafkaConsumer(
+            bootstrap_servers=self.servers,
+            group_id=self.spec.application_id,
             proxy_url=DIRECT,  # else kafka-python leaves sockets behind when the brokers are away
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
+            **more,
         )
-        self.input = TopicPartition(f"{application_id}-in", 0)
-        self.output = f"{application_id}-out"
 
     def created(self, stores: TaskStores, commits: CommitSettings | None = None) -> ActiveTask:
         """An active task that nobody has opened yet."""
@@ -53,7 +58,7 @@ class Member:
             stores,
             self.spec,
             self.cluster,
-            Counting(self.output, self.names),
+            self.processor,
             self.producer,
             self.consumer,
             [self.input],
@@ -81,7 +86,8 @@ class Member:
     def work(self, task: ActiveTask, until: int, *, commits: bool = True) -> None:
         """Process what there is, some records at a time, up to an offset of the input; without a commit if so told."""
         at = KafkaPartition(*self.input)
-        self.consumer.assign([at])
+        if not self.consumer.subscription():
+            self.consumer.assign([at])
         self.consumer.seek(at, task.positions()[self.input] or 0)
         deadline = time.monotonic() + 60
         while (task.positions()[self.input] or 0) < until:
@@ -90,6 +96,16 @@ class Member:
                 task.process(record for record in records if record.offset < until)
                 if commits and task.commit_due():
                     task.commit()
+
+    def join(self, heartbeat_ms: int) -> None:
+        """Have the consumer join the group of the application, and say so this often."""
+        self.consumer.close()
+        self.consumer = self._consumer(heartbeat_interval_ms=heartbeat_ms, session_timeout_ms=45_000)
+        self.consumer.subscribe([self.input.topic])
+        deadline = time.monotonic() + 60
+        while not self.consumer.assignment():
+            assert time.monotonic() < deadline, "it never joined"
+            self.consumer.poll(timeout_ms=100, max_records=1)
 
     def close(self) -> None:
         """Close the clients."""

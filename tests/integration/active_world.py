@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ EXACTLY_ONCE = "exactly_once_v2"
 class World:
     """The topics of an application, and what was fed to it."""
 
-    def __init__(self, servers: str, application_id: str, guarantee: str) -> None:
+    def __init__(
+        self, servers: str, application_id: str, guarantee: str, changelog: Mapping[str, str] = topics.UNCLEANED
+    ) -> None:
         self.servers, self.application_id, self.guarantee = servers, application_id, guarantee
         self.input, self.output = f"{application_id}-in", f"{application_id}-out"
         self.changelog, self.again = (f"{application_id}-{name}-changelog" for name in (COUNTS, AGAIN))
         for topic in (self.input, self.output, self.changelog, self.again):
-            topics.create(servers, topic, 1, topics.UNCLEANED)
+            topics.create(servers, topic, 1, changelog if topic == self.changelog else topics.UNCLEANED)
         self.fed: Counter[bytes] = Counter()
 
     def feed(self, count: int = 100) -> int:
@@ -52,8 +54,9 @@ class World:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
     def replayed(self, topic: str) -> dict[bytes, int]:
-        """The last committed value of each key in a topic."""
-        return {one.key or b"": int(one.value or b"0") for one in topics.read(self.servers, topic, 0)}
+        """The last committed value of each key in a topic that is not deleted."""
+        last = {one.key or b"": one.value for one in topics.read(self.servers, topic, 0)}
+        return {key: int(value) for key, value in last.items() if value is not None}
 
     def every_count(self) -> Counter[tuple[bytes, int]]:
         """How often each count was told, read committed."""

@@ -116,16 +116,27 @@ class TransactionalListed(ListedProducer):
 
 
 @dataclass
+class ListedMember:
+    """What a consumer is to its group."""
+
+    generation_id: int
+
+    def __str__(self) -> str:
+        return "group"
+
+
+@dataclass
 class ListedConsumer:
     """Keeps what is committed, in the list of its producer."""
 
     producer: TransactionalListed
+    generation_id: int = -1
 
     def commit(self, offsets: Any, timeout_ms: int | None = None) -> None:
         self.producer.happened.append(f"consumed {[(at.topic, one.offset) for at, one in offsets.items()]}")
 
-    def group_metadata(self) -> str:
-        return "group"
+    def group_metadata(self) -> ListedMember:
+        return ListedMember(self.generation_id)
 
 
 def source() -> TopicPartition:
