@@ -170,7 +170,7 @@ class ActiveTask:
 
         Raises:
             Invalid: it was opened before.
-            Retryable, Fenced: the producer could not begin.
+            Retryable, Fenced: the producer could not begin, within ``max.block.ms``; the task has failed.
             StatecoreError: see :meth:`TaskStores.open`.
         """
         self._check(TaskState.CREATED)
@@ -264,7 +264,8 @@ class ActiveTask:
         Raises:
             Invalid: it is not running.
             Fenced: another instance has taken over. The stores stand at their last commit.
-            Retryable: a Kafka client failed, and nobody knows whether the commit has happened. The same.
+            Retryable: a Kafka client failed, or was not answered within ``max.block.ms``, and nobody knows whether the
+                commit has happened. The same.
             Capacity: no room; the stores are behind their changelogs, and the next instance brings them up.
         """
         self._check(TaskState.RUNNING)
