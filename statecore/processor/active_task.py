@@ -321,9 +321,7 @@ class ActiveTask:
         """
         self._check(TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED)
         if self._state is TaskState.RUNNING:
-            with suppress(
-                Retryable, Fenced
-            ):  # the stores are at their last commit, whatever becomes of the transaction
+            with suppress(Retryable, Fenced):  # the stores are at their last commit, whatever becomes of Kafka's
                 self.abort()
         stores = self._follower.recycle()
         self._state = TaskState.HANDED_OVER

@@ -130,5 +130,5 @@ def test_brokers_that_go_within_a_commit_are_waited_for_within_bounds_and_the_ne
         assert rows == world.fed
         assert world.every_count() == world.told_once()
     else:
+        # A count that the changelog had taken and the output had not is told as a later one.
         assert all(rows[key] >= total for key, total in world.fed.items())
-        assert not world.told_once() - world.every_count()
