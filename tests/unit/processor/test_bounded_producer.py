@@ -43,8 +43,10 @@ class Sending(TransactionalListed):
 def test_a_call_that_is_not_answered_ends_and_the_producer_is_refused_from_then_on(call: str) -> None:
     listed = Sending(silent=call)
     producer = BoundedProducer(listed, "0_1", 30)
+    began = time.monotonic()
     with pytest.raises(Retryable, match=r"Task 0_1 waited 0.03 s .* nobody knows"):
         CALLS[call](producer)
+    assert time.monotonic() - began < 5
     assert listed.happened == ["closed"]
     listed.silent = ""
     for later in (*CALLS.values(), *OTHERS.values()):
@@ -82,7 +84,7 @@ def test_a_flush_waits_for_the_shorter_time() -> None:
     began = time.monotonic()
     with pytest.raises(Retryable, match=r"waited 0\.02 s"):
         producer.flush(0.02)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 5
     listed.answered.set()
 
 
