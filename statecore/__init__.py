@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         OpenTelemetryMetrics,
         RestoreMetrics,
     )
+    from statecore.placement.state_directory import StateDirectory
+    from statecore.processor.active_context import InputRecord, ProcessorContext
+    from statecore.processor.active_task import ActiveTask
     from statecore.processor.change_logging import ChangeLoggingStore
     from statecore.processor.commit_policy import CommitPolicy, CommitSettings
     from statecore.processor.properties import ProcessorSettings
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
     from statecore.runtime.task_directory import LoggedStore, TaskDirectory, open_task_directory
     from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
-    from statecore.spec.model import ProcessingGuarantee
+    from statecore.runtime.task_stores import TaskStores
+    from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
     from statecore.stores.base import StateStore, commit_requested
     from statecore.stores.file import FileStore
     from statecore.stores.in_memory import InMemoryStore
@@ -58,6 +62,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KEEP_FILES",
+    "ActiveTask",
+    "ApplicationSpec",
     "Capacity",
     "ChangeLoggingStore",
     "ChangelogReader",
@@ -70,6 +76,7 @@ __all__ = [
     "Fenced",
     "FileStore",
     "InMemoryStore",
+    "InputRecord",
     "Instrument",
     "InstrumentKind",
     "Invalid",
@@ -88,6 +95,7 @@ __all__ = [
     "OnStale",
     "OpenTelemetryMetrics",
     "ProcessingGuarantee",
+    "ProcessorContext",
     "ProcessorSettings",
     "QueryView",
     "RestoreMetrics",
@@ -99,16 +107,19 @@ __all__ = [
     "Serde",
     "SessionKey",
     "StagedStore",
+    "StateDirectory",
     "StateStore",
     "StatecoreError",
     "StoreKind",
     "StoreSettings",
+    "StoreSpec",
     "StoredValue",
     "TakenOver",
     "TaskCheckpointer",
     "TaskDirectory",
     "TaskOffsets",
     "TaskStore",
+    "TaskStores",
     "TopicPartition",
     "Transaction",
     "Version",
@@ -176,6 +187,9 @@ _NAMES = {
         "OpenTelemetryMetrics",
         "RestoreMetrics",
     ),
+    "placement.state_directory": ("StateDirectory",),
+    "processor.active_context": ("InputRecord", "ProcessorContext"),
+    "processor.active_task": ("ActiveTask",),
     "processor.change_logging": ("ChangeLoggingStore",),
     "processor.commit_policy": ("CommitPolicy", "CommitSettings"),
     "processor.properties": ("ProcessorSettings",),
@@ -183,7 +197,8 @@ _NAMES = {
     "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
     "runtime.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
     "runtime.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
-    "spec.model": ("ProcessingGuarantee",),
+    "runtime.task_stores": ("TaskStores",),
+    "spec.model": ("ApplicationSpec", "ProcessingGuarantee", "StoreSpec"),
     "stores.base": ("StateStore", "commit_requested"),
     "stores.file": ("FileStore",),
     "stores.in_memory": ("InMemoryStore",),

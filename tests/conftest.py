@@ -60,6 +60,8 @@ LONGEST_FIRST = (
     "integration/test_versioned.py",
     "integration/test_image.py",
     "integration/test_tail_evidence.py",
+    "integration/test_active_task.py",
+    "integration/test_active_task_stopped.py",
     "unit/placement/test_placement_kills.py",
     "unit/images/test_cost.py",
     "unit/images/test_merged_damage.py",

@@ -1,7 +1,8 @@
 """Sockets and TLS for kafka-python: what fails is closed, ends in time, and says whether trying again can help.
 
-This is the only module that touches what kafka-python keeps to itself (names with an underscore). The package is pinned
-to one version for that reason, and ``tests/unit/changelog/test_sockets.py`` names every such attribute.
+This module touches what kafka-python keeps to itself (names with an underscore), and no other does but
+:mod:`statecore.processor.bounded_producer`, at one place. The package is pinned to one version for that reason, and
+``tests/unit/changelog/test_sockets.py`` names every such attribute of this one.
 
 kafka-python 3.0 leaves four things to be desired on the way to a ready connection:
 

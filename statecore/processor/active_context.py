@@ -77,8 +77,8 @@ class TransactionalProducer(Producer, Protocol):
 class Consumer(Protocol):
     """What is needed of kafka-python's ``KafkaConsumer``; who polls it is the caller's business."""
 
-    def commit(self, offsets: Any) -> Any:
-        """Commit input offsets, at-least-once."""
+    def commit(self, offsets: Any, timeout_ms: int | None = None) -> Any:
+        """Commit input offsets, at-least-once, within so many ms."""
 
     def group_metadata(self) -> Any:
         """Who this member is to its group, so that the brokers refuse one that was thrown out."""

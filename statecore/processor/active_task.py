@@ -9,12 +9,8 @@
     restoring, running, failed --recycle()--> handed over        created ... failed --close()--> closed
     running --a Kafka client failed--> failed
 
-A store is never ahead of its changelog, and never without the offset that its rows belong to:
-
-==================  ==================================================================================================
-exactly-once        changelog, output and input offsets in one Kafka transaction; when that is committed, the stores
-at-least-once       the producer is flushed, the input offsets are committed, then the stores, as in Kafka Streams
-==================  ==================================================================================================
+A store is never ahead of its changelog, and never without the offset that its rows belong to: Kafka is committed to
+first (:mod:`statecore.processor.kafka_commits`), then the stores.
 
 A process that dies, or aborts, has its stores at their last commit. What the changelogs have beyond that is applied by
 :meth:`ActiveTask.catch_up`, with the columnar reader, as a standby task does it. Nothing is wiped for that.
@@ -24,10 +20,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NoReturn
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
@@ -36,8 +31,9 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.active_context import Consumer, InputRecord, Processor, ProcessorContext, TransactionalProducer
-from statecore.processor.change_logging import Acknowledgement, ChangeLoggingStore
+from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.processor.commit_policy import CommitPolicy, CommitSettings
+from statecore.processor.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
 from statecore.processor.store_kinds import check_kind
 from statecore.runtime.changelog_ends import changelog_ends, isolation_of
 from statecore.runtime.checkpoint_policy import CheckpointSettings
@@ -45,16 +41,6 @@ from statecore.runtime.standby_task import StandbySettings, StandbyTask
 from statecore.runtime.task_offsets import MeantFor
 from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec
-
-_FENCING = (
-    "ProducerFencedError",
-    "InvalidProducerEpochError",
-    "InvalidPidMappingError",
-    "CommitFailedError",
-    "IllegalGenerationError",
-    "UnknownMemberIdError",
-    "FencedInstanceIdError",
-)
 
 
 class TaskState(Enum):
@@ -139,8 +125,6 @@ class ActiveTask:
         self._spec = spec
         self._cluster = cluster
         self._processor = processor
-        self._producer = producer
-        self._consumer = consumer
         self._sources = frozenset(sources)
         isolation = isolation_of(spec)
         self._exactly_once = isolation is IsolationLevel.READ_COMMITTED
@@ -149,6 +133,8 @@ class ActiveTask:
         )
         self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)
         self._faults = faults
+        how = ExactlyOnce if self._exactly_once else AtLeastOnce
+        self._work: KafkaCommits = how(stores.name, producer, consumer, self._commits.max_block_ms, faults)
         self._now = now
         self._clock = clock
         self._state = TaskState.CREATED
@@ -156,8 +142,6 @@ class ActiveTask:
         self._policy = CommitPolicy(self._commits, clock=clock)
         self._positions: dict[TopicPartition, int | None] = {}
         self._consumed: dict[TopicPartition, int] = {}
-        self._sent: list[Acknowledgement] = []
-        self._in_transaction = False
         self._is_initialised = False
 
     @property
@@ -186,15 +170,14 @@ class ActiveTask:
 
         Raises:
             Invalid: it was opened before.
-            Retryable, Fenced: the producer could not begin.
+            Retryable, Fenced: the producer could not begin, within ``max.block.ms``; the task has failed.
             StatecoreError: see :meth:`TaskStores.open`.
         """
         self._check(TaskState.CREATED)
         self._follower.open()
         self._state = TaskState.RESTORING
-        if self._exactly_once:
-            with self._kafka():
-                self._producer.init_transactions()
+        with self._kafka():
+            self._work.start()
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> CaughtUp:
         """Bring the stores to the end of their changelogs; the task runs when they are there.
@@ -258,10 +241,9 @@ class ActiveTask:
                 partition=at.partition,
                 offset=record.offset,
             )
-        if self._exactly_once and not self._in_transaction:
+        if self._exactly_once and self._work.is_empty:
             with self._kafka():
-                self._producer.begin_transaction()
-            self._in_transaction = True
+                self._work.begin()
         for store in self._logged.values():
             store.record_timestamp = record.timestamp
         try:
@@ -282,14 +264,15 @@ class ActiveTask:
         Raises:
             Invalid: it is not running.
             Fenced: another instance has taken over. The stores stand at their last commit.
-            Retryable: a Kafka client failed, and nobody knows whether the commit has happened. The same.
+            Retryable: a Kafka client failed, or was not answered within ``max.block.ms``, and nobody knows whether the
+                commit has happened. The same.
             Capacity: no room; the stores are behind their changelogs, and the next instance brings them up.
         """
         self._check(TaskState.RUNNING)
-        if self._consumed or self._in_transaction or self._sent:
+        if self._consumed or not self._work.is_empty:
             asked_at_ms = int(self._now() * 1000)
             with self._kafka():
-                self._commit_to_kafka()
+                self._work.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
             try:
                 for number, store in enumerate(self._logged.values()):
@@ -318,15 +301,11 @@ class ActiveTask:
         """
         self._check(TaskState.RUNNING)
         self._state = TaskState.RESTORING
-        in_transaction, self._in_transaction = self._in_transaction, False
         try:
             self._end()
         finally:
             with self._kafka():
-                if in_transaction:
-                    self._producer.abort_transaction()
-                elif not self._exactly_once:
-                    self._producer.flush()  # else what was sent came behind the end that catch_up finds
+                self._work.abort()
 
     def recycle(self) -> TaskStores:
         """Give the open stores away, to a standby task for instance. Nothing is closed, no lock is let go.
@@ -342,9 +321,7 @@ class ActiveTask:
         """
         self._check(TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED)
         if self._state is TaskState.RUNNING:
-            with suppress(
-                Retryable, Fenced
-            ):  # the stores are at their last commit, whatever becomes of the transaction
+            with suppress(Retryable, Fenced):  # the stores are at their last commit, whatever becomes of Kafka's
                 self.abort()
         stores = self._follower.recycle()
         self._state = TaskState.HANDED_OVER
@@ -370,18 +347,18 @@ class ActiveTask:
         """Let the processor have the stores."""
         self._logged = {
             store.name: ChangeLoggingStore(
-                store.database, self._producer, store.changelog, transactional=self._exactly_once
+                store.database, self._work.producer, store.changelog, transactional=self._exactly_once
             )
             for store in self.stores.stores
         }
         self._policy = CommitPolicy(self._commits, tuple(self._logged.values()), self._clock)
         self._state = TaskState.RUNNING
         try:
-            if self._exactly_once:  # the processor's init may write too
-                with self._kafka():
-                    self._producer.begin_transaction()
-                self._in_transaction = True
-            context = ProcessorContext(self.name, self._logged, self._producer, self._sent.append, self._policy.request)
+            with self._kafka():
+                self._work.begin()  # the processor's init may write too
+            context = ProcessorContext(
+                self.name, self._logged, self._work.producer, self._work.sent, self._policy.request
+            )
             self._is_initialised = True
             self._processor.init(context)
         except BaseException:
@@ -390,29 +367,8 @@ class ActiveTask:
                     self.abort()
             raise
 
-    def _commit_to_kafka(self) -> None:
-        from kafka import TopicPartition as KafkaPartition
-        from kafka.structs import OffsetAndMetadata
-
-        self._producer.flush()
-        for sent in self._sent:
-            sent.get(0)
-        self._sent.clear()
-        for store in self._logged.values():
-            store.settle()  # input must not count as consumed whose changes the changelog has not taken
-        self._faults.reach("active.before-kafka-commit")
-        offsets = {KafkaPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in self._consumed.items()}
-        if not self._exactly_once:
-            if offsets:
-                self._consumer.commit(offsets)
-            return
-        if offsets:
-            self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
-        self._producer.commit_transaction()
-        self._in_transaction = False
-
-    def _kafka(self) -> _KafkaErrors:
-        return _KafkaErrors(self._fail, self._refuse)
+    def _kafka(self) -> AbstractContextManager[None]:
+        return kafka_errors(self.name, self._fail)
 
     def _end(self) -> None:
         """Take the stores from the processor, and set them back to their last commit."""
@@ -420,7 +376,7 @@ class ActiveTask:
             store.abort()
         self._logged = {}
         self._consumed.clear()
-        self._sent.clear()
+        self._work.forget()
         if self._is_initialised:
             self._is_initialised = False
             self._processor.close()
@@ -428,7 +384,6 @@ class ActiveTask:
     def _fail(self) -> None:
         """A client, or a commit of the stores, has failed: only :meth:`recycle` and :meth:`close` are left."""
         self._state = TaskState.FAILED
-        in_transaction, self._in_transaction = self._in_transaction, False
         try:
             with suppress(Exception):  # of the processor's close; what failed before is the one to tell
                 self._end()
@@ -436,22 +391,7 @@ class ActiveTask:
             for store in self.stores.stores:
                 with suppress(StatecoreError):  # a database that cannot be read stands where it is known to have stood
                     store.take_offset()
-            if in_transaction:
-                with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
-                    self._producer.abort_transaction()
-
-    def _refuse(self, error: Exception) -> NoReturn:
-        kind = Fenced if type(error).__name__ in _FENCING else Retryable
-        raise kind(
-            f"Task {self.name} has no word from Kafka that its work was taken: {type(error).__name__} {error}".rstrip(
-                ". "
-            )
-            + ". Its stores stand at their last commit.",
-            action="Another instance has taken over; hand the stores to a standby task, or close them."
-            if kind is Fenced
-            else "Check the brokers; then give the stores to a new active task with a new producer.",
-            task=self.name,
-        ) from error
+            self._work.give_up()
 
     def _check(self, *allowed: TaskState) -> None:
         if self._state not in allowed:
@@ -460,20 +400,3 @@ class ActiveTask:
                 action="Follow the states of a task.",
                 task=self.name,
             )
-
-
-class _KafkaErrors:
-    """Makes an error of a client one of this library, after the task has failed."""
-
-    def __init__(self, fail: Callable[[], None], refuse: Callable[[Exception], NoReturn]) -> None:
-        self._fail, self._refuse = fail, refuse
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        self._fail()
-        if isinstance(error, Exception) and not isinstance(error, StatecoreError):
-            self._refuse(error)

@@ -25,6 +25,7 @@ from statecore.stores.settings import NO_LIMIT, UNCOMMITTED_MAX_BYTES
 
 INTERVAL_PROPERTY = "commit.interval.ms"
 UNCOMMITTED_PROPERTY = "statestore.uncommitted.max.bytes"
+MAX_BLOCK_PROPERTY = "max.block.ms"
 AT_LEAST_ONCE_INTERVAL_MS = 30_000
 """Kafka Streams' default of ``commit.interval.ms`` under at-least-once."""
 
@@ -32,14 +33,20 @@ EXACTLY_ONCE_INTERVAL_MS = 100
 """The same under exactly-once: who reads committed records waits that long for them."""
 
 
+MAX_BLOCK_MS = 60_000
+"""The default of ``max.block.ms`` of Kafka's producer."""
+
+
 @dataclass(frozen=True)
 class CommitSettings:
-    """How often.
+    """How often, and how long brokers are waited for.
 
     Attributes:
         interval_ms: ``commit.interval.ms``: milliseconds between two commits of a task; 0 is one in every round.
         uncommitted_max_bytes: ``statestore.uncommitted.max.bytes``: memory of staged writes of all stores of the task,
             in bytes, at which a commit is due before that; -1 for no limit.
+        max_block_ms: ``max.block.ms``: milliseconds that one call of a commit may wait for brokers; there are three of
+            them at most.
 
     Raises:
         Invalid: one of them is no such number.
@@ -47,11 +54,13 @@ class CommitSettings:
 
     interval_ms: int = AT_LEAST_ONCE_INTERVAL_MS
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
+    max_block_ms: int = MAX_BLOCK_MS
 
     def __post_init__(self) -> None:
         for name, value, least in (
             (INTERVAL_PROPERTY, self.interval_ms, 0),
             (UNCOMMITTED_PROPERTY, self.uncommitted_max_bytes, NO_LIMIT),
+            (MAX_BLOCK_PROPERTY, self.max_block_ms, 1),
         ):
             if value < least:
                 raise Invalid(f"{name} cannot be {value}.", action=f"Give {least} or more.", setting=name)
@@ -59,6 +68,8 @@ class CommitSettings:
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], guarantee: ProcessingGuarantee) -> CommitSettings:
         """The settings in an application's properties; what is not named has Kafka Streams' default.
+
+        ``producer.max.block.ms`` goes before ``max.block.ms``, as in Kafka Streams.
 
         Raises:
             Invalid: a value is no whole number, or too small.
@@ -68,6 +79,7 @@ class CommitSettings:
         return cls(
             number(properties, INTERVAL_PROPERTY, default),
             number(properties, UNCOMMITTED_PROPERTY, UNCOMMITTED_MAX_BYTES),
+            number(properties, f"producer.{MAX_BLOCK_PROPERTY}", number(properties, MAX_BLOCK_PROPERTY, MAX_BLOCK_MS)),
         )
 
 

@@ -7,6 +7,7 @@
 ``processing.guarantee``                    ``at_least_once`` (default) or ``exactly_once_v2``
 ``commit.interval.ms``                      30 000, exactly-once 100
 ``statestore.uncommitted.max.bytes``        64 MiB; -1 for no limit
+``max.block.ms``                            60 000: how long one call of a commit may wait for brokers
 ``statestore.checkpoint.interval.ms``       300 000
 ``security.protocol``, ``sasl.…``, ...      how to connect; see :mod:`statecore.spec.java_properties`
 ==========================================  ==========================================================================

@@ -42,6 +42,7 @@ _NOT_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError._NOENT,  # a client that was connected before the broker started again
 )
 
 

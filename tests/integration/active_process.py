@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPartition
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.sockets import DIRECT
 from statecore.faults import fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
@@ -29,57 +30,82 @@ class Member:
     def __init__(
         self, servers: str, application_id: str, guarantee: str, cluster: Cluster, names: tuple[str, ...] = (COUNTS,)
     ) -> None:
-        self.names = names
         self.spec = spec_of(application_id, ProcessingGuarantee(guarantee), servers, names=names)
         self.cluster = cluster
         exactly_once = guarantee == "exactly_once_v2"
         more = {"transactional_id": f"{application_id}-0_0"} if exactly_once else {}
-        self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", **more)
-        self.consumer = KafkaConsumer(
-            bootstrap_servers=servers,
-            group_id=application_id,
+        self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", proxy_url=DIRECT, **more)
+        self.servers = servers
+        self.consumer = self._consumer()
+        self.input = TopicPartition(f"{application_id}-in", 0)
+        self.output = f"{application_id}-out"
+        self.processor = Counting(self.output, names)
+
+    def _consumer(self, **more: int) -> KafkaConsumer:
+        return KafkaConsumer(
+            bootstrap_servers=self.servers,
+            group_id=self.spec.application_id,
+            proxy_url=DIRECT,  # else kafka-python leaves sockets behind when the brokers are away
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
+            **more,
         )
-        self.input = TopicPartition(f"{application_id}-in", 0)
-        self.output = f"{application_id}-out"
 
-    def active(self, stores: TaskStores) -> tuple[ActiveTask, int]:
-        """An active task that runs, and how many records of the changelog it took for that."""
-        task = ActiveTask(
+    def created(self, stores: TaskStores, commits: CommitSettings | None = None) -> ActiveTask:
+        """An active task that nobody has opened yet."""
+        return ActiveTask(
             stores,
             self.spec,
             self.cluster,
-            Counting(self.output, self.names),
+            self.processor,
             self.producer,
             self.consumer,
             [self.input],
-            commits=CommitSettings(interval_ms=0),
+            commits=commits or CommitSettings(interval_ms=0),
             faults=fault_points_from_environment(),
         )
+
+    def active(self, stores: TaskStores, commits: CommitSettings | None = None) -> tuple[ActiveTask, int]:
+        """An active task that runs, and how many records of the changelog it took for that."""
+        task = self.created(stores, commits)
         task.open()
+        return task, self.catch_up(task)
+
+    def catch_up(self, task: ActiveTask) -> int:
+        """Have a task run that is restoring; how many records it took for that."""
         deadline, records = time.monotonic() + 60, 0
         while True:
             caught_up = task.catch_up()
             records += caught_up.records
             if caught_up.is_complete:
-                return task, records
+                return records
             assert time.monotonic() < deadline, "it never came to the end"
             time.sleep(0.05)
 
-    def work(self, task: ActiveTask, until: int) -> None:
-        """Process what there is, some records at a time, up to an offset of the input."""
+    def work(self, task: ActiveTask, until: int, *, commits: bool = True) -> None:
+        """Process what there is, some records at a time, up to an offset of the input; without a commit if so told."""
         at = KafkaPartition(*self.input)
-        self.consumer.assign([at])
+        if not self.consumer.subscription():
+            self.consumer.assign([at])
         self.consumer.seek(at, task.positions()[self.input] or 0)
         deadline = time.monotonic() + 60
         while (task.positions()[self.input] or 0) < until:
             assert time.monotonic() < deadline, "the input never came"
             for records in self.consumer.poll(timeout_ms=200, max_records=20).values():
                 task.process(record for record in records if record.offset < until)
-                if task.commit_due():
+                if commits and task.commit_due():
                     task.commit()
+
+    def join(self, heartbeat_ms: int) -> None:
+        """Have the consumer join the group of the application, and say so this often."""
+        self.consumer.close()
+        self.consumer = self._consumer(heartbeat_interval_ms=heartbeat_ms, session_timeout_ms=45_000)
+        self.consumer.subscribe([self.input.topic])
+        deadline = time.monotonic() + 60
+        while not self.consumer.assignment():
+            assert time.monotonic() < deadline, "it never joined"
+            self.consumer.poll(timeout_ms=100, max_records=1)
 
     def close(self) -> None:
         """Close the clients."""

@@ -2,110 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
 from statecore.errors import Fenced
-from statecore.faults import ACTIVE_POINTS, VARIABLE
-from statecore.formats.kinds import StoreKind
+from statecore.faults import ACTIVE_POINTS
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.isolation import IsolationLevel
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.changelog_ends import changelog_ends, isolation_of
+from statecore.processor.active_context import InputRecord
+from statecore.processor.active_task import TaskState
+from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.task_stores import TaskStores
-from statecore.spec.model import ApplicationSpec
-from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.fleet import GUARANTEES
+from tests.harness.fleet import GUARANTEES, leave_group
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 from tests.integration.active_process import Member
-from tests.unit.processor.counting import AGAIN, COUNTS
+from tests.integration.active_world import EXACTLY_ONCE, World, counted, follow
+from tests.unit.processor.counting import AGAIN, COUNTS, Counting
 
 pytestmark = pytest.mark.integration
-
-EXACTLY_ONCE = "exactly_once_v2"
-
-
-class World:
-    """The topics of an application, and what was fed to it."""
-
-    def __init__(self, servers: str, application_id: str, guarantee: str) -> None:
-        self.servers, self.application_id, self.guarantee = servers, application_id, guarantee
-        self.input, self.output = f"{application_id}-in", f"{application_id}-out"
-        self.changelog, self.again = (f"{application_id}-{name}-changelog" for name in (COUNTS, AGAIN))
-        for topic in (self.input, self.output, self.changelog, self.again):
-            topics.create(servers, topic, 1, topics.UNCLEANED)
-        self.fed: Counter[bytes] = Counter()
-
-    def feed(self, count: int = 100) -> int:
-        """More input; its end."""
-        keys = [b"key-%d" % (number * number % 17) for number in range(count)]
-        topics.produce(self.servers, self.input, [Record(key, b"v") for key in keys])
-        self.fed.update(keys)
-        return self.fed.total()
-
-    def run(self, state_dir: Path, until: int, fault: str = "") -> subprocess.CompletedProcess[str]:
-        """An active task in a process of its own."""
-        command = [sys.executable, "-m", "tests.integration.active_process", self.servers, self.application_id]
-        command += [str(state_dir), self.guarantee, str(until)]
-        environment = {**os.environ, **({VARIABLE: fault} if fault else {})}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
-
-    def replayed(self, topic: str) -> dict[bytes, int]:
-        """The last committed value of each key in a topic."""
-        return {one.key or b"": int(one.value or b"0") for one in topics.read(self.servers, topic, 0)}
-
-    def every_count(self) -> Counter[tuple[bytes, int]]:
-        """How often each count was told, read committed."""
-        return Counter((one.key or b"", int(one.value or b"0")) for one in topics.read(self.servers, self.output, 0))
-
-    def told_once(self) -> Counter[tuple[bytes, int]]:
-        """Every count of every key, once."""
-        return Counter((key, number) for key, total in self.fed.items() for number in range(1, total + 1))
-
-    def rows(self, state_dir: Path, name: str = COUNTS) -> dict[bytes, int]:
-        """The rows of the closed store."""
-        path = StateDirectory(state_dir, self.application_id).store_path("0_0", name, StoreKind.KEY_VALUE)
-        with RocksDBStore(path, StoreKind.KEY_VALUE, read_only=True) as store:
-            return {key: int(value) for key, value in store.all()}
-
-
-def counted(topic: str) -> Callable[[StreamsJvm], Any]:
-    """A topology of one table of the input, whose store and changelog are those of the task."""
-
-    def build(jvm: StreamsJvm) -> Any:
-        streams = jvm.jvm.org.apache.kafka.streams
-        serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
-        builder = streams.StreamsBuilder()
-        consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.ByteArray())
-        store = getattr(streams.kstream.Materialized, "as")(streams.state.Stores.persistentKeyValueStore(COUNTS))
-        store = store.withKeySerde(serdes.ByteArray()).withValueSerde(serdes.ByteArray()).withCachingDisabled()
-        builder.stream(topic, consumed).toTable(store)
-        return builder.build()
-
-    return build
-
-
-def follow(cluster: Cluster, spec: ApplicationSpec, task: StandbyTask) -> int:
-    """One round of a standby, in which nothing goes wrong; how many records it read."""
-    ends = changelog_ends(cluster, spec, [store.spec for store in task.stores.stores], task.epochs())
-    done = task.follow(ends)
-    assert not done.stale
-    assert not done.failed
-    assert not any(task.lag.values())
-    return done.records
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -219,3 +148,201 @@ def test_a_standby_becomes_active_and_a_standby_again_beside_another_member_and_
         assert rows == world.fed
         with pytest.raises(Fenced):
             directory.lock().__enter__()
+
+
+@dataclass
+class Ignoring(Counting):
+    """Counts nothing as long as it is told so."""
+
+    ignores: bool = True
+
+    def process(self, record: InputRecord) -> None:
+        if not self.ignores:
+            super().process(record)
+
+
+def test_a_commit_of_nothing_writes_nothing_and_one_of_input_alone_moves_the_input_offsets_alone(
+    broker: Broker, tmp_path: Path, application_id: str
+) -> None:
+    world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE)
+    directory = StateDirectory(tmp_path, application_id)
+    changelog = TopicPartition(world.changelog, 0)
+
+    def ends() -> list[int]:
+        return [topics.end_offset(world.servers, one, 0) for one in (world.changelog, world.output)]
+
+    with Cluster(world.servers) as cluster, directory.lock():
+        member = Member(world.servers, application_id, EXACTLY_ONCE, cluster)
+        member.processor = processor = Ignoring(member.output)
+        task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+
+        def consumed() -> int | None:
+            return committed_offsets(cluster, application_id, [member.input])[member.input]
+
+        task.commit()
+        task.commit()
+        assert ends() == [0, 0]
+        assert consumed() is None
+        assert task.offsets() == {changelog: OFFSET_UNKNOWN}
+        end = world.feed(20)
+        world.fed.clear()  # they are ignored
+        member.work(task, end)
+        assert ends() == [0, 0]
+        assert consumed() == end
+        processor.ignores = False
+        world.feed(20)
+        member.work(task, end + 20)
+        before, last = ends(), task.offsets()
+        task.commit()
+        assert (ends(), task.offsets()) == (before, last)
+        task.close()
+        member.close()
+    assert world.rows(tmp_path) == world.fed == world.replayed(world.changelog)
+    assert world.every_count() == world.told_once()
+
+
+def test_kafka_streams_and_an_active_task_exclude_each_other_in_a_directory(
+    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, application_id: str
+) -> None:
+    world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE)
+    directory = StateDirectory(tmp_path, application_id)
+
+    def application(jvm: StreamsJvm) -> StreamsApplication:
+        return StreamsApplication(jvm, application_id, world.servers, tmp_path, counted(world.input))
+
+    with Cluster(world.servers) as cluster:
+        member = Member(world.servers, application_id, EXACTLY_ONCE, cluster)
+        with directory.lock():
+            task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+            member.work(task, world.feed(50))
+            with StreamsJvm(tmp_path / "refused.log") as other_jvm:
+                with pytest.raises(Exception, match="multiple instances of Kafka Streams"):
+                    application(other_jvm).start()
+            member.work(task, world.feed(50))
+            task.close()
+        with application(streams_jvm) as running:
+            assert sum(running.restored_records().values()) == 0
+            with pytest.raises(Fenced):
+                directory.lock().__enter__()
+            late = member.created(TaskStores(member.spec, directory, "0_0"))
+            with pytest.raises(Fenced):
+                late.open()
+            late.close()
+            assert running.state == "RUNNING"
+        member.close()
+    assert world.rows(tmp_path) == world.fed
+
+
+@pytest.mark.parametrize("gone", ["records", "deletes"])
+def test_a_store_that_its_changelog_cannot_continue_is_made_anew_and_ends_as_the_changelog(
+    broker: Broker, tmp_path: Path, application_id: str, gone: str
+) -> None:
+    short = {**topics.COMPACTED, "delete.retention.ms": "0"}
+    config = short if gone == "deletes" else {**topics.UNCLEANED, "cleanup.policy": "compact,delete"}
+    world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE, config)
+    directory = StateDirectory(tmp_path, application_id)
+    with Cluster(world.servers) as cluster, directory.lock():
+        member = Member(world.servers, application_id, EXACTLY_ONCE, cluster)
+        task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+        member.work(task, world.feed())
+        stores = task.recycle()
+        position = stores.store(COUNTS).position
+        changes = [Record(b"key-0", None), Record(b"key-1", b"70"), *([Record(b"more", b"1")] * 20)]
+        topics.produce(world.servers, world.changelog, changes)
+        if gone == "deletes":
+            topics.compact(world.servers, world.changelog, 0, broker.data_directory, Record(b"filler", b"1"))
+        else:
+            topics.delete_records(world.servers, world.changelog, 0, position + 5)
+        expected = world.replayed(world.changelog)
+        assert b"key-0" not in expected
+        task = member.created(stores)
+        task.open()
+        told = task.catch_up()
+        assert not told.is_complete
+        assert list(told.rebuilt) == [COUNTS]
+        member.catch_up(task)
+        assert {key: int(value) for key, value in stores.store(COUNTS).database.all()} == expected
+        assert task.positions() == {member.input: world.fed.total()}
+        member.work(task, world.feed())
+        task.close()
+        member.close()
+    assert world.rows(tmp_path) == world.replayed(world.changelog)
+
+
+@pytest.mark.parametrize("by", ["producer", "generation", "no-generation"])
+def test_a_member_that_was_left_behind_is_fenced_and_nobody_sees_its_rows(
+    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, application_id: str, by: str
+) -> None:
+    world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE)
+    here, there = (StateDirectory(tmp_path / name, application_id) for name in ("here", "there"))
+    with Cluster(world.servers) as cluster, here.lock(), there.lock():
+        old, new = (Member(world.servers, application_id, EXACTLY_ONCE, cluster) for _ in range(2))
+        if by != "producer":
+            old.join(heartbeat_ms=200 if by == "no-generation" else 20_000)
+        task, _ = old.active(TaskStores(old.spec, here, "0_0"))
+        old.work(task, world.feed())
+        committed = Counter(world.fed)
+        end = world.feed(60)
+        old.work(task, end, commits=False)
+        if by == "producer":
+            elsewhere, _ = new.active(TaskStores(new.spec, there, "0_0"))
+        else:
+            leave_group(streams_jvm, world.servers, application_id)
+        deadline = time.monotonic() + 60
+        while by == "no-generation" and old.consumer.group_metadata().generation_id >= 0:
+            assert time.monotonic() < deadline, "the consumer never heard of it"
+            time.sleep(0.05)
+        with pytest.raises(Fenced, match=r"[Tt]ask 0_0"):
+            task.commit()
+        assert task.state is TaskState.FAILED
+        for isolation in IsolationLevel:
+            with task.stores.store(COUNTS).database.query_view(isolation) as seen:
+                assert {key: int(value) for key, value in seen.all()} == committed
+        assert world.replayed(world.output) == committed
+        if by != "producer":
+            elsewhere, _ = new.active(TaskStores(new.spec, there, "0_0"))
+        assert elsewhere.positions() == {new.input: committed.total()}
+        new.work(elsewhere, end)
+        elsewhere.close()
+        standby = StandbyTask(task.recycle(), cluster, isolation_of(old.spec))
+        standby.open()
+        assert follow(cluster, old.spec, standby) == 60
+        standby.close()
+        new.close()
+        old.close()
+    assert world.rows(here.state_dir) == world.rows(there.state_dir) == world.fed
+    assert world.every_count() == world.told_once()
+
+
+def test_queries_see_what_is_committed_or_also_what_a_transaction_has_written_until_it_is_aborted(
+    broker: Broker, tmp_path: Path, application_id: str
+) -> None:
+    world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE)
+    directory = StateDirectory(tmp_path, application_id)
+    with Cluster(world.servers) as cluster, directory.lock(), ThreadPoolExecutor(1) as another_thread:
+        member = Member(world.servers, application_id, EXACTLY_ONCE, cluster)
+        task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+        database = task.stores.store(COUNTS).database
+
+        def query(isolation: IsolationLevel) -> dict[bytes, int]:
+            with database.query_view(isolation) as view:
+                return {key: int(value) for key, value in view.all()}
+
+        def seen() -> list[dict[bytes, int]]:
+            levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+            return [another_thread.submit(query, level).result(60) for level in levels]
+
+        member.work(task, world.feed(50))
+        committed = Counter(world.fed)
+        assert seen() == [committed, committed]
+        end = world.feed(50)
+        member.work(task, end, commits=False)
+        assert seen() == [committed, world.fed]
+        task.abort()
+        assert seen() == [committed, committed]
+        member.catch_up(task)
+        assert seen() == [committed, committed]
+        member.work(task, end)
+        assert seen() == [world.fed, world.fed]
+        task.close()
+        member.close()

@@ -83,3 +83,17 @@ def test_the_rows_of_a_windowed_store_are_read_one_at_a_time(
     for (key, start, stamp, value), (row_key, row) in zip(shown, rows, strict=True):
         assert row_key == key.encode() + int(start).to_bytes(8, "big") + bytes(4)
         assert row == int(stamp).to_bytes(8, "big") + value.encode()
+
+
+def test_the_loop_of_an_active_task_is_that_of_the_example_that_runs() -> None:
+    def lines(code: str) -> list[str]:
+        return [line.strip() for line in re.sub(r"(: \w+(\[\[\], bool\])?)(?=[,)])| -> None", "", code).splitlines()]
+
+    example = lines((DOCS / "examples" / "active_task.py").read_text())
+    shown = lines(snippet("standby.md", "task.catch_up("))
+    loop, around = shown[: shown.index("while not signals:")], shown[shown.index("while not signals:") :]
+    for part in (loop, around):
+        code = [line for line in part if line]
+        found = [line for line in example if line and not line.startswith('"""')]
+        at = found.index(code[0])
+        assert found[at : at + len(code)] == code

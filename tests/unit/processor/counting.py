@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,29 +73,56 @@ class Input:
 
 @dataclass
 class TransactionalListed(ListedProducer):
-    """Keeps what it is sent, and what became of its transactions; ``commit_error`` is that of the next commit."""
+    """Keeps what it is sent, and what became of its transactions; ``commit_error`` is that of the next commit.
+
+    A call that ``silent`` names waits until ``answered`` is set, as kafka-python does while brokers are away.
+    """
 
     commit_error: Exception | None = None
     abort_error: Exception | None = None
+    silent: str = ""
+    answered: threading.Event = field(default_factory=threading.Event)
+
+    def _reach(self, call: str) -> None:
+        if call == self.silent:
+            self.answered.wait(60)
+
+    def flush(self, timeout: float | None = None) -> None:
+        self._reach("flush")
+        super().flush(timeout)
 
     def init_transactions(self) -> None:
+        self._reach("init_transactions")
         self.happened.append("init")
 
     def begin_transaction(self) -> None:
         self.happened.append("begin")
 
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
+        self._reach("send_offsets_to_transaction")
         self.happened.append(f"offsets {[(at.topic, one.offset) for at, one in offsets.items()]} {group_metadata}")
 
     def commit_transaction(self) -> None:
+        self._reach("commit_transaction")
         if self.commit_error is not None:
             raise self.commit_error
         self.happened.append("commit")
 
     def abort_transaction(self) -> None:
+        self._reach("abort_transaction")
         if self.abort_error is not None:
             raise self.abort_error
         self.happened.append("abort")
+
+
+@dataclass
+class ListedMember:
+    """What a consumer is to its group."""
+
+    generation_id: int
+
+    def __str__(self) -> str:
+        return "group"
 
 
 @dataclass
@@ -102,12 +130,13 @@ class ListedConsumer:
     """Keeps what is committed, in the list of its producer."""
 
     producer: TransactionalListed
+    generation_id: int = -1
 
-    def commit(self, offsets: Any) -> None:
+    def commit(self, offsets: Any, timeout_ms: int | None = None) -> None:
         self.producer.happened.append(f"consumed {[(at.topic, one.offset) for at, one in offsets.items()]}")
 
-    def group_metadata(self) -> str:
-        return "group"
+    def group_metadata(self) -> ListedMember:
+        return ListedMember(self.generation_id)
 
 
 def source() -> TopicPartition:

@@ -2,119 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.state_directory import StateDirectory
-from statecore.processor import active_task
 from statecore.processor.active_context import InputRecord
-from statecore.processor.active_task import ActiveTask, TaskState
-from statecore.runtime.changelog_ends import ChangelogEnd, isolation_of
-from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.task_stores import TaskStores
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.processor.active_task import TaskState
+from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.processor.active_world import EXACTLY_ONCE, World, rows
 from tests.unit.processor.counting import (
     COUNTS,
     Counting,
     Input,
-    ListedConsumer,
-    TransactionalListed,
     source,
-    spec_of,
 )
-
-EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
-BOTH = [EXACTLY_ONCE, AT_LEAST_ONCE]
 
 
 class ProducerFencedError(Exception):
     """Named as the client's."""
-
-
-class World:
-    """A task over an empty changelog, and what its fake brokers say."""
-
-    def __init__(self, tmp_path: Path, guarantee: ProcessingGuarantee, kind: StoreKind = StoreKind.KEY_VALUE) -> None:
-        self.spec: ApplicationSpec = spec_of("app", guarantee, kind=kind)
-        self.directory = StateDirectory(tmp_path, "app")
-        self.cluster: Any = None
-        self.producer = TransactionalListed()
-        self.processor = Counting("out")
-        self.consumed: list[int | None] = [None]
-        self.end, self.last_stable = 0, 0
-
-    def committed(self, cluster: Cluster, group: str, partitions: Any) -> dict[TopicPartition, int | None]:
-        """In place of the brokers: what the group has consumed; each answer once, the last one forever."""
-        assert group == "app"
-        answer = self.consumed.pop(0) if len(self.consumed) > 1 else self.consumed[0]
-        return dict.fromkeys(partitions, answer)
-
-    def ends(
-        self, cluster: Cluster, spec: Any, stores: Any, *_: Any, **__: Any
-    ) -> Mapping[TopicPartition, ChangelogEnd]:
-        """In place of the brokers: where the changelogs end."""
-        log = LogOffsets(0, self.last_stable, self.end)
-        end = self.last_stable if spec.processing_guarantee is EXACTLY_ONCE else self.end
-        topics = {one.changelog: TopicDescription(one.changelog.topic, "0" * 31 + "1", 1, {}) for one in stores}
-        return {at: ChangelogEnd(end, log, topic, None, 0) for at, topic in topics.items()}
-
-    def stores(self) -> TaskStores:
-        return TaskStores(self.spec, self.directory, "0_0")
-
-    def standby(self, stores: TaskStores) -> StandbyTask:
-        task = StandbyTask(stores, self.cluster, isolation_of(self.spec))
-        task.open()
-        return task
-
-    def active(self, stores: TaskStores | None = None) -> ActiveTask:
-        return ActiveTask(
-            stores or self.stores(),
-            self.spec,
-            self.cluster,
-            self.processor,
-            self.producer,
-            ListedConsumer(self.producer),
-            [source()],
-        )
-
-    def running(self, stores: TaskStores | None = None) -> ActiveTask:
-        task = self.active(stores)
-        task.open()
-        assert task.catch_up().is_complete
-        assert task.state is TaskState.RUNNING
-        return task
-
-
-@pytest.fixture(params=BOTH, ids=[one.value for one in BOTH])
-def guarantee(request: pytest.FixtureRequest) -> ProcessingGuarantee:
-    found: ProcessingGuarantee = request.param
-    return found
-
-
-@pytest.fixture
-def world(tmp_path: Path, guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(tmp_path, guarantee)
-    with Cluster("localhost:1") as cluster:
-        made.cluster = cluster
-        monkeypatch.setattr(active_task, "committed_offsets", made.committed)
-        monkeypatch.setattr(active_task, "changelog_ends", made.ends)
-        with made.directory.lock():
-            yield made
-
-
-def rows(stores: TaskStores) -> dict[bytes, bytes]:
-    return dict(stores.store(COUNTS).database.all())
 
 
 def test_a_commit_goes_to_kafka_first_and_to_the_stores_last(world: World) -> None:

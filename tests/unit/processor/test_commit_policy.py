@@ -64,8 +64,20 @@ def test_defaults_are_those_of_kafka_streams() -> None:
         assert CommitSettings.from_properties({}, guarantee) == CommitSettings(interval)
 
 
-@pytest.mark.parametrize("name", ["commit.interval.ms", "statestore.uncommitted.max.bytes"])
+@pytest.mark.parametrize("name", ["commit.interval.ms", "statestore.uncommitted.max.bytes", "max.block.ms"])
 @pytest.mark.parametrize("value", [-2, "-2", "soon", "", "1_000", 1.5, True, "٣"])
 def test_what_is_no_number_is_refused(name: str, value: object) -> None:
     with pytest.raises(Invalid, match=name):
         CommitSettings.from_properties({name: value}, ProcessingGuarantee.AT_LEAST_ONCE)
+
+
+def test_how_long_brokers_are_waited_for_has_the_producers_name_with_or_without_its_prefix() -> None:
+    def settings(**given: object) -> CommitSettings:
+        properties = {name.replace("_", "."): value for name, value in given.items()}
+        return CommitSettings.from_properties(properties, ProcessingGuarantee.AT_LEAST_ONCE)
+
+    assert settings().max_block_ms == 60_000
+    assert settings(max_block_ms="500").max_block_ms == 500
+    assert settings(max_block_ms=500, producer_max_block_ms=700).max_block_ms == 700
+    with pytest.raises(Invalid, match=r"max\.block\.ms"):
+        settings(max_block_ms=0)

@@ -1,0 +1,127 @@
+"""A commit to Kafka that is not answered, or not the member's any more, is no commit; Kafka is a fake here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Retryable
+from statecore.formats.topic_partition import TopicPartition
+from statecore.processor.active_task import TaskState
+from statecore.processor.commit_policy import CommitSettings
+from tests.unit.processor.active_world import AT_LEAST_ONCE, EXACTLY_ONCE, World, rows
+from tests.unit.processor.counting import (
+    Input,
+    ListedConsumer,
+    TransactionalListed,
+)
+
+
+class KafkaTimeoutError(Exception):
+    """Named as the client's."""
+
+
+IMPATIENT = CommitSettings(max_block_ms=50)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "call"),
+    [
+        (AT_LEAST_ONCE, "flush"),
+        (EXACTLY_ONCE, "flush"),
+        (EXACTLY_ONCE, "send_offsets_to_transaction"),
+        (EXACTLY_ONCE, "commit_transaction"),
+    ],
+)
+def test_a_commit_that_no_broker_answers_is_no_commit_and_the_next_task_finds_out_what_became_of_it(
+    world: World, call: str
+) -> None:
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    task.commit()
+    task.process([Input(1, b"a")])
+    world.producer.silent = call
+    with pytest.raises(Retryable, match=r"Task 0_0 waited 0.05 s \(max.block.ms\) for (the records|its)") as told:
+        task.commit()
+    assert told.value.context == {"task": "0_0"}
+    assert task.state is TaskState.FAILED
+    world.producer.silent = ""
+    world.producer.answered.set()  # it takes place after all
+    assert rows(task.stores) == {b"a": b"1"}
+    assert task.offsets() == {TopicPartition("app-counts-changelog", 0): 0}
+    assert "abort" not in world.producer.happened  # the producer is of no more use
+    stores = task.recycle()
+    world.producer = TransactionalListed(first=2)
+    world.consumed = [1]
+    world.end = world.last_stable = 1  # nothing came of it
+    again = world.running(stores, IMPATIENT)
+    again.process([Input(1, b"a")])
+    again.commit()
+    assert rows(stores) == {b"a": b"2"}
+    assert again.offsets() == {TopicPartition("app-counts-changelog", 0): 2}
+    again.close()
+
+
+def test_brokers_that_do_not_answer_keep_nobody_from_opening_aborting_and_giving_stores_away(world: World) -> None:
+    exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
+    task = world.active(commits=IMPATIENT)
+    world.producer.silent = "init_transactions"
+    if exactly_once:
+        with pytest.raises(Retryable, match="for what an earlier instance has left open"):
+            task.open()
+        assert task.state is TaskState.FAILED
+        task.close()
+    else:
+        task.close()
+    world.producer = TransactionalListed()
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    world.producer.silent = "abort_transaction" if exactly_once else "flush"
+    with pytest.raises(Retryable, match="Task 0_0 waited"):
+        task.abort()
+    assert task.state is TaskState.FAILED
+    stores = task.recycle()
+    assert rows(stores) == {}
+    stores.close()
+    world.producer.answered.set()
+
+
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE])
+def test_a_consumer_that_no_broker_answers_has_committed_nothing_as_far_as_the_stores_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int | None] = []
+
+    def silent(self: ListedConsumer, offsets: Any, timeout_ms: int | None = None) -> None:
+        given.append(timeout_ms)
+        raise KafkaTimeoutError("in vain")
+
+    monkeypatch.setattr(ListedConsumer, "commit", silent)
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    with pytest.raises(Retryable, match=r"Task 0_0 waited 0.05 s .* for its input offsets to be committed"):
+        task.commit()
+    assert given == [50]
+    assert rows(task.stores) == {}
+    task.close()
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE])
+@pytest.mark.parametrize("joins", ["before", "later"])
+def test_a_consumer_that_was_in_its_group_and_is_no_more_commits_nothing(world: World, joins: str) -> None:
+    world.consumer.generation_id = 7 if joins == "before" else -1
+    task = world.running()
+    world.consumer.generation_id = 7
+    if joins == "later":
+        task.process([Input(0, b"a")])
+        task.commit()
+    task.process([Input(1, b"b")])
+    world.consumer.generation_id = -1
+    world.producer.happened.clear()
+    with pytest.raises(Fenced, match="The consumer of task 0_0 was thrown out of its group"):
+        task.commit()
+    assert world.producer.happened == ["flush", "abort"]
+    assert task.state is TaskState.FAILED
+    assert b"b" not in rows(task.stores)
+    task.close()
