@@ -195,8 +195,8 @@ class Look:
         found: list[WarmStore] = []
         for name, store in declared.items():
             place = places.get(name)
-            if place is None or place.segmented is not store.kind.is_segmented:
-                continue
+            if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
+                continue  # a versioned one is not followed, so nothing is known of its changelog
             changelog = TopicPartition(store.changelog, partition_of(task) or 0)
             offset = closed_at(task, place, changelog)
             if offset != OFFSET_UNKNOWN:

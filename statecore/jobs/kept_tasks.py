@@ -233,6 +233,7 @@ class KeptTasks:
                     one.is_behind = turn.is_over  # the store that was emptied may have had no time yet
                 else:
                     one.is_behind = turn.is_over and bool(done.followed)
+                    self._leave_stale(one, done.stale)
             except Exception as error:
                 self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:
@@ -353,6 +354,18 @@ class KeptTasks:
             task.rebuild(store)
             one.rebuilt[store] = one.rebuilt.get(store, 0) + 1
             self._less()
+
+    def _leave_stale(self, one: _Kept, stale: Mapping[str, str]) -> None:
+        """Stores that were to be made anew when the round was told to end: nobody may start from them."""
+        for store, why in stale.items():
+            error = Corrupted(
+                f"Store {store} of task {one.name} has to be made anew, for which there was no time: {why}.",
+                action="Let statecore standby run again before anybody starts from this copy.",
+                task=one.name,
+                store=store,
+            )
+            one.errors[store] = error
+            self._say(str(error))
 
     def _leave(self, one: _Kept, error: StatecoreError) -> None:
         one.left = error

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import is_purely_compacted
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
@@ -82,6 +83,8 @@ class StandbyFleet:
         """Offsets of tasks that lie here and are not followed."""
         self._log_ends: dict[TopicPartition, int] = {}
         """Where the changelogs end, as it was read last, or seen since."""
+        self._shortened: frozenset[str] = frozenset()
+        """Tasks of which a changelog has lost records to something else than compaction."""
         self._group: TaskGroup | None = None
         self._pending: Assigned | None = None
         self._has_assignment = False
@@ -217,6 +220,7 @@ class StandbyFleet:
             spec=self._spec,
             settings=settings,
             force=self._request.cleanup_even_best,
+            lasting=self._shortened,
             agreed=self._joined.take_back,
             faults=self._faults,
         )
@@ -290,6 +294,10 @@ class StandbyFleet:
         followed = found.stores
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
+        shortened = {at for at, one in ends.items() if one.log.log_start > 0 and is_purely_compacted(one.topic)}
+        self._shortened = frozenset(
+            name for name, stores in followed.items() if any(store.changelog in shortened for store in stores)
+        )
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
     def _say_once(self, key: str, words: str) -> None:

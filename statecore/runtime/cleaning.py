@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
 from statecore.placement.moved_aside import delete_aside, delete_expired, move_aside, moved_aside
+from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CLEANED, UNOWNED
 from statecore.runtime.offset_sums import Standing, TaskSum, read_task_sum
@@ -72,7 +73,7 @@ class Cleaned:
         deleted: tasks whose directories went.
         kept: tasks that nobody owns and whose time is over, and why they stay.
         left: tasks whose directories are aside and could not be deleted, and why; the next round tries again.
-        aside: tasks that went though nobody else may have their state, and where they lie for a week.
+        aside: tasks that went though nobody else may have all of their state, and where they lie for a week.
     """
 
     deleted: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ def clean_unowned(
     spec: ApplicationSpec | None = None,
     settings: CleaningSettings | None = None,
     force: bool = False,
+    lasting: Collection[str] = (),
     agreed: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
@@ -104,6 +106,8 @@ def clean_unowned(
         settings: how long they stay.
         force: let them go though nobody else may have their state: they are moved to ``.statecore/unowned``, and the
             first cleaning after a week deletes them.
+        lasting: tasks whose logs have lost records to something else than compaction, so that others may have made
+            their copies anew from what is left. They are moved as with ``force``.
         agreed: asked right before a task goes: whether nobody counts on it. Others stay, and nothing is said of them.
         clock: seconds since the epoch.
         faults: points at which a test lets the process die.
@@ -128,12 +132,15 @@ def clean_unowned(
         if not agreed(task):
             continue
         faults.reach("cleaning.before-aside")
+        below = UNOWNED if reason or task in lasting else CLEANED
         try:
-            moved = move_aside(directory, task, UNOWNED if reason else CLEANED, now_ms)
-        except Invalid as error:
+            refuse_open_stores(directory.task_path(task))  # it may have been opened since it was looked at
+            moved = move_aside(directory, task, below, now_ms)
+        except (Fenced, Invalid) as error:
+            directory.check_locked()
             kept[task] = error.what
         else:
-            if reason:
+            if below == UNOWNED:
                 aside[task] = moved.path
         faults.reach("cleaning.after-aside")
     deleted, left = _delete(directory, faults)

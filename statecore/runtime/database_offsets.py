@@ -42,21 +42,24 @@ def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None
         place: the store.
         segmentation: how its rows are divided by time, where that is known.
     """
-    expired = expired_before(place, segmentation)
-    for path in directories_in(place.path) if place.segmented else [place.path]:
-        if not has_database(path) and any(map(_has_rows, path.glob("*.*"))):
-            start = segment_start(path.name, place.store)
-            if start is None or start >= expired:
-                return f"{path} has files of rows and no CURRENT: it was deleted, or copied, in part."
-    return ""
+    expired = half_expired(place, segmentation)
+    lost = next((path for path in _without_current(place) if path not in expired), None)
+    return "" if lost is None else f"{lost} has files of rows and no CURRENT: it was deleted, or copied, in part."
 
 
-def expired_before(place: StoreDirectory, segmentation: Segmentation | None) -> int:
-    """The time in ms before which a segment must begin to have expired, as far as the newest segment tells."""
+def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> list[Path]:
+    """Segments that a process was killed at while it deleted them, because they had expired by the newest segment."""
     if not place.segmented or segmentation is None:
-        return 0
+        return []
     newest = max((segment.start or 0 for segment in place.segments), default=0)
-    return first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
+    first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
+    starts = [(path, segment_start(path.name, place.store)) for path in _without_current(place)]
+    return [path for path, start in starts if start is not None and start < first]
+
+
+def _without_current(place: StoreDirectory) -> list[Path]:
+    paths = directories_in(place.path) if place.segmented else [place.path]
+    return [path for path in paths if not has_database(path) and any(map(_has_rows, path.glob("*.*")))]
 
 
 def _has_rows(file: Path) -> bool:

@@ -42,7 +42,7 @@ from statecore.images.model import Below, RunFile, Segmentation, segment_order
 from statecore.placement.contents import StoreDirectory, segments_in
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import store_directory
-from statecore.runtime.database_offsets import half_deleted
+from statecore.runtime.database_offsets import half_deleted, half_expired
 from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import has_database
@@ -306,7 +306,7 @@ class FollowedStore:
         return sorted(self._databases, key=segment_order)
 
     def _refuse_half_deleted(self) -> None:
-        """Such a directory would be taken for none, and its rows would go without a word."""
+        """Such a directory would be taken for none, and its rows would go without a word; an expired one may go."""
         place = StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
         if lost := half_deleted(place, self.spec.segmentation):
             raise Corrupted(
@@ -314,6 +314,8 @@ class FollowedStore:
                 action="Copy it again where it came from; or move the store's directory away: it is made anew.",
                 store=self.name,
             )
+        for expired in half_expired(place, self.spec.segmentation):
+            self._take_away(expired)
 
     def _found(self) -> dict[int | None, Path]:
         """The databases that there are, by segment, oldest first."""

@@ -315,7 +315,7 @@ class TaskGroup:
         if given.refusal:
             raise Invalid(
                 f"The group {self.settings.group_id} refuses this member. {given.refusal}",
-                action="Then start it again; the others go on.",
+                action=f"{given.action} Then start it again; the others go on.",
                 group=self.settings.group_id,
             )
         given = only_known(given, self.ends)

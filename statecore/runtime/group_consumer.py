@@ -100,6 +100,7 @@ class GroupConsumer:
 
         self._group, self._settings, self._cluster = group, settings, cluster
         self._was_in = False
+        self._said_bytes = 0
         self._polled_at = time.monotonic()
         known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
         try:
@@ -174,7 +175,9 @@ class GroupConsumer:
         """For the assignor: the group is about to be joined."""
         if self.fell_out:
             self._group.fell_out()
-        return self._group.user_data()
+        said = self._group.user_data()
+        self._said_bytes = len(said)
+        return said
 
     def lead(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """For the assignor: this member decides."""
@@ -215,6 +218,15 @@ class GroupConsumer:
             return Invalid(
                 f"This client has no right to the group {group}, or to a changelog: {reason(error)}.",
                 action="Grant READ on the group, and DESCRIBE on the changelogs.",
+                group=group,
+            )
+        if isinstance(error, errors.UnknownError):
+            return Retryable(
+                f"The broker could not keep what the members of the group {group} say and are told; this one says "
+                f"{self._said_bytes:,} bytes.",
+                action="All of that has to fit into one record of __consumer_offsets (message.max.bytes, 1 MB): split "
+                "the fleet into groups, each with some of the tasks, or let copies go that nobody needs "
+                "(--cleanup-delay). If it is far less, look at the broker's log.",
                 group=group,
             )
         if isinstance(error, errors.InvalidGroupIdError | errors.KafkaConfigurationError):

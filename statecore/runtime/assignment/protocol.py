@@ -2,13 +2,14 @@
 
 ::
 
-    subscription   magic "SCTS"  version u16                     what every version begins with
+    subscription   magic "SCTS"  version u16                     what every version begins with; the rest is deflated
                    spec s        host s        capacity u16
                    round u32                                     differs whenever the member asks for another assignment
                    tasks u32 × { task s   role u8   sum u64 }
 
-    assignment     magic "SCTA"  version u16
-                   refusal s                                     why this member is given nothing; empty where it is not
+    assignment     magic "SCTA"  version u16                     the rest is deflated
+                   refusal s     action s                        why this member is given nothing, and what to do about
+                                                                 it; empty where it is not
                    probing u8
                    tasks u32 × { task s   role u8   believed u64 }
                    errors u32 × { task s   why s }
@@ -25,11 +26,15 @@ counted: by that a member knows whether its own copy is still needed.
 
 Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
 are not, a task twice.
+
+A broker keeps what all members say, and what all are told, in one record, which it bounds (``message.max.bytes`` of
+``__consumer_offsets``, 1 MB). Names and sums of thousands of tasks shrink several times when they are deflated (zlib).
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,9 +45,9 @@ from statecore.formats.releases import TASK_NAME
 from statecore.runtime.assignment.assignor import assign
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Member, Role
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 4 << 20
-"""No user data is larger; a broker takes 1 MB by default."""
+"""No user data is larger, before it is deflated."""
 MOST_TASKS = 100_000
 
 _SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
@@ -81,6 +86,7 @@ class Given:
         probing: whether it is to be looked again after the probing interval.
         errors: tasks that it has or was given and must leave alone, with the reason.
         refusal: why it cannot take part; empty when it can.
+        action: what to do about that.
         elsewhere: of tasks that it has and was not given, the best sum of those that keep them, warm-ups not counted.
     """
 
@@ -89,6 +95,7 @@ class Given:
     probing: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
+    action: str = ""
     elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -99,7 +106,6 @@ def encode_subscription(subscription: Subscription) -> bytes:
         Invalid: a name is too long, or there are too many tasks.
     """
     parts = [
-        _HEADER.pack(_SUBSCRIPTION, VERSION),
         _string(subscription.spec),
         _string(subscription.host),
         struct.pack(">HI", subscription.capacity, subscription.round & 0xFFFFFFFF),
@@ -107,7 +113,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     ]
     for task, copy in sorted(subscription.copies.items()):
         parts.append(_string(task) + struct.pack(">BQ", copy.role, copy.sum))
-    return _bounded(parts, len(subscription.copies))
+    return _deflated(_SUBSCRIPTION, parts, len(subscription.copies))
 
 
 def decode_subscription(data: bytes) -> Subscription:
@@ -133,8 +139,8 @@ def encode_assignment(given: Given) -> bytes:
         Invalid: a name is too long, or there are too many tasks.
     """
     parts = [
-        _HEADER.pack(_ASSIGNMENT, VERSION),
         _string(given.refusal),
+        _string(given.action),
         struct.pack(">BI", given.probing, len(given.roles)),
     ]
     for task, role in sorted(given.roles.items()):
@@ -145,7 +151,7 @@ def encode_assignment(given: Given) -> bytes:
     parts.append(struct.pack(">I", len(given.elsewhere)))
     for task, held in sorted(given.elsewhere.items()):
         parts.append(_string(task) + struct.pack(">Q", held))
-    return _bounded(parts, len(given.roles))
+    return _deflated(_ASSIGNMENT, parts, len(given.roles))
 
 
 def decode_assignment(data: bytes) -> Given | None:
@@ -157,7 +163,7 @@ def decode_assignment(data: bytes) -> Given | None:
     if data == KEEP:
         return None
     reader = _Reader(data, _ASSIGNMENT, "assignment")
-    refusal = reader.string()
+    refusal, action = reader.string(), reader.string()
     (probing,) = reader.unpack(">B")
     if probing > 1:
         raise reader.wrong(f"{probing} where 0 or 1 is expected")
@@ -178,7 +184,8 @@ def decode_assignment(data: bytes) -> Given | None:
     roles = {task: role for task, role, _ in rows}
     if Role.ON_DISK in roles.values():
         raise reader.wrong("a task with nothing to do")
-    return Given(roles, {task: believed for task, _, believed in rows}, bool(probing), errors, refusal, elsewhere)
+    believed = {task: held for task, _, held in rows}
+    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere)
 
 
 def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
@@ -258,8 +265,10 @@ def decide(
     owned: dict[str, list[int]] = {}
     for one in taking_part:
         for task, role in assignment.members[one.id].roles.items():
-            if role in (Role.STANDBY, Role.ACTIVE):
-                owned.setdefault(task, []).append(one.copy(task).sum)
+            had = one.copy(task)
+            # A copy that was not opened yet may turn out to be one that cannot be.
+            if role in (Role.STANDBY, Role.ACTIVE) and had.role is not Role.ON_DISK:
+                owned.setdefault(task, []).append(had.sum)
     for one in taking_part:
         roles = assignment.members[one.id].roles
         believed = {task: one.copy(task).sum for task in roles}
@@ -283,13 +292,13 @@ def _version(data: bytes) -> int | None:
 
 def _other_spec(spec: str, others: str) -> bytes:
     return _refusal(
-        f"This member knows the application as {spec}, most members of the group know it as {others}.",
+        f"Its spec is another one than that of most members (digest {spec[:12]}, theirs {others[:12]}).",
         "Give all members the same spec, or a group of their own.",
     )
 
 
 def _refusal(what: str, action: str) -> bytes:
-    return encode_assignment(Given(refusal=f"{what} {action}"))
+    return encode_assignment(Given(refusal=what, action=action))
 
 
 def _string(text: str) -> bytes:
@@ -302,21 +311,21 @@ def _string(text: str) -> bytes:
     return struct.pack(">H", len(data)) + data
 
 
-def _bounded(parts: Sequence[bytes], tasks: int) -> bytes:
+def _deflated(magic: bytes, parts: Sequence[bytes], tasks: int) -> bytes:
     data = b"".join(parts)
     if len(data) > MOST_BYTES or tasks > MOST_TASKS:
         raise Invalid(
             f"{tasks} tasks in {len(data)} bytes are too many for a group's user data.",
             action="Split the fleet into groups, each with some of the tasks.",
         )
-    return data
+    return _HEADER.pack(magic, VERSION) + zlib.compress(data, 6)
 
 
 class _Reader:
     """Takes bytes apart, strictly."""
 
     def __init__(self, data: bytes, magic: bytes, what: str) -> None:
-        self._what, self._data, self._at = what, data, 0
+        self._what, self._data, self._at = what, b"", 0
         if len(data) > MOST_BYTES:
             raise self.wrong(f"{len(data)} bytes")
         if not data.startswith(magic):
@@ -324,12 +333,25 @@ class _Reader:
                 f"A member of the group is no member of a fleet: its {what} has other user data.",
                 action="Give the fleet a group id that nothing else uses.",
             )
-        _, version = self.unpack(_HEADER.format)
+        if len(data) < _HEADER.size:
+            raise self.wrong("an end before its time")
+        _, version = _HEADER.unpack_from(data)
         if version != VERSION:
             raise Invalid(
                 f"A member speaks version {version} of the group's protocol, here version {VERSION} is spoken: {what}.",
                 action="Install the same release of statecore at all members.",
             )
+        self._data = self._inflated(data[_HEADER.size :])
+
+    def _inflated(self, data: bytes) -> bytes:
+        inflating = zlib.decompressobj()
+        try:
+            found = inflating.decompress(data, MOST_BYTES)
+        except zlib.error as error:
+            raise self.wrong(f"bytes that cannot be inflated ({error})") from error
+        if not inflating.eof or inflating.unused_data:
+            raise self.wrong("more bytes than it may have, or others than its own")
+        return found
 
     def unpack(self, layout: str) -> tuple[int, ...]:
         size = struct.calcsize(layout)

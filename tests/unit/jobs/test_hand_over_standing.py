@@ -63,7 +63,7 @@ def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: W
     world.store(world.warm, "clicks", 7)
     (task,) = world.hand_over().tasks
     assert task.verdict is Verdict.REFUSED
-    assert "it was deleted in part" in task.why
+    assert "it was deleted, or copied, in part" in task.why
 
 
 def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_moved_away(world: World) -> None:
@@ -72,7 +72,7 @@ def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_mo
     world.store(world.warm, "clicks", 7, start=1_800_000)
     (task,) = world.hand_over().tasks
     assert task.verdict is Verdict.REFUSED
-    assert "it was deleted in part" in task.why
+    assert "it was deleted, or copied, in part" in task.why
     assert f"Move {world.warm.task_path('0_0') / 'clicks'} out of the copy" in task.why
 
 

@@ -256,6 +256,25 @@ def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_onc
     assert world.said == ["Store counts of task 0_0 is made anew from the start of its changelog: records are gone."]
 
 
+def test_a_store_that_there_was_no_time_to_make_anew_is_said_and_counts_nothing(world: World) -> None:
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    asked = iter([False, False, False])
+
+    def follow(_ends: Any, _stopped: Any) -> Round:
+        asked_up.append(True)
+        return Round(stale={"counts": "deletes may be missing"})
+
+    asked_up: list[bool] = []
+    task.follow = follow  # type: ignore[method-assign]
+    world.kept.round(lambda: bool(asked_up) or next(asked))
+    (report,) = world.kept.report()
+    assert (task.rebuilt, report.exit_code, report.stores[0].lag) == (0, Corrupted.exit_code, None)
+    assert "no time: deletes may be missing" in (report.stores[0].error or "")
+    assert world.kept.sums() == {"0_0": 0}
+    assert len(world.said) == 1
+
+
 def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World) -> None:
     world.kept.take_up("0_0", Role.WARMUP)
     world.kept.take_up("0_1")

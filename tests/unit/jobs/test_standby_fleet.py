@@ -72,13 +72,21 @@ class Fleet:
             request, SPEC, brokers, self.directory, self.kept, startup, self.said.append, clock=lambda: self.now
         )
         self.asked, self.agrees, self.order = 0, True, list[str]()
+        self.log_start, self.policy = 0, "compact"
         group: Any = SimpleNamespace(
             publish=self._publish, ends={"0_1": 1_000}, probe=self._probe, take_back=self._take_back
         )
         self.fleet._group = group
 
         def ends(_cluster: Any, _spec: Any, stores: list[Any]) -> dict[Any, Any]:
-            return {store.changelog: SimpleNamespace(end=5, log=SimpleNamespace(log_end=6)) for store in stores}
+            return {
+                store.changelog: SimpleNamespace(
+                    end=5,
+                    log=SimpleNamespace(log_start=self.log_start, log_end=6),
+                    topic=TopicDescription(store.changelog.topic, "1" * 32, 2, {"cleanup.policy": self.policy}),
+                )
+                for store in stores
+            }
 
         monkeypatch.setattr(standby_fleet, "changelog_ends", ends)
 
@@ -211,6 +219,21 @@ def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path, monkeypatc
     assert not path.exists()
     (aside,) = moved_aside(fleet.directory, "unowned")
     assert [words for words in fleet.said if str(aside.path) in words and "for a week" in words]
+
+
+@pytest.mark.parametrize(
+    ("log_start", "policy", "lasts"), [(0, "compact", False), (3, "compact", True), (3, "compact,delete", False)]
+)
+def test_a_copy_lies_aside_for_a_week_where_the_others_may_have_been_made_of_what_a_log_has_left(
+    fleet: Fleet, log_start: int, policy: str, lasts: bool
+) -> None:
+    path = fleet.put("0_1", 99)
+    fleet.log_start, fleet.policy = log_start, policy
+    fleet.fleet._ends()
+    with fleet.directory.lock():
+        fleet.given(NEW)
+    assert not path.exists()
+    assert len(moved_aside(fleet.directory, "unowned")) == lasts
 
 
 def test_a_copy_on_the_disk_that_is_beyond_the_end_of_its_changelog_counts_nothing(fleet: Fleet) -> None:

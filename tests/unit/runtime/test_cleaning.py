@@ -79,6 +79,30 @@ def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
         assert lies.exists() is there
 
 
+def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -> None:
+    put(world, "0_0")
+    done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), lasting=("0_0",))
+    assert (done.deleted, done.kept) == ((), {})
+    assert (done.aside["0_0"] / "rocksdb").is_dir()
+    assert not world.path("0_0").exists()
+
+
+def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> None:
+    put(world, "0_0")
+    opened = RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE)
+
+    def agreed(_: str) -> bool:
+        opened.open()
+        return True
+
+    try:
+        done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), agreed=agreed)
+    finally:
+        opened.close()
+    assert "is open" in done.kept["0_0"]
+    assert world.path("0_0").is_dir()
+
+
 def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> None:
     put(world, "0_0", changed=1000)
     settings = CleaningSettings.from_properties({"state.cleanup.delay.ms": "5000"})

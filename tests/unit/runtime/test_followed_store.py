@@ -84,7 +84,7 @@ def test_files_of_rows_without_current_are_refused_and_stay(
     assert sorted((file.name, file.read_bytes()) for file in database.iterdir()) == before
 
 
-def test_an_expired_segment_that_was_deleted_in_part_does_not_count(tmp_path: Path) -> None:
+def test_an_expired_segment_that_was_deleted_in_part_goes(tmp_path: Path) -> None:
     store = store_of(tmp_path, StoreKind.WINDOW)
     for segment in (0, 60_000, 300_000):
         with RocksDBStore(tmp_path / "0_0" / "store" / f"store.{segment}", StoreKind.WINDOW, create=True) as made:
@@ -93,6 +93,7 @@ def test_an_expired_segment_that_was_deleted_in_part_does_not_count(tmp_path: Pa
     (tmp_path / "0_0" / "store" / "store.60000" / "CURRENT").unlink()
     store.open()
     assert (store.offset, store.segments) == (6, (0, 5))
+    assert not (tmp_path / "0_0" / "store" / "store.60000").exists()
     store.close()
 
 

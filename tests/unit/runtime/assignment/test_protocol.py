@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given as forall
@@ -44,11 +46,16 @@ def assignments(draw: st.DrawFn) -> Given:
     errors = draw(st.dictionaries(TASKS, st.text(max_size=20), max_size=3))
     elsewhere = draw(st.dictionaries(TASKS, SUMS, max_size=3))
     believed = {task: draw(SUMS) for task in roles}
-    return Given(roles, believed, draw(st.booleans()), errors, draw(st.text(max_size=20)), elsewhere)
+    refusal, action = draw(st.text(max_size=20)), draw(st.text(max_size=20))
+    return Given(roles, believed, draw(st.booleans()), errors, refusal, action, elsewhere)
 
 
 def subscription(spec: str = "spec-1", host: str = "h", **copies: Copy) -> bytes:
     return encode_subscription(Subscription(spec, host, copies={name[1:]: copy for name, copy in copies.items()}))
+
+
+def changed(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    return data[:6] + zlib.compress(change(zlib.decompress(data[6:])))
 
 
 def of_version(version: int) -> bytes:
@@ -100,9 +107,12 @@ def test_a_byte_that_was_changed_is_refused_or_read_as_what_it_says(said: Subscr
         (b"\0\1range", "no member of a fleet"),
         (of_version(9), "speaks version 9"),
         (b"SCTS" + bytes(MOST_BYTES), "bytes"),
-        (subscription()[:-4] + struct.pack(">I", 2**32 - 1), "4294967295 tasks"),
-        (subscription(_0_0=Copy(1)).replace(b"0_0", b"../"), "which is none"),
-        (subscription(_0_0=Copy(1), _0_1=Copy(1)).replace(b"0_1", b"0_0"), "twice"),
+        (b"SCTS\0\2not deflated", "cannot be inflated"),
+        (changed(subscription(), lambda body: bytes(MOST_BYTES + 1)), "more bytes"),
+        (subscription() + b"more", "others than its own"),
+        (changed(subscription(), lambda body: body[:-4] + struct.pack(">I", 2**32 - 1)), "4294967295 tasks"),
+        (changed(subscription(_0_0=Copy(1)), lambda body: body.replace(b"0_0", b"../")), "which is none"),
+        (changed(subscription(_0_0=Copy(1), _0_1=Copy(1)), lambda body: body.replace(b"0_1", b"0_0")), "twice"),
     ],
 )
 def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: str) -> None:
@@ -111,11 +121,18 @@ def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: s
 
 
 def test_an_assignment_of_another_version_is_refused_and_keep_is_understood() -> None:
-    with pytest.raises(Invalid, match="speaks version 2"):
-        decode_assignment(b"SCTA\0\2anything")
+    with pytest.raises(Invalid, match="speaks version 1"):
+        decode_assignment(b"SCTA\0\1anything")
     assert decode_assignment(KEEP) is None
     with pytest.raises(Invalid, match="nothing to do"):
         decode_assignment(encode_assignment(Given({"0_0": Role.ON_DISK})))
+
+
+def test_thousands_of_tasks_shrink_several_times_so_that_a_fleet_fits_into_one_record_of_a_broker() -> None:
+    copies = {f"{n % 4}_{n // 4}": Copy(7_000_000 + n * 7919 % 100_000, Role.STANDBY) for n in range(5_000)}
+    data = encode_subscription(Subscription("s" * 64, "host", copies=copies))
+    assert decode_subscription(data).copies == copies
+    assert len(data) < 35_000
 
 
 def test_too_much_is_not_encoded() -> None:
@@ -163,7 +180,7 @@ def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> 
         "a": subscription(host="a"),
         "b": subscription(host="b"),
         "spec": subscription("spec-2"),
-        "newer": of_version(2),
+        "newer": of_version(3),
         "stranger": b"something else",
         "nothing": b"",
     }
@@ -172,8 +189,9 @@ def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> 
     assert given.keys() == sent.keys()
     assert given["a"].roles.keys() | given["b"].roles.keys() == ENDS.keys()
     assert not given["a"].refusal
-    assert "as spec-2, most members of the group know it as spec-1" in given["spec"].refusal
-    assert "version 2" in given["newer"].refusal
+    assert "digest spec-2, theirs spec-1" in given["spec"].refusal
+    assert "same spec" in given["spec"].action
+    assert "version 3" in given["newer"].refusal
     assert "no member of a fleet" in given["stranger"].refusal
     assert "no member of a fleet" in given["nothing"].refusal
     assert not any(given[member].roles for member in ("spec", "newer", "stranger", "nothing"))
@@ -182,11 +200,11 @@ def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> 
 def test_a_leader_that_does_not_fit_refuses_itself_and_lets_the_others_keep_what_they_have() -> None:
     sent = {"a": subscription("spec-2"), "b": subscription(), "c": subscription()}
     decision = decide(sent, "a", ENDS, SETTINGS)
-    assert "as spec-2" in decided(decision.data["a"]).refusal
+    assert "digest spec-2" in decided(decision.data["a"]).refusal
     assert (decision.data["b"], decision.data["c"], decision.assignment) == (KEEP, KEEP, None)
-    sent = {"a": subscription(), "b": of_version(2), "c": of_version(2)}
+    sent = {"a": subscription(), "b": of_version(3), "c": of_version(3)}
     decision = decide(sent, "a", ENDS, SETTINGS)
-    assert "Most members of the group speak version 2" in decided(decision.data["a"]).refusal
+    assert "Most members of the group speak version 3" in decided(decision.data["a"]).refusal
     assert (decision.data["b"], decision.data["c"], decision.assignment) == (KEEP, KEEP, None)
 
 
