@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Fenced, Invalid
+from statecore.errors import Fenced, Invalid, Retryable
 from statecore.runtime.assignment.model import AssignmentSettings, Role
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from tests.harness import topics
@@ -300,6 +301,17 @@ def test_a_member_with_another_spec_is_refused_and_the_others_go_on(fleet: Fleet
     assert "same spec" in other.error.action
     wait(lambda: shared(a, b), a, b)
     assert (a.error, b.error) == (None, None)
+
+
+def test_more_than_the_broker_can_keep_of_a_group_is_said_as_that(fleet: Fleet) -> None:
+    numbers = random.Random(16)
+    ends = {f"0_{n}": numbers.randrange(2**60, 2**62) for n in range(70_000)}
+    cluster = Cluster(fleet.servers)
+    settings = GroupSettings(f"{fleet.group}-large", (fleet.topic,), "spec", session_timeout_ms=30_000)
+    with TaskGroup(cluster, settings, ends=lambda: ends) as group:
+        group.start(ends)
+        with pytest.raises(Retryable, match=r"could not keep .*; this one says \d{3},\d{3} bytes"):
+            group.poll(30.0)
 
 
 def test_an_id_that_another_process_takes_fences_the_first(fleet: Fleet) -> None:

@@ -388,6 +388,19 @@ def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: 
     assert read_database_state(path).offsets == {PRICES: 7}
 
 
+def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_changelog(tmp_path: Path) -> None:
+    world = with_prices(tmp_path)
+    path = world.warm.task_path("0_0") / "rocksdb" / "prices"
+    with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE) as store:
+        store.put(bytes(7) + b"key", b"versions")
+        store.commit({PRICES: 50})
+    report = world.hand_over()
+    assert verdicts(report)["0_0"] is Verdict.TAKEN
+    assert "prices from the start" in " ".join(report.tasks[0].notes)
+    assert read_database_state(world.live.task_path("0_0") / "rocksdb" / "prices").offsets == {PRICES: OFFSET_UNKNOWN}
+    assert price_rows(world) == []
+
+
 @pytest.mark.parametrize("how", ["killed", "without an offset"])
 def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_the_plan_says_so(
     tmp_path: Path, how: str
