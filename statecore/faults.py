@@ -164,8 +164,8 @@ ACTIVE_POINTS: tuple[str, ...] = (
 )
 """A commit of an active task; the third before each of its stores but the first."""
 
-BASE_POINTS: tuple[str, ...] = ("base.before-rename", "base.after-rename")
-"""A task of a snapshot that becomes the base of a new copy."""
+BASE_POINTS: tuple[str, ...] = ("base.before-rename", "base.after-rename", "base.during-discard")
+"""A task of a snapshot that becomes the base of a new copy; the last one where that is given up."""
 
 STARTUP_POINTS: tuple[str, ...] = (
     "startup.before-aside",

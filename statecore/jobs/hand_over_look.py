@@ -198,7 +198,7 @@ class Look:
             if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
                 continue  # a versioned one is not followed, so nothing is known of its changelog
             changelog = TopicPartition(store.changelog, partition_of(task) or 0)
-            offset = closed_at(task, place, changelog)
+            offset = closed_at(task, place, store, changelog)
             if offset != OFFSET_UNKNOWN:
                 found.append(WarmStore(store, changelog, offset, place))
         if not found:
@@ -228,7 +228,7 @@ class Look:
     def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
         """Stores of the application that are further than the warm copy, with their offset."""
         found = {
-            one.spec.name: live_offset(places[one.spec.name], one.spec.kind, one.changelog)
+            one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
             for one in warm
             if one.spec.name in places
         }
@@ -242,11 +242,11 @@ class Look:
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             return HandedTask(task, Verdict.TAKEN, f"{why}, and Kafka Streams would wipe the task", has, names, size)
         ahead = 0
-        torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name]))]
+        torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
         for one in warm:
             place = places.get(one.spec.name)
-            live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec.kind, one.changelog)
+            live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
             if live > one.offset:
                 why = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
                 return HandedTask(task, Verdict.LEFT, why, notes=notes)
@@ -290,7 +290,7 @@ class Look:
                 missing.append(name)
                 continue
             changelog = TopicPartition(store.changelog, partition_of(task) or 0)
-            if why := damage(place) or (not_sound(place, store.kind, changelog) if self.exactly_once else ""):
+            if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else ""):
                 made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
         if missing:

@@ -23,10 +23,11 @@ from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.store_standing import standing_of
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import DatabaseState, read_database_state
-from statecore.runtime.database_offsets import half_deleted, read_databases
+from statecore.runtime.database_offsets import half_deleted, read_databases, segmentation_of
+from statecore.spec.model import StoreSpec
 
 
-def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
+def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
     """The offset at which a store of a warm copy was closed; -4 where it has none.
 
     Raises:
@@ -42,7 +43,7 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
             task=task,
             store=place.store,
         )
-    states = _states(task, place)
+    states = _states(task, place, store)
     if place.segmented and (strays := _strays(place)):
         raise Corrupted(
             f"The warm copy of {place.store} in {task} holds {', '.join(strays)}, which is no segment of it.",
@@ -79,9 +80,9 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
     return next(iter(offsets), OFFSET_UNKNOWN)
 
 
-def damage(place: StorePlace) -> str:
+def damage(place: StorePlace, store: StoreSpec) -> str:
     """Why a store of the application has not the rows that its offset says; empty where nothing says so."""
-    if half_deleted(place):
+    if half_deleted(place, segmentation_of(store)):
         return f"{place.store} there was deleted in part"
     try:
         read_databases(place.databases)
@@ -90,12 +91,12 @@ def damage(place: StorePlace) -> str:
     return ""
 
 
-def live_offset(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> int:
+def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
     """What the application would go by; -4 where it knows of none, or where rows of the store are missing."""
-    if damage(place):
+    if damage(place, store):
         return OFFSET_UNKNOWN
     try:
-        if not kind.manages_offsets:
+        if not store.kind.manages_offsets:
             return _of_files(place).get(changelog, OFFSET_UNKNOWN)
         return standing_of(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
     except Corrupted:
@@ -131,10 +132,10 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
     return "" if has_offset else f"{place.store} there has no offset"
 
 
-def _states(task: str, place: StorePlace) -> Sequence[DatabaseState]:
+def _states(task: str, place: StorePlace, store: StoreSpec) -> Sequence[DatabaseState]:
     """What the databases of a warm copy say; one that has lost a part of its files says nothing."""
     try:
-        if why := half_deleted(place):
+        if why := half_deleted(place, segmentation_of(store)):
             raise Corrupted(why, action="")
         return read_databases(place.databases).states
     except Corrupted as error:

@@ -68,7 +68,14 @@ def sweep_bases(directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS) 
     for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
         task = base.parent.relative_to(below).as_posix()
         if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
-            discard_tree(base)
+            _discard(base)
+
+
+def _discard(base: Path, faults: FaultPoints = NO_FAULTS) -> None:
+    """Delete a base; first what says that it is whole, because whoever finds a part of it would believe that."""
+    remove_durably(base / _LOGS)
+    faults.reach("base.during-discard")
+    discard_tree(base)
 
 
 def _written_ms(base: Path) -> float:
@@ -156,7 +163,7 @@ class Bases:
             self._without.add(task)
         elif self._put(task):
             self._say(f"Task {task} begins with {base}.")
-        self._worker.submit(discard_tree, self._base(task))
+        self._worker.submit(_discard, self._base(task), self._faults)
         return False
 
     def give_up(self, task: str) -> None:
@@ -170,7 +177,7 @@ class Bases:
             coming.stop.set()
             coming.fetched.cancel()
         if coming is not None or self._base(task).exists():
-            self._worker.submit(discard_tree, self._base(task))  # behind the fetch, by the same thread
+            self._worker.submit(_discard, self._base(task), self._faults)  # behind the fetch, by the same thread
 
     def find(self, task: str) -> str | None:
         """The newest snapshot, where it has a task.

@@ -13,6 +13,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.placement.contents import StoreDirectory, directories_in, segment_start
 from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.spec.derived import retention_of, segment_interval_of
+from statecore.spec.model import StoreSpec
 from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_witness import Witness
 
@@ -30,6 +32,14 @@ class DatabaseOffsets:
     offsets: dict[TopicPartition, int]
     disagree: bool
     states: list[DatabaseState]
+
+
+def segmentation_of(store: StoreSpec) -> Segmentation | None:
+    """How the rows of a declared store are divided by time; ``None`` where it is one database."""
+    retention, interval = retention_of(store), segment_interval_of(store)
+    if not store.kind.is_segmented or retention is None or interval is None:
+        return None
+    return Segmentation(retention, interval)
 
 
 def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:

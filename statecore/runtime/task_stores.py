@@ -33,7 +33,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import RunFile, Segmentation
+from statecore.images.model import RunFile
 from statecore.placement.apply import recover
 from statecore.placement.contents import stores_in
 from statecore.placement.database_state import read_database_state
@@ -41,11 +41,12 @@ from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.placement.work_directory import STALE, STANDBY
 from statecore.runtime.closed_offsets import ClosedOffsets
+from statecore.runtime.database_offsets import segmentation_of
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
 from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
 from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
-from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
+from statecore.spec.derived import is_source, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
@@ -81,14 +82,6 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
         changelog = TopicPartition(store.changelog, partition)
         found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
     return tuple(found)
-
-
-def segmentation_of(store: StoreSpec) -> Segmentation | None:
-    """How the rows of a declared store are divided by time; ``None`` where it is one database."""
-    retention, interval = retention_of(store), segment_interval_of(store)
-    if not store.kind.is_segmented or retention is None or interval is None:
-        return None
-    return Segmentation(retention, interval)
 
 
 def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:

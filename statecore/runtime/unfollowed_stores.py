@@ -20,7 +20,7 @@ from statecore.placement.database_state import create_database, read_database_st
 from statecore.placement.moved_aside import move_store_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STALE
-from statecore.runtime.database_offsets import half_deleted
+from statecore.runtime.database_offsets import half_deleted, segmentation_of
 from statecore.runtime.unclean import is_unclean
 from statecore.spec.model import StoreSpec
 from statecore.stores.legacy_offsets import remove_offsets
@@ -108,11 +108,11 @@ def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) 
         Invalid: this user may not look.
     """
     path = directory.store_path(task, store.name, store.kind)
-    if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented)):
+    if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
         raise Corrupted(
             f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka Streams "
             f"would delete their files: {lost}",
-            action="Look whether its rows are wanted. Then move its directory away.",
+            action="Look whether these rows are wanted. Then move that directory away.",
             task=task,
             store=store.name,
         )

@@ -66,6 +66,14 @@ def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: W
     assert "it was deleted, or copied, in part" in task.why
 
 
+def test_an_expired_segment_that_the_application_has_deleted_in_part_is_no_damage(world: World) -> None:
+    for side, offset in ((world.warm, 7), (world.live, 17)):
+        world.store(side, "clicks", offset, start=86_400_000_000)
+    (world.store(world.live, "clicks", 17) / "CURRENT").unlink()
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.why) == (Verdict.LEFT, "clicks is at offset 17 there, and the warm copy at 7")
+
+
 def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_moved_away(world: World) -> None:
     """Without it the copy would have the offset, and not the rows."""
     (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()

@@ -327,6 +327,18 @@ def test_a_base_that_came_and_is_given_up_is_not_put(warm: Warm) -> None:
     assert warm.said == []
 
 
+def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_again(warm: Warm) -> None:
+    with warm.process(InjectedFault("base.during-discard")) as bases:
+        fetched(bases)
+        bases.give_up(TASK)
+        settled(bases)
+    (kept,) = (path for path in warm.base.rglob("clicks") if path.is_dir())
+    shutil.rmtree(kept)  # as far as the process had come with it
+    with warm.process() as bases:
+        brought(bases)
+    assert warm.rows == of_task(300)
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_directory_that_appeared_meanwhile_is_not_overwritten(
     warm: Warm, monkeypatch: pytest.MonkeyPatch, seen: bool

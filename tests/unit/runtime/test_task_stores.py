@@ -160,6 +160,22 @@ def test_stores_are_closed_also_where_the_file_of_offsets_cannot_be_deleted(
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_store_without_a_changelog_of_which_an_expired_segment_was_deleted_in_part_stays(
+    path: Path, exactly_once: bool
+) -> None:
+    spec = spec_of(store_of("alone", StoreKind.WINDOW, logged=False), store_of("plain"), exactly_once=exactly_once)
+    place = World(path, spec).directory.task_path(TASK) / "alone"
+    for start in (0, 3_000_000):
+        with RocksDBStore(place / f"alone.{start}", StoreKind.WINDOW, create=True, exactly_once=True) as store:
+            store.put(b"k" * 30, b"row")
+            store.commit({})
+    (place / "alone.0" / "CURRENT").unlink()
+    for stores in opened(path, spec):
+        assert stores.offsets() == {changelog_of("plain"): OFFSET_UNKNOWN}
+    assert (place / "alone.3000000" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_store_without_a_changelog_that_has_lost_its_current_stops_its_task(path: Path, exactly_once: bool) -> None:
     spec = spec_of(store_of("alone", logged=False), store_of("plain"), exactly_once=exactly_once)
     database = World(path, spec).directory.task_path(TASK) / "rocksdb" / "alone"
