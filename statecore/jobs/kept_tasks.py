@@ -233,7 +233,7 @@ class KeptTasks:
                     one.is_behind = turn.is_over  # the store that was emptied may have had no time yet
                 else:
                     one.is_behind = turn.is_over and bool(done.followed)
-                    self._leave_stale(one, done.stale)
+                self._leave_stale(one, done.stale)
             except Exception as error:
                 self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:
@@ -359,7 +359,7 @@ class KeptTasks:
         """Stores that were to be made anew when the round was told to end: nobody may start from them."""
         for store, why in stale.items():
             error = Corrupted(
-                f"Store {store} of task {one.name} has to be made anew, for which there was no time: {why}.",
+                f"Store {store} of task {one.name} has to be made anew, and was not yet: {why}.",
                 action="Let statecore standby run again before anybody starts from this copy.",
                 task=one.name,
                 store=store,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.errors import Fenced, Invalid, StatecoreError
+from statecore.errors import Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
 from statecore.placement.moved_aside import delete_aside, delete_expired, move_aside, moved_aside
@@ -136,7 +136,7 @@ def clean_unowned(
         try:
             refuse_open_stores(directory.task_path(task))  # it may have been opened since it was looked at
             moved = move_aside(directory, task, below, now_ms)
-        except (Fenced, Invalid) as error:
+        except StatecoreError as error:
             directory.check_locked()
             kept[task] = error.what
         else:

@@ -256,6 +256,18 @@ def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_onc
     assert world.said == ["Store counts of task 0_0 is made anew from the start of its changelog: records are gone."]
 
 
+def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_nothing(world: World) -> None:
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    task.rounds = [Round(stale={"counts": "records are gone"}), Round(stale={"counts": "and again"})]
+    world.round()
+    (report,) = world.kept.report()
+    assert (task.rebuilt, report.exit_code) == (1, Corrupted.exit_code)
+    assert world.kept.sums() == {"0_0": 0}
+    world.round()
+    assert world.kept.report()[0].exit_code == 0
+
+
 def test_a_store_that_there_was_no_time_to_make_anew_is_said_and_counts_nothing(world: World) -> None:
     world.kept.take_up("0_0")
     task = world.opened["0_0"]
@@ -270,7 +282,7 @@ def test_a_store_that_there_was_no_time_to_make_anew_is_said_and_counts_nothing(
     world.kept.round(lambda: bool(asked_up) or next(asked))
     (report,) = world.kept.report()
     assert (task.rebuilt, report.exit_code, report.stores[0].lag) == (0, Corrupted.exit_code, None)
-    assert "no time: deletes may be missing" in (report.stores[0].error or "")
+    assert "was not yet: deletes may be missing" in (report.stores[0].error or "")
     assert world.kept.sums() == {"0_0": 0}
     assert len(world.said) == 1
 

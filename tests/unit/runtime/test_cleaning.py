@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Fenced, Invalid
+from statecore.errors import Capacity, Fenced, Invalid
 from statecore.faults import CLEANING_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -85,6 +85,16 @@ def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -
     assert (done.deleted, done.kept) == ((), {})
     assert (done.aside["0_0"] / "rocksdb").is_dir()
     assert not world.path("0_0").exists()
+
+
+def test_a_disk_that_is_full_keeps_a_task_and_ends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(world, "0_0")
+
+    def full(*_: object) -> None:
+        raise Capacity("No space left on device.", action="Make room.")
+
+    monkeypatch.setattr(cleaning, "move_aside", full)
+    assert "No space left" in clean(world, {"0_0": 10}).kept["0_0"]
 
 
 def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> None:
