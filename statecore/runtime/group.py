@@ -28,7 +28,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import TracebackType
 from typing import Self
 
@@ -320,7 +320,8 @@ class TaskGroup:
             )
         given = only_known(given, self.ends)
         self._believed, self._asked, self._probe_at = given.believed, False, None
-        if self._less_than_believed():
+        is_of_before = given.process != self.settings.process
+        if self._less_than_believed() or (is_of_before and self._has_nothing_of(given.roles)):
             # A static member that came back with less on its disk: the broker gave it what it had before.
             self._asked = True
             self._encode(ask=True)
@@ -341,6 +342,10 @@ class TaskGroup:
         )
         return self._assigned
 
+    def _has_nothing_of(self, tasks: Iterable[str]) -> bool:
+        """Whether there is nothing of one of these on the disk, though its changelogs have records."""
+        return any(not self._sums.get(task, 0) and self._ends.get(task, 0) for task in tasks)
+
     def _less_than_believed(self) -> bool:
         return any(self._sums.get(task, 0) < believed for task, believed in self._believed.items())
 
@@ -356,7 +361,7 @@ class TaskGroup:
             for task in sums.keys() | self._roles.keys()
         }
         own = self.settings
-        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, copies))
+        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, own.process, copies))
 
     def _refresh_ends(self) -> None:
         if self._clock() - self._ends_read_at < self.settings.ends_age_ms / 1000:

@@ -15,6 +15,7 @@ Private parts of kafka-python 3.0.12 that are used:
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ class GroupSettings:
         heartbeat_interval_ms: ``heartbeat.interval.ms``.
         max_poll_interval_ms: ``max.poll.interval.ms``: who does not poll for so long loses its tasks.
         ends_age_ms: after how many milliseconds the ends are read anew.
+        process: a number that no earlier process with the same instance id has had.
     """
 
     group_id: str
@@ -59,6 +61,7 @@ class GroupSettings:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     ends_age_ms: int = 30_000
+    process: int = field(default_factory=lambda: secrets.randbits(64))
 
 
 class OnLoop(Protocol):

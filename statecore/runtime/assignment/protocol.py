@@ -5,12 +5,14 @@
     subscription   magic "SCTS"  version u16                     what every version begins with; the rest is deflated
                    spec s        host s        capacity u16
                    round u32                                     differs whenever the member asks for another assignment
+                   process u64                                   differs whenever it was started anew
                    tasks u32 × { task s   role u8   sum u64 }
 
     assignment     magic "SCTA"  version u16                     the rest is deflated
                    refusal s     action s                        why this member is given nothing, and what to do about
                                                                  it; empty where it is not
                    probing u8
+                   process u64                                   of what the member had said
                    tasks u32 × { task s   role u8   believed u64 }
                    errors u32 × { task s   why s }
                    elsewhere u32 × { task s   sum u64 }          of tasks that the member has and was not given
@@ -21,7 +23,8 @@
 
 ``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
 given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
-broker, and finds that its sum is less. ``elsewhere`` is the best sum of those that keep the task, warm-ups not
+broker, and finds that its sum is less, or that the assignment was made for a ``process`` before it, and it has nothing.
+``elsewhere`` is the best sum of those that keep the task, warm-ups not
 counted: by that a member knows whether its own copy is still needed.
 
 Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
@@ -66,6 +69,7 @@ class Subscription:
         host: see `Member`.
         capacity: see `Member`.
         round: differs whenever it asks for another assignment; the broker ignores who joins with the same bytes.
+        process: a number that differs whenever it was started anew.
         copies: what it has, by task.
     """
 
@@ -73,6 +77,7 @@ class Subscription:
     host: str
     capacity: int = 1
     round: int = 0
+    process: int = 0
     copies: Mapping[str, Copy] = field(default_factory=dict)
 
 
@@ -88,6 +93,7 @@ class Given:
         refusal: why it cannot take part; empty when it can.
         action: what to do about that.
         elsewhere: of tasks that it has and was not given, the best sum of those that keep them, warm-ups not counted.
+        process: by what which process had said of itself this was decided.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
@@ -97,6 +103,7 @@ class Given:
     refusal: str = ""
     action: str = ""
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    process: int = 0
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -108,7 +115,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     parts = [
         _string(subscription.spec),
         _string(subscription.host),
-        struct.pack(">HI", subscription.capacity, subscription.round & 0xFFFFFFFF),
+        struct.pack(">HIQ", subscription.capacity, subscription.round & 0xFFFFFFFF, subscription.process),
         struct.pack(">I", len(subscription.copies)),
     ]
     for task, copy in sorted(subscription.copies.items()):
@@ -124,12 +131,12 @@ def decode_subscription(data: bytes) -> Subscription:
     """
     reader = _Reader(data, _SUBSCRIPTION, "subscription")
     spec, host = reader.string(), reader.string()
-    capacity, number = reader.unpack(">HI")
+    capacity, number, process = reader.unpack(">HIQ")
     if not capacity:
         raise reader.wrong("a capacity of 0")
     copies = {task: Copy(held, role) for task, role, held in reader.tasks()}
     reader.end()
-    return Subscription(spec, host, capacity, number, copies)
+    return Subscription(spec, host, capacity, number, process, copies)
 
 
 def encode_assignment(given: Given) -> bytes:
@@ -141,7 +148,7 @@ def encode_assignment(given: Given) -> bytes:
     parts = [
         _string(given.refusal),
         _string(given.action),
-        struct.pack(">BI", given.probing, len(given.roles)),
+        struct.pack(">BQI", given.probing, given.process, len(given.roles)),
     ]
     for task, role in sorted(given.roles.items()):
         parts.append(_string(task) + struct.pack(">BQ", role, given.believed.get(task, 0)))
@@ -164,7 +171,7 @@ def decode_assignment(data: bytes) -> Given | None:
         return None
     reader = _Reader(data, _ASSIGNMENT, "assignment")
     refusal, action = reader.string(), reader.string()
-    (probing,) = reader.unpack(">B")
+    probing, process = reader.unpack(">BQ")
     if probing > 1:
         raise reader.wrong(f"{probing} where 0 or 1 is expected")
     rows = list(reader.tasks())
@@ -185,7 +192,7 @@ def decode_assignment(data: bytes) -> Given | None:
     if Role.ON_DISK in roles.values():
         raise reader.wrong("a task with nothing to do")
     believed = {task: held for task, _, held in rows}
-    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere)
+    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere, process)
 
 
 def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
@@ -274,7 +281,9 @@ def decide(
         believed = {task: one.copy(task).sum for task in roles}
         errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
         best = {task: max(held) for task in one.copies.keys() - roles.keys() if (held := owned.get(task))}
-        data[one.id] = encode_assignment(Given(roles, believed, assignment.probing, errors, elsewhere=best))
+        process = read[one.id].process
+        given = Given(roles, believed, assignment.probing, errors, elsewhere=best, process=process)
+        data[one.id] = encode_assignment(given)
     return Decision(data, assignment)
 
 

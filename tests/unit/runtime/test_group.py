@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import requires
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import kafka
 import pytest
@@ -15,7 +16,8 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.runtime import group as group_module
-from statecore.runtime.assignment.protocol import Decision
+from statecore.runtime.assignment.model import Role
+from statecore.runtime.assignment.protocol import Decision, Given, encode_assignment
 from statecore.runtime.group import GroupSettings, TaskGroup
 
 
@@ -54,3 +56,23 @@ def test_a_leader_decides_for_a_third_of_its_session_at_most(monkeypatch: pytest
     with TaskGroup(Cluster("127.0.0.1:1"), settings, ends=dict, clock=lambda: now[0]) as group:
         group.lead(1, "m", {})
     assert late == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("process", "held", "end", "goes_on"),
+    [(6, 0, 10, False), (6, 3, 10, True), (6, 0, 0, True), (7, 0, 10, True)],
+    ids=["an emptied disk", "something is there", "there is nothing to have", "decided by what it said"],
+)
+def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_believed_to_have_nothing(
+    process: int, held: int, end: int, *, goes_on: bool
+) -> None:
+    """It had read all of it since the assignment was made, of which the broker knows nothing."""
+    settings = GroupSettings("g", ("t",), "spec", instance_id="a", process=7)
+    group = TaskGroup(Cluster("127.0.0.1:1"), settings, ends=lambda: {"0_0": end})
+    group._consumer = cast(Any, SimpleNamespace(member_id="m"))
+    group._ends, group._sums = {"0_0": end}, {"0_0": held}
+    said = group._round
+    given = Given({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
+    group.hand_over(2, encode_assignment(given), partitions=False)
+    assert (group._next() is not None) is goes_on
+    assert group._round == said + (not goes_on)

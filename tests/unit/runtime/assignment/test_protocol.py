@@ -34,6 +34,7 @@ SUBSCRIPTIONS = st.builds(
     host=st.text(max_size=20),
     capacity=st.integers(1, 0xFFFF),
     round=st.integers(0, 2**32 - 1),
+    process=SUMS,
     copies=st.dictionaries(TASKS, st.builds(Copy, SUMS, st.sampled_from(Role)), max_size=5),
 )
 SETTINGS = AssignmentSettings()
@@ -47,7 +48,7 @@ def assignments(draw: st.DrawFn) -> Given:
     elsewhere = draw(st.dictionaries(TASKS, SUMS, max_size=3))
     believed = {task: draw(SUMS) for task in roles}
     refusal, action = draw(st.text(max_size=20)), draw(st.text(max_size=20))
-    return Given(roles, believed, draw(st.booleans()), errors, refusal, action, elsewhere)
+    return Given(roles, believed, draw(st.booleans()), errors, refusal, action, elsewhere, draw(SUMS))
 
 
 def subscription(spec: str = "spec-1", host: str = "h", **copies: Copy) -> bytes:
