@@ -197,14 +197,17 @@ class StandbyFleet:
         self._joined.publish(self._sums())
 
     def look_for_unowned(self) -> None:
-        """Ask for another assignment where there are tasks to be cleaned by it, that often as copies are probed."""
+        """Ask for another assignment where there are tasks to be cleaned by it, that often as copies are probed.
+
+        Somebody else keeps every task that this process was not given. Whether they have all of it is said with the
+        next assignment: of one that was made when they began nobody knows.
+        """
         settings = self._cleaning
         if settings is None or not self._has_assignment or self._clock() < self._look_again_at:
             return
-        force = self._request.cleanup_even_best
-        if could_go(
-            self._directory, self._kept.names, self._elsewhere, spec=self._spec, settings=settings, force=force
-        ):
+        force, kept = self._request.cleanup_even_best, self._kept.names
+        others = self._joined.ends.keys() - set(kept)
+        if could_go(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
             self._look_again_at = self._clock() + self._request.probing_interval / 1000
             self._joined.probe()
 

@@ -172,6 +172,14 @@ def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_th
     assert "0_1" not in fleet.published
 
 
+def test_it_is_asked_for_also_where_nobody_had_said_that_the_others_have_it(fleet: Fleet) -> None:
+    """As when all members begin together: what they have is known with the next assignment only."""
+    fleet.put("0_1", 99)
+    fleet.given(Assigned(1, "m", {}))
+    fleet.fleet.look_for_unowned()
+    assert fleet.asked == 1
+
+
 def test_it_is_asked_for_no_more_often_than_copies_are_probed(fleet: Fleet) -> None:
     fleet.put("0_1", 99)
     fleet.given(Assigned(1, "m", {}, elsewhere={"0_1": 1}))
