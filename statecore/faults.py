@@ -141,6 +141,8 @@ GLOBAL_POINTS: tuple[str, ...] = (
     "global.before-place",
     "global.after-place",
     "global.before-topics",
+    "global.before-kept",
+    "global.after-kept",
     "global.recovered",
 )
 """A runtime that builds a global store anew; the middle ones once a round, also while it follows its topic."""

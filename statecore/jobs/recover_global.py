@@ -12,13 +12,14 @@ harmless kills. What it adds:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.releases import CURRENT, GLOBAL
+from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job import nobody
@@ -129,6 +130,7 @@ class _Recovery(DirectoryRepair):
         return report
 
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
+        self._refuse_files()
         there = {found.store for found in self.directory.stores(GLOBAL)}
         if GLOBAL in self.directory.every_task():
             named = tuple(name for name in self.asked.stores if name in there)
@@ -141,6 +143,20 @@ class _Recovery(DirectoryRepair):
         guarantee = self.spec.processing_guarantee
         found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
         return found, self.planned(found)
+
+    def _refuse_files(self) -> None:
+        """Refuse what is no directory in the place of a store. Raises ``Invalid``."""
+        of_globals = self.directory.task_path(GLOBAL)
+        for one in self.stores:
+            for path in (of_globals / PLAIN_PARENT / one.name, of_globals / one.name):
+                if os.path.lexists(path) and not path.is_dir():
+                    raise Invalid(
+                        f"{path} is no directory, and the global store {one.name} belongs there: the next start of "
+                        "the application ends in ERROR, and under exactly-once it deletes all of global/.",
+                        action="See whose file it is, and move it away. Then run this again.",
+                        store=one.name,
+                        path=str(path),
+                    )
 
     def planned(self, found: Diagnosis) -> RepairPlan:
         """What mends the global stores that are meant."""

@@ -115,8 +115,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store has the offset of another task's or application's changelog",
             "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
             "the store's own: at-least-once it restores it from the start, over rows that are another's, and answers "
-            "with both; under exactly-once it deletes the task and restores it.",
-            "Put the directories back where they belong, or rebuild the store.",
+            "with both; under exactly-once it deletes the task and restores it, but no global store.",
+            "Put the directories back where they belong, or rebuild the store. Of a global store see first that the "
+            "spec names its topic rightly; if it does, move the directory of the store aside.",
             (Repair.REBUILD,),
         ),
         FindingKind(

@@ -70,18 +70,21 @@ def move_aside(directory: StateDirectory, task: str, below: str, now_ms: int) ->
     return aside
 
 
-def move_store_aside(directory: StateDirectory, task: str, store: Path, below: str, now_ms: int) -> MovedAside:
+def move_store_aside(
+    directory: StateDirectory, task: str, store: Path, below: str, now_ms: int, *, place: Path | None = None
+) -> MovedAside:
     """Move the directory of one store of a task to ``.statecore/<below>/``, durably; its databases are closed.
 
     Args:
         directory: the application's, locked.
         task: whose store it is.
-        store: its directory, in that of the task.
+        store: its directory.
         below: a name of :mod:`statecore.placement.work_directory`.
         now_ms: the time.
+        place: where in the task's directory it belongs; ``None`` where it lies there.
 
     Returns:
-        The directory that was made for it. The store lies in it where it lay in its task's.
+        The directory that was made for it. The store lies in it at its place in its task's.
 
     Raises:
         Fenced: the lock is not held.
@@ -91,7 +94,7 @@ def move_store_aside(directory: StateDirectory, task: str, store: Path, below: s
     directory.check_locked()
     try:
         aside = _place(directory, task, below, now_ms)
-        target = aside.path / store.relative_to(directory.task_path(task))
+        target = aside.path / (place or store).relative_to(directory.task_path(task))
         make_directories(target.parent)
         store.rename(target)
         for changed in (target.parent, aside.path, aside.path.parent, store.parent):

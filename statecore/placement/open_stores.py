@@ -2,14 +2,19 @@
 
 Kafka Streams holds that lock as long as it lives, one process for a directory. Processors in Python are several to a
 directory, one a task, and are seen by what RocksDB itself locks, the ``LOCK`` of each database.
+
+Nor does a Kafka Streams always hold it: where a second one in the same JVM was refused, the lock of the first falls as
+soon as the garbage collector closes the file of the second. It works on, and has the file and its databases open.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Fenced
+from statecore.errors import Fenced, StatecoreError
 from statecore.placement.contents import stores_in
 from statecore.stores.lock_holder import Holder
 from statecore.stores.rocksdb_ownership import writer_of
@@ -35,3 +40,41 @@ def refuse_open_stores(task_directory: Path) -> None:
                 task_directory=str(task_directory),
                 store=store.store,
             )
+
+
+def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
+    """Make sure that no application works in a directory whose lock it has lost; to be called by who has taken that.
+
+    Processes of other users, and of other containers, are not seen here; their stores are, by who changes a task.
+
+    Args:
+        lock_file: the lock's.
+        task_directories: its tasks', and that of the global stores. Stores of a task are opened together.
+
+    Raises:
+        Fenced: one does.
+    """
+    for task_directory in task_directories:
+        holder = None
+        with suppress(StatecoreError, OSError):  # who may not look here, may not change anything either
+            databases = next((found for store in stores_in(task_directory) if (found := store.databases)), ())
+            holder = writer_among(databases)
+        if holder is not None and holder.process not in (0, os.getpid()) and _has_open(holder.process, lock_file):
+            raise Fenced(
+                f"The state directory {lock_file.parent} is in use: {holder} works on stores of it, and has lost its "
+                "lock. Kafka Streams loses it where a second instance in the same process was refused.",
+                action="Stop that process, then run this again. Give no two instances in one process the same "
+                "application.id and state.dir.",
+                state_dir=str(lock_file.parent),
+            )
+
+
+def _has_open(process: int, file: Path) -> bool:
+    """Whether a process is seen to have a file open."""
+    with suppress(OSError):
+        wanted = file.stat()
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                if os.path.samestat(descriptor.stat(), wanted):
+                    return True
+    return False

@@ -29,6 +29,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE, TASK_NAME
 from statecore.placement.application_lock import ApplicationLock, remove_empty
 from statecore.placement.contents import StoreDirectory, directories_in, stores_in
+from statecore.placement.open_stores import refuse_lost_lock
 from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
 from statecore.placement.work_directory import PLANS
 from statecore.system_errors import system_error
@@ -125,7 +126,7 @@ class StateDirectory:
         As a context manager it takes away again, when the block fails, what was made for it and holds nothing.
 
         Raises:
-            Fenced: the application, or another job, holds it.
+            Fenced: the application, or another job, holds it; or the application has lost it, and works on.
             Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
                 owner).
         """
@@ -159,6 +160,7 @@ class StateDirectory:
                 raise _unusable(Path(error.filename or self.path), error) from error
             raise
         try:
+            refuse_lost_lock(self.path / LOCK_FILE, map(self.task_path, self.every_task()))
             _make(self.work_path, ownership, made)
         except BaseException as error:
             lock.withdraw()

@@ -27,7 +27,8 @@ CORRUPT = "corrupt"
 """Task directories that were found damaged at a start under exactly-once, by task and time."""
 
 STALE = "stale"
-"""Stores of warm copies that were made anew, as they were before: their changelogs do not tell of all rows any more."""
+"""Stores of warm copies, and global stores, as they were before they were made anew: their topics do not tell of all
+rows any more. By task (``global`` too) and time."""
 
 CLEANED = "cleaned"
 """Task directories that nobody owns any more, on their way to be deleted."""
@@ -115,7 +116,8 @@ ENTRIES = (
     ),
     WorkEntry(
         STALE,
-        "stores of warm copies as they were before they were made anew; the first standby after a week deletes them",
+        "stores of warm copies, and global stores, as they were before they were made anew; the first standby, or "
+        "runtime of global stores, after a week deletes them",
         stays=True,
         is_expected=True,
     ),
@@ -141,13 +143,13 @@ ENTRIES = (
     WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start begins them again", is_expected=True),
     WorkEntry(
         GLOBAL_OLD,
-        "global stores that a runtime has set aside; it deletes them when they are built anew",
+        f"global stores that a runtime has set aside; it moves them to {STALE} when they are built anew",
         stays=True,
         is_expected=True,
     ),
     WorkEntry(
         GLOBAL_UNUSABLE,
-        "damaged global stores that a runtime has set aside; it deletes them when they are built anew",
+        f"damaged global stores that a runtime has set aside; it moves them to {STALE} when they are built anew",
         stays=True,
         is_expected=True,
     ),

@@ -1,4 +1,4 @@
-"""The databases of one global store: which one answers, which one is built, and which are to be closed and deleted.
+"""The databases of one global store: which one answers, which one is built, and which are to be closed and moved away.
 
 At any moment each of them is in one place alone, so a step that failed half way (a rename that the disk refused) is
 done again from where it is, and nothing is taken for whole that is not in its place.
@@ -10,14 +10,15 @@ import statecore.extras.pipeline
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.journal import identity_of
 from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.global_kept import KeptGlobals
 from statecore.runtime.global_offsets import Invalidity
 from statecore.runtime.global_places import GlobalPlaces
 from statecore.runtime.global_settings import GlobalSettings, GlobalTable
@@ -37,6 +38,7 @@ class GlobalDatabases:
         table: the store.
         directory: the application's state directory, locked.
         settings: how it is kept.
+        kept: where what it had before is kept.
         faults: points at which a test lets the process die.
 
     Attributes:
@@ -46,9 +48,14 @@ class GlobalDatabases:
     """
 
     def __init__(
-        self, table: GlobalTable, directory: StateDirectory, settings: GlobalSettings, faults: FaultPoints
+        self,
+        table: GlobalTable,
+        directory: StateDirectory,
+        settings: GlobalSettings,
+        kept: KeptGlobals,
+        faults: FaultPoints,
     ) -> None:
-        self._table, self._settings, self._faults = table, settings, faults
+        self._table, self._settings, self._kept, self._faults = table, settings, kept, faults
         self._places = GlobalPlaces(directory, table.name, table.kind, faults)
         self.serving = threading.RLock()
         self.live: HeldStore | None = None
@@ -85,7 +92,7 @@ class GlobalDatabases:
             The offsets that it has of its topic, by partition; and why it cannot be used, where that is so.
 
         Raises:
-            Invalid: it is of another kind, of an older release, or this user has no right to it.
+            Invalid: it is of another kind, of an older release, or of another topic, or this user has no right to it.
             Fenced: another process has it open.
             Capacity, Retryable: the system did not give what it takes.
         """
@@ -99,17 +106,32 @@ class GlobalDatabases:
         except (Corrupted, NotFound) as error:
             _close(store)
             return {}, unusable(error)
+        found = {at.partition: offset for at, offset in offsets.items() if at.topic == self._table.topic}
+        if offsets and not found:
+            _close(store)
+            raise self._of_another_topic({at.topic for at in offsets})
         self.live = HeldStore(store)
-        return {at.partition: offset for at, offset in offsets.items() if at.topic == self._table.topic}, None
+        return found, None
+
+    def _of_another_topic(self, topics: Iterable[str]) -> Invalid:
+        named = ", ".join(sorted(topics))
+        return Invalid(
+            f"The global store {self._table.name} in {self._places.live} has offsets of {named}, and is declared to be "
+            f"of {self._table.topic}.",
+            action="Declare the topic that the application reads into it. Where that has changed, move the store's "
+            "directory aside: it is built anew from the other topic then.",
+            store=self._table.name,
+            topic=self._table.topic,
+        )
 
     def open_old(self, *, valid: bool) -> None:
-        """Open the rows of before for who asks for stale ones; or delete them, where the live store is valid.
+        """Open the rows of before for who asks for stale ones; or move them away, where the live store is valid.
 
         Args:
             valid: whether the live store is there, and nothing is wrong with it as far as known.
         """
         if valid:
-            self._discard_aside()
+            self._keep_aside()
             return
         before = self._places.set_aside_before()
         if before is None:
@@ -243,9 +265,9 @@ class GlobalDatabases:
         self.old = None
 
     def reap(self, *, valid: bool) -> None:
-        """Close databases that were replaced and are not read any more, then delete what was set aside.
+        """Close databases that were replaced and are not read any more, then move away what was set aside.
 
-        It fails for nobody: what could not be deleted now is deleted by the next start.
+        It fails for nobody: what could not be moved now is moved by the next start.
 
         Args:
             valid: whether the live store is whole.
@@ -255,12 +277,13 @@ class GlobalDatabases:
         for held in done:
             _close(held.store)
         if self._is_aside and not self._retired and valid:
-            self._discard_aside()
+            self._keep_aside()
 
-    def _discard_aside(self) -> None:
+    def _keep_aside(self) -> None:
         self._is_aside = False
         try:
-            self._places.discard_aside()
+            for path in self._places.aside():
+                self._kept.keep(path, self._places.live)
         except (StatecoreError, OSError) as error:
             _LOG.warning("What was set aside of the global store %s is left: %s", self._table.name, error)
 
@@ -291,7 +314,7 @@ class GlobalDatabases:
             except StatecoreError as error:
                 failures.append(error)
         if self._is_aside and valid:
-            self._discard_aside()
+            self._keep_aside()
         return failures
 
     def _store(self, path: Path) -> RocksDBStore:

@@ -11,11 +11,13 @@
       global-topics.json                            the topics' ids that the stores are built of (:mod:`.global_topics`)
 
 Killed at any moment, ``global/`` has a whole store or none, and who starts next (Kafka Streams too) builds none or all.
-What was set aside goes when the rebuilt store is in its place and verified, or at the next start that finds it there.
+What was set aside is moved to ``.statecore/stale`` when the rebuilt store is in its place and verified, or at the next
+start that finds it there (:mod:`.global_kept`).
 """
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 from statecore.errors import Retryable
@@ -106,14 +108,12 @@ class GlobalPlaces:
         found = self._aside(GLOBAL_OLD)
         return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
-    def discard_aside(self) -> None:
-        """Delete what was set aside."""
-        self._check()
-        for path in (*self._aside(GLOBAL_OLD), *self._aside(GLOBAL_UNUSABLE)):
-            discard_tree(path)
+    def aside(self) -> list[Path]:
+        """What is set aside, what is whole last."""
+        return [*self._aside(GLOBAL_UNUSABLE), *self._aside(GLOBAL_OLD)]
 
     def _aside(self, name: str) -> list[Path]:
-        return list((self._directory.work_path / name).glob(f"{self._store}@*"))
+        return sorted((self._directory.work_path / name).glob(f"{glob.escape(self._store)}@*"))
 
     def _check(self) -> None:
         self._directory.check_locked()

@@ -56,7 +56,7 @@ class GlobalStore:
     def __init__(self, table: GlobalTable, around: Surroundings) -> None:
         self.table = table
         self._around, self._settings = around, around.settings
-        self._databases = GlobalDatabases(table, around.directory, around.settings, around.faults)
+        self._databases = GlobalDatabases(table, around.directory, around.settings, around.kept, around.faults)
         self._machine = StateMachine(table.name, around.listener)
         self._patience = Patience(around.settings, around.clock)
         self._tags = store_tags("global", table.name)

@@ -35,6 +35,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.global_kept import KeptGlobals
 from statecore.runtime.global_settings import GlobalSettings, GlobalTable
 from statecore.runtime.global_state import GlobalState, StateListener, state_of_all
 from statecore.runtime.global_store import GlobalStore
@@ -60,6 +61,7 @@ class GlobalStores:
         metrics: who is told state, lag, restored records, recoveries and retries.
         faults: points at which a test lets the process die.
         clock: seconds that never go back.
+        now: seconds since 1970, by which what stores had before is kept for a week.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class GlobalStores:
         metrics: Metrics = NO_METRICS,
         faults: FaultPoints = NO_FAULTS,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
         self._settings = settings or GlobalSettings()
         self._metrics, self._faults, self._clock = metrics, faults, clock
+        self._kept = KeptGlobals(directory, now, faults)
         self._telling = Telling(listener)
         self._stores: dict[str, GlobalStore] = {}
         self._polling = threading.Lock()
@@ -116,11 +120,13 @@ class GlobalStores:
             raise Invalid("Global stores are opened once.", action="Make another GlobalStores.")
         self._directory.check_locked()
         self._refuse_older()
+        self._kept.sweep()
         around = Surroundings(
             self._directory,
             self._cluster,
             self._settings,
             RememberedTopics(self._directory, self._faults),
+            self._kept,
             self._told,
             self._metrics,
             self._faults,
@@ -150,7 +156,10 @@ class GlobalStores:
         """
         try:
             with self._polling:
-                return 0 if self._closed else sum(store.poll() for store in self._stores.values())
+                if self._closed:
+                    return 0
+                self._kept.sweep()
+                return sum(store.poll() for store in self._stores.values())
         finally:
             self._telling.tell()
 

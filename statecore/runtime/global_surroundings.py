@@ -11,6 +11,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultPoints
 from statecore.metrics import Metrics
 from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.global_kept import KeptGlobals
 from statecore.runtime.global_settings import GlobalSettings
 from statecore.runtime.global_state import StateListener
 from statecore.runtime.global_topics import RememberedTopics
@@ -25,6 +26,7 @@ class Surroundings:
         cluster: where the topics are.
         settings: how the stores are kept.
         topics: the ids of the topics that they are built of.
+        kept: what the stores had before they were built anew.
         listener: told every change of state, while locks are held.
         metrics: who is told what is measured.
         faults: points at which a test lets the process die.
@@ -35,6 +37,7 @@ class Surroundings:
     cluster: Cluster
     settings: GlobalSettings
     topics: RememberedTopics
+    kept: KeptGlobals
     listener: StateListener | None
     metrics: Metrics
     faults: FaultPoints

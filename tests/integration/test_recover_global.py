@@ -18,7 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.trees import fingerprint
+from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore
@@ -238,3 +241,38 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
     refused = world.recover("--apply", code=13)
     assert f"Nothing would be left of {BROKEN}" in refused["what"]
     world.assert_recovered(plan)
+
+
+def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world: World) -> None:
+    """The spec may be what is wrong, so nothing is rebuilt; Kafka Streams reads the declared topic over the rows."""
+    database = damaging.database_of(world.directory, BROKEN, "global")
+    shutil.rmtree(database)
+    with RocksDBStore(database, StoreKind.KEY_VALUE, create=True) as store:
+        store.put_all([(b"ghost", b"of another topic")])
+        store.commit({TopicPartition(world.inputs[REFERENCE], p): 5 for p in range(PARTITIONS)})
+    before = fingerprint(world.directory / "global")
+    for words in ((), ("--apply",)):
+        report = world.recover(*words, code=22)
+        assert starts(report) == {BROKEN: "answers wrongly", SOUND: "sound"}
+        (why,) = (one["why"] for one in report["next_starts"] if one["store"] == BROKEN)
+        assert f"the spec says that it is of {world.inputs[TOPIC]}" in why[0]
+        assert report["rebuilt"] == []
+    assert fingerprint(world.directory / "global") == before
+    with world.application() as running:
+        running.stores = world.kinds.queries(world.base, SPAN)
+        rows = [*world.truth()[BROKEN], (b"ghost", b"of another topic")]
+        expected = sorted(row[:2] for row in rows)
+        assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected, 30) == expected
+
+
+def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> None:
+    database = damaging.database_of(world.directory, BROKEN, "global")
+    shutil.rmtree(database)
+    database.write_text("somebody's")
+    world.fails_to_start(1, "Wiping global state directory")
+    for words in ((), ("--apply",)):
+        refused = world.recover(*words, code=13)
+        assert f"{database} is no directory" in refused["what"]
+    assert database.read_text() == "somebody's"
+    database.unlink()
+    assert starts(world.recover()) == {BROKEN: "recovers by itself", SOUND: "sound"}

@@ -61,7 +61,9 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
 def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     """Offsets of a changelog partition that is not this store's, where it has none of its own."""
     partition = partition_of(store.task)
-    if partition is None or not store.logged:
+    if partition is None:
+        return _of_another_topic(store, how)
+    if not store.logged:
         return []
     topic = how.changelog_of(store) if store.has_decided_changelog else None  # prefixes of topics may be set
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
@@ -71,6 +73,22 @@ def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     if not strange:
         return []
     return [foreign(store, strange, how)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
+
+
+def _of_another_topic(store: StoreView, how: Circumstances) -> list[Finding]:
+    """A global store that has offsets of other topics than the declared one alone; the spec may as well be wrong."""
+    topic = how.changelog_of(store)
+    if not store.logged or not store.has_decided_changelog or not store.offsets:
+        return []
+    if any(one.topic == topic for one in store.offsets):
+        return []
+    others = sorted({one.topic for one in store.offsets})
+    what = (
+        f"has offsets of {', '.join(others)}, and the spec says that it is of {topic}: Kafka Streams reads that "
+        "from its start over these rows; where the spec is wrong, correct it, else move the store's directory aside"
+    )
+    severity = Severity.LOSS if store.rows else Severity.WARNING
+    return [of_store(store, "offset-foreign", severity, what, topics=others)]
 
 
 def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -47,6 +48,7 @@ class World:
         self.state_dir = directory
         self.brokers = ScriptedBrokers()
         self.time = Time()
+        self.now = time.time()  # as that of processes which a test starts
         self.topic = self.brokers.add(TOPIC, [log({b"a": b"1", b"b": b"2"}), log({b"c": b"3"})])
 
     @property
@@ -78,6 +80,7 @@ class World:
                 GlobalSettings(**quick),
                 faults=faults,
                 clock=self.time,
+                now=lambda: self.now,
             )
             yield stack.enter_context(made)
 
@@ -92,6 +95,18 @@ class World:
         """Rows and next offsets of the store in ``global/``."""
         with RocksDBStore(self.live, KIND, read_only=True) as store:
             return dict(store.all()), {at.partition: offset for at, offset in store.committed_offsets().items()}
+
+    def kept(self) -> list[Rows]:
+        """Rows of each store that is kept of those before, the oldest first."""
+        found = []
+        for path in sorted(self.kept_paths()):
+            with RocksDBStore(path, KIND, read_only=True) as store:
+                found.append(dict(store.all()))
+        return found
+
+    def kept_paths(self) -> list[Path]:
+        """Where they lie."""
+        return list(self.application.glob(f".statecore/stale/global@*/rocksdb/{STORE}"))
 
     def left(self) -> set[str]:
         """What is left in the work directory of building and setting aside."""

@@ -335,7 +335,7 @@ def test_a_defect_of_one_store_does_not_end_the_others(world: World) -> None:
             assert dict(view.all()) == {b"p": b"1"}
 
 
-def test_what_was_set_aside_and_cannot_be_deleted_is_no_reason_to_stop(
+def test_what_was_set_aside_and_cannot_be_moved_away_is_no_reason_to_stop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> None:
@@ -345,7 +345,7 @@ def test_what_was_set_aside_and_cannot_be_deleted_is_no_reason_to_stop(
         running(world, stores)
         recreated(world)
         with monkeypatch.context() as patched:
-            patched.setattr(global_places.GlobalPlaces, "discard_aside", fail)
+            patched.setattr(global_places.GlobalPlaces, "aside", fail)
             stores.poll()
             running(world, stores)
             stores.poll()
@@ -356,3 +356,4 @@ def test_what_was_set_aside_and_cannot_be_deleted_is_no_reason_to_stop(
     with world.stores() as stores:
         running(world, stores)
     assert world.left() == set()
+    assert world.kept() == [BEFORE]

@@ -25,6 +25,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
+def places_of_before(world: World) -> list[Path]:
+    """Where the store lies that was there first, by RocksDB's name of it."""
+    name = (world.state_dir / "name").read_text()
+    return [path.parent for path in world.application.rglob("IDENTITY") if path.read_text() == name]
+
+
 @pytest.mark.parametrize("point", GLOBAL_POINTS)
 def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
     forks: Forks, world: World, point: str
@@ -32,6 +38,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
     exactly_once = GLOBAL_POINTS.index(point) % 2 == 0
     with world.stores() as stores:
         poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+    (world.state_dir / "name").write_text((world.live / "IDENTITY").read_text())
     world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
     killed = forks.run(
         "tests.unit.runtime.global_process",
@@ -41,6 +48,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
     assert killed.returncode == -signal.SIGKILL, killed.errors
     if world.live.exists():
         assert world.on_disk()[0] in (BEFORE, AFTER)
+    assert len(places_of_before(world)) == 1
     with world.stores(round_offsets=1, exactly_once=exactly_once) as stores:
         try:
             assert rows(stores, stale=True) in (BEFORE, AFTER)
@@ -50,6 +58,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
         assert rows(stores) == AFTER
     assert world.on_disk() == (AFTER, {0: 2, 1: 1})
     assert world.left() == set()
+    assert world.kept()[0] == BEFORE
 
 
 @pytest.mark.parametrize("point", ["global.after-read", "global.after-ingest", "global.after-commit"])
