@@ -32,7 +32,7 @@ from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Capacity, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
-from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, TASK_NAME
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
@@ -67,6 +67,8 @@ def sweep_bases(directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS) 
     below = directory.work_path / STANDBY
     for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
         task = base.parent.relative_to(below).as_posix()
+        if not TASK_NAME.fullmatch(task):
+            continue
         if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
             _discard(base)
 

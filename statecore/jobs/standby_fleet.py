@@ -227,14 +227,17 @@ class StandbyFleet:
             agreed=self._joined.take_back,
             faults=self._faults,
         )
-        for task in done.deleted:
+        for task in (*done.deleted, *done.left):
             self._on_disk.pop(task, None)
+        for task in done.deleted:
             self._say(f"Task {task} is deleted here: others have it.")
         for task, path in done.aside.items():
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is out of the way here, though others may have less of it: {path}, for a week.")
-        for task, why in {**done.kept, **done.left}.items():
+        for task, why in done.kept.items():
             self._say_once(f"stays {task}", f"Task {task} stays here: {why}")
+        for task, why in done.left.items():
+            self._say_once(f"left {task}", f"Task {task} is out of the way here, and not deleted yet: {why}")
         self.publish()
 
     @property

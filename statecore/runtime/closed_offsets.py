@@ -4,13 +4,16 @@ A ``.checkpoint`` beside the stores would tell a start how far a closed task is 
 Streams 4.3 takes over whatever such a file says, however old it is, so none may stay for it. This note lies below
 ``.statecore`` instead, and is believed of a store only as long as nobody has opened one of its databases for writing
 since: RocksDB then puts a new ``CURRENT`` in place of the old one. So it is never ahead of the rows, whoever comes
-meanwhile, and whatever directory is put in place of another.
+meanwhile, and whatever directory is put in place of another. A database that has lost a file of rows since, or a part of
+its MANIFEST, is not the one that was closed either.
 
 A grace buffer is not in it, because its offset lies in a file of its own, which somebody may take away.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,11 +36,13 @@ class ClosedDatabase:
         path: its directory, below that of the task.
         inode: of its ``CURRENT``.
         modified_ns: when that was written, in ns since the epoch.
+        files: a digest of the names and sizes of its files of rows, and of its MANIFEST.
     """
 
     path: str
     inode: int
     modified_ns: int
+    files: str
 
 
 @dataclass(frozen=True)
@@ -126,4 +131,11 @@ class ClosedOffsets:
     def _as_it_is(self, database: Path) -> ClosedDatabase:
         """Raises ``OSError``: there is no database."""
         current = (database / "CURRENT").stat()
-        return ClosedDatabase(database.relative_to(self._task).as_posix(), current.st_ino, current.st_mtime_ns)
+        with os.scandir(database) as entries:
+            files = sorted(
+                (one.name, one.stat().st_size)
+                for one in entries
+                if one.name.endswith(".sst") or one.name.startswith("MANIFEST-")
+            )
+        digest = hashlib.blake2b(repr(files).encode(), digest_size=16).hexdigest()
+        return ClosedDatabase(database.relative_to(self._task).as_posix(), current.st_ino, current.st_mtime_ns, digest)

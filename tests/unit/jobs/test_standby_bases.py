@@ -406,10 +406,13 @@ def test_what_a_former_process_left_of_a_base_goes_after_a_day_and_at_once_where
             os.utime(path, (at, at))
     os.utime(young, (now - 10 * KEPT_MS, now - 10 * KEPT_MS))  # what lies in it is younger
     (named / "logs.json").touch()
+    no_task = warm.directory.work_path / "standby" / "0_1.bak" / "base"
+    no_task.mkdir(parents=True)
     (warm.directory.task_path("0_4") / "rocksdb").mkdir(parents=True)
     with pytest.raises(Fenced):
         sweep_bases(warm.directory, int(now * 1000))
     with warm.directory.lock():
         sweep_bases(warm.directory, int(now * 1000))
     assert (old.exists(), young.exists(), there.exists()) == (False, True, False)
+    assert no_task.exists(), "it is none of ours"
     assert (named / "logs.json").exists()

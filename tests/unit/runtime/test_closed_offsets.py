@@ -76,6 +76,26 @@ def replace(world: World) -> None:
     path.with_name("copy").rename(path)
 
 
+def lose(world: World) -> None:
+    """A file of rows."""
+    next(databases(world, STORE)[0].glob("*.sst")).unlink()
+
+
+def tear(world: World) -> None:
+    """The end of the MANIFEST."""
+    manifest = next(databases(world, STORE)[0].glob("MANIFEST-*"))
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize("change", [lose, tear])
+def test_a_database_that_has_lost_something_is_found_by_who_looks_into_it(
+    world: World, change: Callable[[World], None]
+) -> None:
+    change(world)
+    assert sources(world)[STORE][0] is not Source.NOTE
+    assert sources(world)[CLICKS] == (Source.NOTE, 9)
+
+
 @pytest.mark.parametrize("change", [write, replace])
 def test_a_database_that_somebody_has_written_to_or_put_in_its_place_is_asked_itself(
     world: World, change: Callable[[World], None]
