@@ -80,7 +80,7 @@ class TaskGroup:
         self._clock = clock
         self._consumer: GroupConsumer | None = None
         self._lock = threading.Lock()
-        """Guards what is handed over between the caller's thread and the I/O loop: the eight below."""
+        """Guards what is handed over between the caller's thread and the I/O loop: all from here to ``_joins``."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
         self._handed: deque[HandedOver | StatecoreError] = deque()
