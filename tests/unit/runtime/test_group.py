@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from importlib.metadata import requires
 from typing import Any
@@ -13,7 +14,7 @@ from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.runtime import group as group_module
 from statecore.runtime.assignment.protocol import Decision
 from statecore.runtime.group import GroupSettings, TaskGroup
@@ -54,3 +55,20 @@ def test_a_leader_decides_for_a_third_of_its_session_at_most(monkeypatch: pytest
     with TaskGroup(Cluster("127.0.0.1:1"), settings, ends=dict, clock=lambda: now[0]) as group:
         group.lead(1, "m", {})
     assert late == [False, False, True]
+
+
+def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    now, is_away = [100.0], [True]
+
+    def ends() -> dict[str, int]:
+        if is_away[0]:
+            raise Retryable("No broker answered.", action="Check the brokers.")
+        return {}
+
+    caplog.set_level(logging.INFO, group_module.LOG.name)
+    group = TaskGroup(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec"), ends=ends, clock=lambda: now[0])
+    for away in (True, True, True, False, False, True):
+        is_away[0] = away
+        now[0] += group.settings.ends_age_ms / 1000
+        group._refresh_ends()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
