@@ -81,12 +81,18 @@ def line_of(report: StandbyReport) -> str:
         return f"round {report.rounds}: no tasks"
     if len(report.tasks) <= _FEW:
         return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
-    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, -(task.lag or 0)))
-    together = sum(task.lag or 0 for task in report.tasks)
+    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, task.lag is not None, -(task.lag or 0)))
     failed = sum(task.exit_code != 0 for task in report.tasks)
-    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {together:,}"
+    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {_together(report)}"
     words += f", {failed:,} failed" if failed else ""
     return f"{words}; first {', '.join(map(_lag_of, behind[:_FEW]))}"
+
+
+def _together(report: StandbyReport) -> str:
+    known = sum(task.lag or 0 for task in report.tasks)
+    if all(task.lag is not None for task in report.tasks):
+        return f"{known:,}"
+    return f"at least {known:,}" if known else "?"
 
 
 def _lag_of(task: StandbyTaskReport) -> str:
