@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.cli.standby import line_of, show
+from statecore.cli.standby import RoundLines, line_of, show
 from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
 
 
-def task(name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0) -> StandbyTaskReport:
-    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, 0, 0, None)
+def task(
+    name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0, records: int = 0
+) -> StandbyTaskReport:
+    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, records, 0, None)
     return StandbyTaskReport(name, role, (store,), None, exit_code)
 
 
@@ -58,3 +60,18 @@ def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_
     assert "task 0_0, a, b: No broker." in said
     assert said.count("Left.") == 1
     assert said.count("?") == 3
+
+
+def test_a_long_read_says_how_fast_it_goes_on_and_how_long_it_takes() -> None:
+    now = [100.0]
+    lines = RoundLines(lambda: now[0])
+
+    def after(seconds: float, lag: int, records: int) -> str:
+        now[0] += seconds
+        return lines.line(StandbyReport("app", "/d", 3, (task("0_0", lag, records=records),)))
+
+    assert after(0, 9_000, 0) == "round 3: lag 0_0 9,000"
+    assert after(10, 6_000, 3_000) == "round 3: lag 0_0 6,000; 300 records/s, 20.0 s left"
+    assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500; 200 records/s"
+    assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500"
+    assert after(10, 0, 12_000) == "round 3: lag 0_0 0"

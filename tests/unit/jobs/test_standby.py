@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from statecore.jobs.declaration import declared_fields
 from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.jobs.standby import run_standby
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
 
 SPEC = {
     "application_id": "app",
@@ -71,7 +73,16 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
     spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]
     stop = Event()
     stop.set()
-    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop)
+    failed: list[Callable[[], float | None]] = []
+
+    class Told(NullMetrics):
+        def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
+            if instrument is STANDBY_FAILED:
+                failed.append(read)
+            return super().observe(instrument, read, tags)
+
+    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop, metrics=Told())
+    assert sum(read() or 0 for read in failed) == 2
     assert {task.task: task.exit_code for task in done.tasks} == {
         "0_0": 0, "1_0": Invalid.exit_code, "2_?": Invalid.exit_code,
     }  # fmt: skip
