@@ -123,10 +123,14 @@ UPDATED = Instrument(
     "update-total", _COUNTER, "{record}", "records that a standby task followed", ("update-total", "update-rate")
 )
 STANDBY_TASKS = Instrument(
-    "standby-updating-tasks", _GAUGE, "{task}", "standby tasks that are followed", ("standby-updating-tasks",)
+    "standby-updating-tasks",
+    _GAUGE,
+    "{task}",
+    "standby tasks that are kept, but for those that failed",
+    ("standby-updating-tasks",),
 )
 STANDBY_FAILED = Instrument(
-    "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that are left for a while, because they failed"
+    "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that could not be followed in the last round, or in part"
 )
 CHECKPOINT_SUCCESS = Instrument(
     "checkpoint-last-success-time",
@@ -202,12 +206,13 @@ class Metrics(ABC):
         """Give a histogram a value."""
 
     @abstractmethod
-    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+    def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
         """Have a gauge asked from now on; where several have the same tags, their sum is told.
 
         Args:
             instrument: the gauge.
-            read: the value now; called from the thread that collects.
+            read: the value now, ``None`` where nobody knows it: then none is told; called from the thread that
+                collects.
             tags: what it is of.
 
         Returns:
@@ -227,7 +232,7 @@ class NullMetrics(Metrics):
     def observe(
         self,
         instrument: Instrument,  # noqa: ARG002 - the interface's arguments
-        read: Callable[[], float],  # noqa: ARG002
+        read: Callable[[], float | None],  # noqa: ARG002
         tags: Tags,  # noqa: ARG002
     ) -> Callable[[], None]:
         """Ignored."""
@@ -259,7 +264,7 @@ class OpenTelemetryMetrics(Metrics):
         self._observation = metrics.Observation
         self._meter = meter if meter is not None else metrics.get_meter("statecore")
         self._instruments: dict[str, Any] = {}
-        self._observed: dict[str, dict[int, tuple[Callable[[], float], Tags]]] = {}
+        self._observed: dict[str, dict[int, tuple[Callable[[], float | None], Tags]]] = {}
         self._keys = count()
         self._lock = Lock()
 
@@ -271,7 +276,7 @@ class OpenTelemetryMetrics(Metrics):
         """See :meth:`Metrics.record`."""
         self._instrument(instrument).record(value, tags)
 
-    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+    def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
         """See :meth:`Metrics.observe`."""
         self._instrument(instrument)
         with self._lock:
@@ -305,8 +310,10 @@ class OpenTelemetryMetrics(Metrics):
             observed = list(self._observed[name].values())
         sums: dict[tuple[tuple[str, str], ...], float] = {}
         for read, tags in observed:
-            key = tuple(sorted(tags.items()))
-            sums[key] = sums.get(key, 0) + read()
+            value = read()
+            if value is not None:
+                key = tuple(sorted(tags.items()))
+                sums[key] = sums.get(key, 0) + value
         return [self._observation(value, dict(key)) for key, value in sums.items()]
 
 

@@ -52,6 +52,22 @@ class Blob(NamedTuple):
     checksum: Checksum | None = None
 
 
+class Patience(NamedTuple):
+    """How long the server of a place may let a process wait; a directory has none.
+
+    Attributes:
+        attempts: how often a request is sent at most.
+        timeout: seconds after which an answer of which nothing comes counts as lost.
+    """
+
+    attempts: int = 8
+    timeout: float = 60.0
+
+
+PATIENT = Patience()
+"""That of a job that has hours of work to lose."""
+
+
 class Blobs(ABC):
     """Blobs by name; see the module's text for what each method MUST do."""
 

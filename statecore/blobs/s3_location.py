@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from statecore.blobs.base import checked_name
+from statecore.blobs.base import PATIENT, checked_name
 from statecore.blobs.s3_waiting import RetryNotes
 from statecore.errors import Invalid
 from statecore.extras import require
@@ -203,7 +203,7 @@ def _region_of_others() -> str | None:
     return None if "AWS_DEFAULT_REGION" in os.environ else os.environ.get("AWS_REGION")
 
 
-def make_client(location: S3Location, attempts: int = 8, timeout: float = 60.0) -> Any:
+def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout: float = PATIENT.timeout) -> Any:
     """A boto3 client for a location; it may be used by several threads.
 
     Args:

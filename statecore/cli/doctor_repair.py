@@ -84,7 +84,7 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
     notes = sum(one["severity"] == "note" for one in report.found)
     among = f", {number_of(notes, 'note')} among them" if notes else ""
-    print_line(console, f"{number_of(len(report.found), 'finding')}{among}", indent=0)
+    print_line(console, f"{number_of(len(report.found), 'finding')}{among}{' before' if done else ''}", indent=0)
     steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for task in report.mended:
         for step in task.steps:

@@ -46,7 +46,7 @@ def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
             one.task,
             f"{one.sum:,}",
             *((_number(sums.end_sum(one)), _number(sums.lag(one))) if ends else ()),
-            ", ".join(map(_offset, one.stores)) or "none",
+            ", ".join(_offset(store, is_followed=sums.is_followed(one, store)) for store in one.stores) or "none",
         )
         for one in sums.tasks
     ]
@@ -62,6 +62,8 @@ def _number(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
 
-def _offset(one: StoreSum) -> str:
+def _offset(one: StoreSum, *, is_followed: bool) -> str:
     name = one.store or ("?" if one.changelog is None else str(one.changelog))
+    if not is_followed:
+        return f"{name} not followed"
     return f"{name} {_number(one.offset)}{' (its databases disagree)' if one.disagree else ''}"

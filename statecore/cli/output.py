@@ -23,7 +23,7 @@ _FOLDED, _BETWEEN = 12, 3
 """Columns that words are folded to at least, and those that a column of a table takes besides its cells."""
 
 LOG_WIDTH = 200
-"""Columns of a result that goes to a file or a pipe, which have no width of their own."""
+"""Columns of a table that goes to a file or a pipe, which have no width of their own."""
 
 
 class Output:
@@ -116,12 +116,15 @@ class Output:
 
 
 def result_console() -> Console:
-    """The console that results are printed on: as wide as the terminal (or ``COLUMNS``), wide in a file."""
+    """The console that results are printed on: as wide as the terminal (or ``COLUMNS``).
+
+    A file or a pipe has no width: tables are wide there, and sentences are not folded, so that a search finds them.
+    """
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(highlight=False, width=LOG_WIDTH)
+        console = Console(highlight=False, width=LOG_WIDTH, soft_wrap=True)
     return console
 
 
@@ -188,7 +191,7 @@ def print_line(console: Console, line: str, style: str | None = None, indent: in
     from rich.padding import Padding
     from rich.text import Text
 
-    if style == "red":
-        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
+    if style == "red" or console.soft_wrap:
+        console.print(Text(" " * indent + line, style=style or ""), soft_wrap=True)
         return
     console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

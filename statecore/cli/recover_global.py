@@ -52,10 +52,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: RepairReport) -> None:
-    """What the next start would do with each global store; then what is done about it."""
+    """What the next start would do with each global store, or would have done; then what is done about it."""
+    from statecore.jobs.repair_report import Outcome
+
     console = result_console()
+    before = " before" if report.outcome is Outcome.REPAIRED else ""
     for one in report.next_starts:
-        print_line(console, f"global store {one.store}: {one.start}", indent=0)
+        print_line(console, f"global store {one.store}{before}: {one.start}", indent=0)
         for why in one.why:
             print_line(console, why, indent=4)
     show_repair(report, how="--apply")

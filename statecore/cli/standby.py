@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.progress import Clock, rate_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
@@ -36,11 +38,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.jobs.standby import run_standby
     from statecore.telemetry import metrics_from_environment
 
+    lines = RoundLines()
     with _stopped_by_signals() as stop, metrics_from_environment(output.say) as metrics:
         report = run_standby(
             request,
             stop,
-            told=lambda now: output.say(line_of(now)),
+            told=lambda now: output.say(lines.line(now)),
             say=output.say,
             metrics=metrics,
             faults=faults,
@@ -75,18 +78,49 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+class RoundLines:
+    """The lines of rounds, with how fast it goes on, and how long it takes, where that can be said.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._before: tuple[float, int, int] | None = None
+
+    def line(self, report: StandbyReport) -> str:
+        """How the copies stand after a round, in one line."""
+        now, records = self._clock(), sum(store.records for task in report.tasks for store in task.stores)
+        behind = sum(task.lag or 0 for task in report.tasks)
+        before, self._before = self._before, (now, records, behind)
+        if before is None or now <= before[0] or records <= before[1] or not behind:
+            return line_of(report)
+        took = now - before[0]
+        words = f"{line_of(report)}; {rate_in_words((records - before[1]) / took)} records/s"
+        if behind >= before[2]:  # a task was found to be behind meanwhile, or records come faster than they are read
+            return words
+        return f"{words}, {seconds_in_words(behind * took / (before[2] - behind))} left"
+
+
 def line_of(report: StandbyReport) -> str:
     """How the copies stand after a round, in one line."""
     if not report.tasks:
         return f"round {report.rounds}: no tasks"
     if len(report.tasks) <= _FEW:
         return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
-    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, -(task.lag or 0)))
-    together = sum(task.lag or 0 for task in report.tasks)
+    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, task.lag is not None, -(task.lag or 0)))
     failed = sum(task.exit_code != 0 for task in report.tasks)
-    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {together:,}"
+    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {_together(report)}"
     words += f", {failed:,} failed" if failed else ""
     return f"{words}; first {', '.join(map(_lag_of, behind[:_FEW]))}"
+
+
+def _together(report: StandbyReport) -> str:
+    known = sum(task.lag or 0 for task in report.tasks)
+    if all(task.lag is not None for task in report.tasks):
+        return f"{known:,}"
+    return f"at least {known:,}" if known else "?"
 
 
 def _lag_of(task: StandbyTaskReport) -> str:

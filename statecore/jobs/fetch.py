@@ -69,6 +69,7 @@ def run_fetch(
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = lambda _: None,
+    shelf: Shelf | None = None,
 ) -> FetchReport:
     """Bring stores from a repository into a state directory.
 
@@ -77,6 +78,7 @@ def run_fetch(
         progress: told how far it is; ``None`` for nobody.
         faults: points at which tests let the process die.
         say: told what an operator should read at once.
+        shelf: the repository of the request, where the caller has it open.
 
     Returns:
         The report; with ``request.plan_only`` what would be done, and nothing was changed.
@@ -91,7 +93,7 @@ def run_fetch(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_fetch(request, progress or NullProgress(), faults, say)
+        return _run_fetch(request, progress or NullProgress(), faults, say, shelf)
     except FaultInjected:
         raise
     except Exception as error:
@@ -99,14 +101,14 @@ def run_fetch(
 
 
 def _run_fetch(
-    request: FetchRequest, progress: Progress, faults: FaultPoints, say: Callable[[str], None]
+    request: FetchRequest, progress: Progress, faults: FaultPoints, say: Callable[[str], None], shelf: Shelf | None
 ) -> FetchReport:
     declared = declared_spec(request)
     directory = StateDirectory(Path(request.state_dir), request.application_id, request.owner)
     if request.owner is not None:
         parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
     progress.phase("look")
-    shelf = Shelf.at(request.repository, request.application_id)
+    shelf = shelf or Shelf.at(request.repository, request.application_id)
     snapshots = Snapshots(shelf, request, say)
     with _there_are_some():
         found = snapshots.first()

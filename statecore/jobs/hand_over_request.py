@@ -25,7 +25,7 @@ class HandOverRequest(OfSpec):
         ),
     )
     state_dir: str = field(metadata=STATE_DIR)
-    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the warm copy"))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the warm copy", global_too=False))
     apply: bool = field(
         default=False,
         metadata=declare(

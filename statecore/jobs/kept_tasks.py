@@ -20,9 +20,12 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.kept_metrics import KeptMetrics
+from statecore.jobs.kept_news import KeptNews
 from statecore.jobs.standby_bases import Bases
 from statecore.jobs.standby_report import StandbyStore, StandbyTaskReport
-from statecore.metrics import NO_METRICS, RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, UPDATED, Metrics
+from statecore.metrics import NO_METRICS, Metrics
+from statecore.placement.state_directory import task_order
 from statecore.progress import Clock
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
@@ -85,10 +88,17 @@ class _Kept:
     rebuilt: dict[str, int] = field(default_factory=dict)
     end_metrics: Callable[[], None] = lambda: None
 
-    def report(self) -> StandbyTaskReport:
+    def fail(self, error: StatecoreError) -> None:
+        """None of its stores could be followed."""
         stores = () if self.task is None else self.task.stores.stores
-        lag = {} if self.task is None else self.task.lag
-        errors = [*([self.left] if self.left else []), *self.errors.values()]
+        self.errors = {store.name: error for store in stores}
+
+    def report(self) -> StandbyTaskReport:
+        # Also asked from the thread that collects metrics, so each of these is read once.
+        task, failed, left = self.task, self.errors, self.left
+        stores = () if task is None else task.stores.stores
+        lag = {} if task is None else task.lag
+        errors = [*([left] if left else []), *failed.values()]
         return StandbyTaskReport(
             self.name,
             self.role.name.lower(),
@@ -97,14 +107,14 @@ class _Kept:
                     store.name,
                     str(store.changelog),
                     OFFSET_UNKNOWN if store.offset is None else store.offset,
-                    None if store.name in self.errors else lag.get(store.changelog),
+                    None if store.name in failed else lag.get(store.changelog),
                     self.records.get(store.changelog, 0),
                     self.rebuilt.get(store.name, 0),
-                    str(self.errors[store.name]) if store.name in self.errors else None,
+                    str(failed[store.name]) if store.name in failed else None,
                 )
                 for store in stores
             ),
-            None if self.left is None else str(self.left),
+            None if left is None else str(left),
             max((error.exit_code for error in errors), default=0),
         )
 
@@ -137,19 +147,11 @@ class KeptTasks:
     ) -> None:
         self._check, self._bases = check, bases
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
-        self._metrics, self._clock = metrics, clock
+        self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._less: Callable[[], None] = lambda: None
-        self._said: dict[str, str] = {}
-        tags = {"application-id": spec.application_id}
-        self._end_metrics = (
-            metrics.observe(STANDBY_TASKS, lambda: float(len(self._kept) - self._left), tags),
-            metrics.observe(STANDBY_FAILED, lambda: float(self._left), tags),
-        )
-
-    @property
-    def _left(self) -> int:
-        return sum(one.left is not None for one in list(self._kept.values()))
+        self._news = KeptNews(say)
+        self._metrics = KeptMetrics(metrics, spec.application_id, self.report)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,6 +191,7 @@ class KeptTasks:
         if self._bases is not None:
             self._bases.give_up(name)
         self._close(one)
+        self._news.forget(name)
         return held
 
     def sums(self, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, int]:
@@ -238,10 +241,11 @@ class KeptTasks:
                 self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:
                 one.pause = FIRST_RETRY
+        self._news.round_is_over()
 
     def report(self) -> tuple[StandbyTaskReport, ...]:
         """How the tasks stand."""
-        return tuple(one.report() for _, one in sorted(self._kept.items()))
+        return tuple(one.report() for one in sorted(self._kept.values(), key=lambda one: task_order(one.name)))
 
     def close(self) -> tuple[StandbyTaskReport, ...]:
         """Close all tasks, so that Kafka Streams can start; how they stood then."""
@@ -254,8 +258,7 @@ class KeptTasks:
         found = self.report()
         for one in self._kept.values():
             one.task = None
-        for end in self._end_metrics:
-            end()
+        self._metrics.close()
         return found
 
     def _open(self, one: _Kept) -> None:
@@ -268,13 +271,7 @@ class KeptTasks:
             self._leave(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
             return
         one.left = None
-        task = one.task
-        one.end_metrics = self._metrics.observe(
-            RESTORE_REMAINING, lambda: float(sum(task.lag.values())), self._tags(one)
-        )
-
-    def _tags(self, one: _Kept) -> dict[str, str]:
-        return {"application-id": self._spec.application_id, "task-id": one.name}
+        one.end_metrics = self._metrics.opened(one.name, one.report)
 
     def _held(self, one: _Kept) -> dict[TopicPartition, Held]:
         """What the task counts for in a group: a store that cannot be followed any more counts nothing."""
@@ -301,12 +298,17 @@ class KeptTasks:
                 stuck = [one.name for one in asked if away & _topics(one)]  # none: the brokers are away for all of them
                 for one in asked:
                     if not stuck or one.name in stuck:
-                        self._failed(one, error)
+                        one.fail(error)
+                if stuck:
+                    self._news.wrong(stuck, str(error))
+                else:
+                    self._news.away(error)
                 asked = [one for one in asked if stuck and one.name not in stuck]
             except StatecoreError:
                 yield from self._ends_of_each(asked, stopped)
                 return
             else:
+                self._news.answered()
                 for one in asked:
                     yield one, ends
                 return
@@ -320,8 +322,10 @@ class KeptTasks:
             try:
                 found = self._ask([one])
             except StatecoreError as error:
-                self._failed(one, error)
+                one.fail(error)
+                self._news.wrong([one.name], str(error))
             else:
+                self._news.answered()
                 yield one, found
 
     def _ask(self, kept: Sequence[_Kept]) -> dict[TopicPartition, ChangelogEnd]:
@@ -332,19 +336,16 @@ class KeptTasks:
         epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
         return changelog_ends(self._cluster, self._spec, stores, epochs)
 
-    def _failed(self, one: _Kept, error: StatecoreError) -> None:
-        names = [store.name for store in one.task.stores.stores] if one.task else []
-        one.errors = dict.fromkeys(names, error)
-        self._say_once(one.name, f"Task {one.name}: {error}")
-
     def _count(self, one: _Kept, done: Round) -> None:
         has_less = not _refused(one.errors) >= _refused(done.failed)
         one.errors = dict(done.failed)
         for changelog, followed in done.followed.items():
             one.records[changelog] = one.records.get(changelog, 0) + followed.records
-        self._metrics.add(UPDATED, done.records, self._tags(one))
-        words = " ".join(f"Store {store}: {error}" for store, error in done.failed.items())
-        self._say_once(one.name, f"Task {one.name}: {words}" if words else "")
+        self._metrics.updated(one.name, done.records)
+        if done.failed:
+            self._news.wrong([one.name], " ".join(f"Store {store}: {error}" for store, error in done.failed.items()))
+        elif not done.stale:
+            self._news.follows(one.name)
         if has_less:
             self._less()
 
@@ -371,7 +372,7 @@ class KeptTasks:
         one.left = error
         one.retry_at = self._clock() + one.pause
         one.pause = min(2 * one.pause, LAST_RETRY)
-        self._say_once(one.name, f"Task {one.name} is left as it is, and tried again later: {error}")
+        self._news.left(one.name, error)
         had = one.task is not None
         self._close(one)
         if had:
@@ -391,11 +392,6 @@ class KeptTasks:
             self._say(f"Task {one.name} could not be closed: {failed}")
             return failed
         return None
-
-    def _say_once(self, key: str, words: str) -> None:
-        if words and self._said.get(key) != words:
-            self._say(words)
-        self._said[key] = words
 
 
 def _refused(errors: Mapping[str, StatecoreError]) -> set[str]:

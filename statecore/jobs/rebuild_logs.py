@@ -74,14 +74,14 @@ def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Findi
         logs: its logs, of :func:`logs_of`.
         findings: what was found in the directory.
     """
-    stores = ", ".join(rebuild.stores)
-    nothing = [
-        f"Nothing would be left of {stores}: it is rebuilt from {log}."
-        for log in logs
-        if log.endswith((_EMPTY, _NOWHERE))
-    ]
+    stores, every = ", ".join(rebuild.stores), tuple(logs)
+    empty = [log for log in every if log.endswith((_EMPTY, _NOWHERE))]
+    what = f"{stores}: it is"
+    if len(empty) < len(every):  # other partitions have records
+        what = f"the part of {stores} that is"
+    nothing = [f"Nothing would be left of {what} rebuilt from {log}." for log in empty]
     others = [
-        f"{one.task}/{one.store}: {one.what}."
+        f"{one.task}/{one.store}: {one.what.rstrip('.')}."
         for one in findings
         if one.code in _OF_ANOTHER_LOG and one.task in rebuild.tasks and one.store in rebuild.stores
     ]

@@ -56,7 +56,7 @@ def check_memory_budget(_: str, size: int) -> None:
     if size < 1024 * 1024:
         raise Invalid(
             f"A memory budget of {size} bytes is too small to hold one batch of records.",
-            action="Give at least 1 MiB; 512 MiB is the default.",
+            action="Give at least 1 MiB, or leave it to its default.",
         )
 
 

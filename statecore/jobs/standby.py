@@ -12,22 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from statecore.blobs.base import Patience
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
+from statecore.jobs.round_news import RoundNews
 from statecore.jobs.standby_bases import Bases, sweep_bases
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.jobs.standby_wanted import WantedTasks
-from statecore.metrics import NO_METRICS, Metrics
+from statecore.metrics import NO_METRICS, STANDBY_FAILED, Metrics
 from statecore.placement.apply import recover
 from statecore.placement.moved_aside import delete_expired
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT, UNOWNED
-from statecore.repository.shelf import Shelf
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
@@ -36,6 +37,9 @@ from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec
 
 _SLICE = 0.5
+
+_ATTEMPTS = 2
+"""How often a request to the repository is sent: whoever stops a standby waits for the one that is on its way."""
 
 
 def run_standby(
@@ -52,7 +56,8 @@ def run_standby(
     Args:
         request: which.
         stop: set to end the job; the piece that is being read is applied before.
-        told: told after each round how the copies stand.
+        told: told how the copies stand: after each round; while a first read is on its way, when it changed what
+            becomes of a task, and each time that the interval is over.
         say: told what an operator should read at once.
         metrics: who is told of records, lag and tasks.
         faults: where tests let the process die.
@@ -62,8 +67,9 @@ def run_standby(
 
     Raises:
         Fenced: the application, or another job, has the directory; or another process has taken this one's instance id.
-        NotFound: none of the changelogs exists, or none of the tasks.
-        Invalid: the spec, or the directory, is wrong, or the group belongs to others.
+        NotFound: none of the changelogs exists, none of the tasks, or there is no repository at the URL.
+        Invalid: the spec, or the directory, is wrong, or the group belongs to others; or the repository cannot be used,
+            and there is no copy to be followed without it.
         Retryable: no broker answered when the job began.
     """
     spec = spec_of(request)
@@ -82,7 +88,11 @@ def run_standby(
             task.open()
             return task
 
-        _look_at_repository(request, spec, say)
+        bases = None
+        if request.repository is not None:
+            patience = Patience(_ATTEMPTS, request.timeout / _ATTEMPTS)
+            bases = Bases(spec, directory, request.repository, say, patience=patience, faults=faults)
+            bases.look(stop)
         wanted = None if request.group is not None else WantedTasks(request, spec, cluster, directory)
         with directory.lock():
             if recovered := str(recover(directory, faults)):
@@ -91,9 +101,6 @@ def run_standby(
             for below in (CORRUPT, UNOWNED):
                 delete_expired(directory, below, now_ms)
             sweep_bases(directory, now_ms)
-            bases = None
-            if request.repository is not None:
-                bases = Bases(spec, directory, request.repository, say, faults=faults)
             tasks = StartupTasks(
                 directory,
                 spec,
@@ -104,19 +111,10 @@ def run_standby(
             )
             check = nobody if wanted is None else wanted.check
             kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
-            job = _Standby(request, spec, directory, kept, told)
+            job = _Standby(request, spec, directory, kept, told, metrics)
             if wanted is not None:
                 return job.run_static(wanted, stop)
             return job.run_fleet(StandbyFleet(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
-
-
-def _look_at_repository(request: StandbyRequest, spec: ApplicationSpec, say: Callable[[str], None]) -> None:
-    """Raises ``NotFound``, ``Invalid``: there is no repository at the URL. One that is away may come back."""
-    if request.repository is not None:
-        try:
-            Shelf.at(request.repository, spec.application_id).read_head()
-        except Retryable as error:
-            say(str(error))
 
 
 class _Standby:
@@ -129,9 +127,11 @@ class _Standby:
         directory: StateDirectory,
         kept: KeptTasks,
         told: Callable[[StandbyReport], object],
+        metrics: Metrics,
     ) -> None:
-        self._request, self._spec, self._directory, self._told = request, spec, directory, told
-        self.kept = kept
+        self._request, self._spec, self._directory = request, spec, directory
+        self._news = RoundNews(told, request.interval / 1000)
+        self.kept, self._metrics = kept, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
 
@@ -141,6 +141,8 @@ class _Standby:
             StandbyTaskReport(name, Role.STANDBY.name.lower(), (), str(why), why.exit_code)
             for name, why in wanted.left_out.items()
         )
+        tags = {"application-id": self._spec.application_id}
+        end = self._metrics.observe(STANDBY_FAILED, lambda: float(len(self._left_out)), tags)
         try:
             for name in wanted.names:
                 self.kept.take_up(name)
@@ -152,6 +154,7 @@ class _Standby:
                     break
                 stop.wait(_SLICE if self.kept.is_waiting else self._request.interval / 1000)
         finally:
+            end()
             tasks = self.kept.close()
         return self._report(tasks)
 
@@ -181,7 +184,8 @@ class _Standby:
         self._directory.check_locked()  # without it every task would fail, and be tried again, for ever
         self._rounds += 1
         self.kept.round(stopped)
-        self._told(self._report(self.kept.report()))
+        is_whole = not (self.kept.is_behind or self.kept.is_waiting)
+        self._news.round(self._report(self.kept.report()), is_whole=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -22,14 +22,16 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from statecore.blobs.base import PATIENT, Patience
 from statecore.changelog.soundness import ParentEnd
-from statecore.errors import Capacity, NotFound, Retryable, StatecoreError
+from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
 from statecore.formats.releases import CHECKPOINT_FILE, TASK_NAME
@@ -39,6 +41,7 @@ from statecore.jobs.fetch_request import FetchRequest
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STANDBY
 from statecore.progress import NullProgress
+from statecore.repository.repository import place_of
 from statecore.repository.shelf import Shelf
 from statecore.runtime.followed_logs import FollowedLogs
 from statecore.runtime.offset_sums import is_empty_task
@@ -49,6 +52,10 @@ KEPT_MS = 86_400_000
 """How long a base that is not whole, or not in its place, is kept from one process to the next: a day, as the files of
 any fetch are."""
 
+LOOK_SECONDS = 5.0
+"""How long a start waits at most for the repository to say that it is there."""
+
+_SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
 
 
@@ -101,6 +108,14 @@ class _Coming:
     fetched: Future[str | None]
 
 
+class _NoRepositoryError(Exception):
+    """Around why the repository cannot be looked into, which says nothing of whether it has a snapshot."""
+
+    def __init__(self, why: StatecoreError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
 class Bases:
     """The bases of one process's tasks; for one thread.
 
@@ -109,7 +124,11 @@ class Bases:
         directory: where the copies lie, locked.
         repository: where the snapshots are.
         say: told what an operator should read at once, from either thread.
+        patience: how long the repository's server may let this process wait.
         faults: where tests let the process die.
+
+    Raises:
+        Invalid: there can be no repository at the URL, or no client for it.
     """
 
     def __init__(
@@ -119,14 +138,56 @@ class Bases:
         repository: str,
         say: Callable[[str], None],
         *,
+        patience: Patience = PATIENT,
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
-        self._spec = spec
+        place_of(repository)
+        self._spec, self._patience = spec, patience
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._worker = ThreadPoolExecutor(1, "base")
         self._coming: dict[str, _Coming] = {}
         self._without: set[str] = set()
         """Tasks that have no base, and are read from the start of their changelogs."""
+        self._said_none = False
+
+    def look(self, stop: Event, seconds: float = LOOK_SECONDS) -> None:
+        """See, before anything is done, whether there is a repository. One that is away may come back.
+
+        A process that has copies starts with them: it does not need the repository before a task without one is there.
+
+        Args:
+            stop: set to wait no longer.
+            seconds: how long to wait at most.
+
+        Raises:
+            NotFound: there is no repository at the URL; this object is closed.
+            Invalid, Corrupted: it cannot be used, and there is no copy here; this object is closed.
+        """
+        looking = self._worker.submit(lambda: self._open().read_head())
+        until = time.monotonic() + seconds
+        while not looking.done() and not stop.is_set() and time.monotonic() < until:
+            wait([looking], _SLICE)
+        if not looking.done():
+            if not stop.is_set():
+                self._say(
+                    f"The repository {self._repository} has not answered within {seconds:g} s; tasks that have no copy "
+                    "here wait for it."
+                )
+            return
+        try:
+            looking.result()
+        except StatecoreError as error:
+            if not isinstance(error, Retryable) and (isinstance(error, NotFound) or not self._has_copies()):
+                self.close()
+                raise
+            self._say(f"{error} Tasks that have no copy here wait for it.")
+
+    def _has_copies(self) -> bool:
+        tasks = self._directory.task_directories()
+        return not all(is_empty_task(self._directory.task_path(task)) for task in tasks)
+
+    def _open(self) -> Shelf:
+        return Shelf.at(self._repository, self._directory.application_id, self._patience)
 
     def is_coming(self, task: str) -> bool:
         """Whether a task has to wait for its base, which is fetched from now on.
@@ -136,10 +197,10 @@ class Bases:
             none.
 
         Raises:
-            Retryable: the repository could not be reached; asked again, it is tried again.
+            Retryable, NotFound, Invalid: the repository could not be reached, is not there, or may not be looked into;
+                or the base could not be put in its place. Asked again, it is tried again.
             Capacity: there is no room for it, and so none to read the task from the start of its changelogs either;
                 what came of it stays, and asked again, it goes on.
-            Invalid: the base could not be put in its place.
         """
         if task in self._without:
             return False
@@ -158,6 +219,8 @@ class Bases:
             base = coming.fetched.result()
         except (Retryable, Capacity):
             raise
+        except _NoRepositoryError as error:
+            raise error.why from error
         except StatecoreError as error:
             self._say(f"Task {task} has no base, and is read from the start of its changelogs: {error}")
             base = None
@@ -187,7 +250,7 @@ class Bases:
         Raises:
             Retryable, Corrupted: the repository could not be read.
         """
-        shelf = Shelf.at(self._repository, self._directory.application_id)
+        shelf = self._open()
         head = shelf.read_head()
         newest = None if head is None else head.head.newest
         if newest is None:
@@ -214,6 +277,15 @@ class Bases:
         base, beside = self._base(task), self._beside(task)
         if (base / _LOGS).exists() and not is_empty_task(beside.task_path(task)):
             return f"a snapshot of {self._repository} that an earlier process has fetched"
+        try:
+            shelf = self._open()
+        except (NotFound, Invalid) as error:
+            raise _NoRepositoryError(error) from error
+        try:
+            shelf.head()
+        except NotFound as error:
+            self._say_none(error)
+            return None
         make_directories(beside.path.parent)
         remove_durably(base / _LOGS)
         declared = base / "stores.json"
@@ -228,16 +300,22 @@ class Bases:
             replace=True,  # a task that is there without its logs: nobody can tell which snapshot it is of
         )
         try:
-            report = run_fetch(request, _UntilStopped(stop), faults=self._faults)
+            report = run_fetch(request, _UntilStopped(stop), faults=self._faults, shelf=shelf)
         except NotFound as error:
-            self._say(f"Task {task} is read from the start of its changelogs, because there is no snapshot: {error}")
+            self._say_none(error)
             return None
-        self._remember(task, report)
+        self._said_none = False
+        self._remember(task, report, shelf)
         return f"snapshot {report.snapshot} of {report.repository}, {report.downloaded_bytes:,} bytes"
 
-    def _remember(self, task: str, report: FetchReport) -> None:
+    def _say_none(self, error: NotFound) -> None:
+        """Once for all tasks."""
+        if not self._said_none:
+            self._say(f"Each new copy is read from the start of its changelogs, because there is no snapshot: {error}")
+        self._said_none = True
+
+    def _remember(self, task: str, report: FetchReport, shelf: Shelf) -> None:
         """Write what the snapshot knows of the changelogs."""
-        shelf = Shelf.at(self._repository, self._directory.application_id)
         entry = shelf.head().entry(report.snapshot)
         if entry is None:
             raise Retryable(

@@ -47,7 +47,21 @@ _GROUP_FIELDS = (
 
 def _check_least(name: str, value: int) -> None:
     if value < 1:
-        raise Invalid(f"{name} is {value}.", action="Give 1 or more.")
+        raise Invalid(f"{_option(name)} is {value}.", action="Give 1 or more.")
+
+
+def _check_said(name: str, value: str) -> None:
+    """Refuse what a variable that is not set has left: members that all have no name would throw each other out."""
+    if not value.strip():
+        raise Invalid(
+            f"{_option(name)} is empty, as a variable that is not set leaves it.",
+            action="Give it a value that is there wherever the command is started, or leave it out: such as "
+            '"$(hostname)" in a script, %H in a unit of systemd.',
+        )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_interval(_: str, interval: int) -> None:
@@ -67,7 +81,7 @@ class StandbyRequest(OfSpec):
             check=check_state_dir,
         ),
     )
-    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task"))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
     instance: str | None = field(
         default=None,
         metadata=declare(
@@ -119,6 +133,7 @@ class StandbyRequest(OfSpec):
             help="share the tasks with the other processes of this consumer group, which nothing else uses, least of "
             "all the application",
             section=FLEET,
+            check=_check_said,
         ),
     )
     replicas: int = field(
@@ -136,8 +151,10 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Text("ID"),
             title="Instance id",
-            help="group.instance.id: with it a restart within the session timeout moves no task",
+            help="group.instance.id, another one in each process: with it a restart within the session timeout moves "
+            "no task",
             section=FLEET,
+            check=_check_said,
         ),
     )
     host: str | None = field(
@@ -149,6 +166,7 @@ class StandbyRequest(OfSpec):
             "as long as there are others",
             section=FLEET,
             otherwise="the name of this machine",
+            check=_check_said,
         ),
     )
     recovery_lag: int = field(
@@ -244,9 +262,7 @@ class StandbyRequest(OfSpec):
         if self.group is None:
             alone = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
             if alone:
-                raise Invalid(
-                    f"--{alone[0].replace('_', '-')} is of a group, and none was given.", action="Give --group too."
-                )
+                raise Invalid(f"{_option(alone[0])} is of a group, and none was given.", action="Give --group too.")
         elif self.cleanup_even_best and self.cleanup_delay is None:
             raise Invalid(
                 "--cleanup-even-best says what is cleaned, and nothing was to be cleaned.",

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
-from statecore.formats.releases import GLOBAL
 from statecore.jobs.kept_tasks import FIRST_RETRY
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.jobs.standby_tasks import FollowedTasks, followed_tasks, is_all
@@ -29,7 +28,7 @@ class WantedTasks:
 
     Raises:
         NotFound: a task was named that there cannot be, or there is none of the changelogs.
-        Invalid: no task is wanted, or a global store.
+        Invalid: no task is wanted.
         Retryable: no broker answered, and no task was named.
 
     Attributes:
@@ -47,11 +46,6 @@ class WantedTasks:
     ) -> None:
         self._spec, self._cluster, self._clock = spec, cluster, clock
         self.left_out: dict[str, StatecoreError] = {}
-        if GLOBAL in request.tasks:
-            raise Invalid(
-                "Global stores are not kept warm: every instance reads them from their topics.",
-                action="Leave --task global out.",
-            )
         self._asked_at = clock()
         try:
             found = followed_tasks(spec, cluster)

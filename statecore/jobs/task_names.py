@@ -23,23 +23,33 @@ def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
         )
 
 
+def _check_no_global(name: str, tasks: tuple[str, ...]) -> None:
+    check_tasks(name, tasks)
+    if GLOBAL in tasks:
+        raise Invalid(
+            "Global stores are not kept warm: every instance reads them from their topics.",
+            action=f"Leave --task {GLOBAL} out.",
+        )
+
+
 def check_instance(_: str, instance: str) -> None:
     """Refuse what is no instance."""
     Instance.parse(instance)
 
 
-def only_tasks(otherwise: str) -> Mapping[str, Any]:
+def only_tasks(otherwise: str, *, global_too: bool = True) -> Mapping[str, Any]:
     """What is said of ``tasks``.
 
     Args:
         otherwise: which tasks it is where none is named.
+        global_too: whether the global stores may be named as a task.
     """
     return declare(
         Several(Text("TASK")),
         title="Tasks",
-        help="only these tasks, such as 0_1, or global",
+        help="only these tasks, such as 0_1" + (", or global" if global_too else ""),
         section=WHAT,
         otherwise=otherwise,
         option="--task",
-        check=check_tasks,
+        check=check_tasks if global_too else _check_no_global,
     )

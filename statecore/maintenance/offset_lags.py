@@ -1,16 +1,20 @@
-"""Offset sums for a person: of each task in a directory, with the end sums of its changelogs where brokers say them."""
+"""Offset sums for a person: of each task in a directory, with the end sums of its changelogs where brokers say them.
+
+A versioned store without an offset counts nowhere: a warm copy leaves it empty and does not follow it, so with its
+changelog a copy that is caught up would seem to lag for ever.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.sight import check_named
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.offset_sums import Standing, TaskSum, read_offset_sums
+from statecore.runtime.offset_sums import Standing, StoreSum, TaskSum, declared_stores, read_offset_sums
 from statecore.spec.model import ApplicationSpec
 
 _TIMEOUT_S = 10.0
@@ -25,18 +29,26 @@ class OffsetSums:
         tasks: each of them.
         ends: the end of each changelog partition that the brokers know; empty where nobody was asked.
         not_asked: why there are no ends; empty where there are.
+        versioned: the versioned stores of each task, by the spec.
     """
 
     directory: StateDirectory
     tasks: tuple[TaskSum, ...]
     ends: Mapping[TopicPartition, int]
     not_asked: str
+    versioned: Mapping[str, Set[str]] = field(default_factory=dict)
+
+    def is_followed(self, task: TaskSum, store: StoreSum) -> bool:
+        """Whether a store of a task counts in its end sum and its lag."""
+        has_offset = store.offset is not None and store.offset >= 0
+        return has_offset or store.store not in self.versioned.get(task.task, ())
 
     def end_sum(self, task: TaskSum) -> int | None:
-        """The sum of the ends of a task's changelogs; ``None`` where one of them is not known."""
-        ends = [self.ends.get(one.changelog) for one in task.stores if one.changelog is not None]
+        """The sum of the ends of the changelogs that count; ``None`` where one of them is not known."""
+        counted = [one for one in task.stores if self.is_followed(task, one)]
+        ends = [self.ends.get(one.changelog) for one in counted if one.changelog is not None]
         known = [end for end in ends if end is not None]
-        return sum(known) if known and len(known) == len(task.stores) else None
+        return sum(known) if known and len(known) == len(counted) else None
 
     def lag(self, task: TaskSum) -> int | None:
         """What the task lags behind, in offsets, as Kafka Streams counts it; one that is past its end lags wholly."""
@@ -78,6 +90,7 @@ class OffsetSums:
                     "offset": one.offset,
                     "end_offset": None if one.changelog is None else self.ends.get(one.changelog),
                     "source": str(one.source),
+                    "is_followed": self.is_followed(task, one),
                     "databases_disagree": one.disagree,
                     "reason": one.reason,
                 }
@@ -105,11 +118,12 @@ def look_at_sums(
     sums = read_offset_sums(directory, spec, tasks=[one for one in every if not tasks or one in tasks])
     if spec is None:
         return OffsetSums(directory, tuple(sums.values()), {}, "Without a spec no brokers are known.")
+    versioned = {task: {one.name for one in declared_stores(spec, task) if one.kind.is_versioned} for task in sums}
     changelogs = {one.changelog for task in sums.values() for one in task.stores if one.changelog is not None}
     try:
-        return OffsetSums(directory, tuple(sums.values()), _ends(spec, changelogs), "")
+        return OffsetSums(directory, tuple(sums.values()), _ends(spec, changelogs), "", versioned)
     except StatecoreError as error:
-        return OffsetSums(directory, tuple(sums.values()), {}, error.what)
+        return OffsetSums(directory, tuple(sums.values()), {}, error.what, versioned)
 
 
 def _ends(spec: ApplicationSpec, changelogs: set[TopicPartition]) -> dict[TopicPartition, int]:

@@ -114,7 +114,7 @@ class StateDirectory:
                 found.append(path.name)
             elif _NAMED_TOPOLOGY.fullmatch(path.name):
                 found += [f"{path.name}/{task.name}" for task in directories_in(path) if TASK_NAME.fullmatch(task.name)]
-        return sorted(found, key=_task_order)
+        return sorted(found, key=task_order)
 
     def every_task(self) -> list[str]:
         """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
@@ -285,7 +285,12 @@ def _nearest_existing(path: Path) -> Path:
     return path
 
 
-def _task_order(task: str) -> tuple[str, int, int]:
+def task_order(task: str) -> tuple[str, int, int]:
+    """By what tasks are sorted: topology, subtopology, partition, as numbers.
+
+    Args:
+        task: its name, ``0_10``, or ``__<topology>__/0_10``.
+    """
     topology, _, name = task.rpartition("/")
     subtopology, _, partition = name.partition("_")
     return topology, int(subtopology), int(partition)

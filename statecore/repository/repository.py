@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from statecore import __version__
-from statecore.blobs.base import Blobs
+from statecore.blobs.base import PATIENT, Blobs, Patience
 from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointed, Pointers
@@ -113,8 +113,12 @@ class Made(NamedTuple):
     again: bool = False
 
 
-def open_repository(url: str) -> Repository:
+def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
     """The repository at a URL.
+
+    Args:
+        url: of the repository.
+        patience: how long its server may let this process wait.
 
     Raises:
         NotFound: there is none.
@@ -122,7 +126,7 @@ def open_repository(url: str) -> Repository:
         Invalid: the URL names no place; the place cannot be used; what is there is of another format.
         Retryable: the place cannot be reached.
     """
-    place = place_of(url)
+    place = place_of(url, patience)
     found = _mark(place)
     if found is not None:
         _opened[place.url] = place.blobs
@@ -279,8 +283,12 @@ def _decoded(place: Place, content: bytes) -> Mark:
     return found
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str, patience: Patience = PATIENT) -> Place:
     """The place that a URL names; nothing is asked of it yet.
+
+    Args:
+        url: of the place.
+        patience: how long its server may let this process wait.
 
     Raises:
         Invalid: it names none.
@@ -294,7 +302,7 @@ def place_of(url: str) -> Place:
         from statecore.blobs.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)
-        client = make_client(location)
+        client = make_client(location, patience.attempts, patience.timeout)
         blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
         return Place(location.url, blobs, pointers, lambda: probe_s3(location, client))
     path = Path(unquote(parts.path))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from statecore.blobs.base import Blobs
+from statecore.blobs.base import PATIENT, Blobs, Patience
 from statecore.blobs.pointers import Pointers
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
@@ -62,14 +62,19 @@ class Shelf:
         self.names = Layout(application_id)
 
     @staticmethod
-    def at(url: str, application_id: str) -> Shelf:
+    def at(url: str, application_id: str, patience: Patience = PATIENT) -> Shelf:
         """The snapshots of an application in the repository at a URL.
+
+        Args:
+            url: of the repository.
+            application_id: the application.
+            patience: how long the repository's server may let this process wait.
 
         Raises:
             NotFound: there is no repository.
             Invalid, Retryable: see :func:`statecore.repository.repository.open_repository`.
         """
-        return Shelf(open_repository(url), application_id)
+        return Shelf(open_repository(url, patience), application_id)
 
     @property
     def url(self) -> str:

@@ -100,6 +100,7 @@ class TaskGroup:
         self._asked = False
         self._probe_at: float | None = None
         self._ends_read_at = 0.0
+        self._ends_are_old = False
 
     @property
     def decision(self) -> Assignment | None:
@@ -370,8 +371,13 @@ class TaskGroup:
         try:
             ends = dict(self._read_ends())
         except (Retryable, NotFound) as error:
-            LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
+            if not self._ends_are_old:  # once an outage, and not at every look
+                LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
+            self._ends_are_old = True
             return
+        if self._ends_are_old:
+            LOG.info("The ends of the changelogs are read again")
+        self._ends_are_old = False
         with self._lock:
             new = self._led[1] is not None and ends.keys() != self._led_tasks
             self._ends = ends

@@ -287,6 +287,15 @@ def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collecte
     assert collected.points(CHECKPOINT_AGE) == {}
 
 
+def test_a_gauge_of_which_nobody_knows_the_value_tells_none(collected: Collected) -> None:
+    known: list[float | None] = [None]
+    end = collected.metrics.observe(CHECKPOINT_AGE, lambda: known[0], TAGS)
+    assert collected.points(CHECKPOINT_AGE) == {}
+    known[0] = 0.0
+    assert collected.value(CHECKPOINT_AGE) == 0
+    end()
+
+
 def test_by_default_nobody_is_told(tmp_path: Path) -> None:
     with MeteredStore(
         RecordedStore(tmp_path / "rows", manages_offsets=True), NO_METRICS, task="0_1", name="s"

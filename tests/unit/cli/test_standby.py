@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.cli.standby import line_of, show
+from statecore.cli.standby import RoundLines, line_of, show
 from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
 
 
-def task(name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0) -> StandbyTaskReport:
-    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, 0, 0, None)
+def task(
+    name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0, records: int = 0
+) -> StandbyTaskReport:
+    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, records, 0, None)
     return StandbyTaskReport(name, role, (store,), None, exit_code)
 
 
@@ -29,8 +31,19 @@ def test_of_many_those_are_named_that_failed_or_are_furthest_behind() -> None:
     many = [task(f"0_{number}", number) for number in range(1_000)]
     many[5] = task("0_5", None, exit_code=12)
     said = line(*many)
-    assert said.startswith("round 3: 1,000 tasks, lag 499,495, 1 failed; first 0_5 ? failed, 0_999 999, 0_998 998, ")
+    assert said.startswith(
+        "round 3: 1,000 tasks, lag at least 499,495, 1 failed; first 0_5 ? failed, 0_999 999, 0_998 998, "
+    )
     assert len(said) < 200
+
+
+def test_of_many_of_which_nobody_knows_the_lag_none_is_said_to_be_caught_up() -> None:
+    names = [f"0_{number}" for number in range(12)]
+    assert line(*(task(name, None) for name in names)).startswith("round 3: 12 tasks, lag ?; first 0_0 ?, 0_1 ?, 0_2 ?")
+    away = line(*(task(name, None, exit_code=10) for name in names))
+    assert away.startswith("round 3: 12 tasks, lag ?, 12 failed; first 0_0 ? failed, 0_1 ? failed, 0_2 ? failed")
+    some = line(*(task(name, None if name in ("0_3", "0_10") else 7) for name in names))
+    assert some.startswith("round 3: 12 tasks, lag at least 70; first 0_3 ?, 0_10 ?, 0_0 7")
 
 
 def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_no_number(
@@ -47,3 +60,18 @@ def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_
     assert "task 0_0, a, b: No broker." in said
     assert said.count("Left.") == 1
     assert said.count("?") == 3
+
+
+def test_a_long_read_says_how_fast_it_goes_on_and_how_long_it_takes() -> None:
+    now = [100.0]
+    lines = RoundLines(lambda: now[0])
+
+    def after(seconds: float, lag: int, records: int) -> str:
+        now[0] += seconds
+        return lines.line(StandbyReport("app", "/d", 3, (task("0_0", lag, records=records),)))
+
+    assert after(0, 9_000, 0) == "round 3: lag 0_0 9,000"
+    assert after(10, 6_000, 3_000) == "round 3: lag 0_0 6,000; 300 records/s, 20.0 s left"
+    assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500; 200 records/s"
+    assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500"
+    assert after(10, 0, 12_000) == "round 3: lag 0_0 0"

@@ -42,7 +42,7 @@ class Told(Metrics):
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], int] = {}
-        self.gauges: dict[tuple[str, str], Callable[[], float]] = {}
+        self.gauges: dict[tuple[str, str], Callable[[], float | None]] = {}
 
     def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
         key = instrument.name, str(dict(tags))
@@ -51,10 +51,14 @@ class Told(Metrics):
     def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
         raise AssertionError((instrument, value, tags))
 
-    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+    def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
         key = instrument.name, str(dict(tags))
         self.gauges[key] = read
         return lambda: self.gauges.pop(key, None) and None
+
+    def now(self, instrument: Instrument, task: str | None = None) -> float | None:
+        tags = {"application-id": "app"} | ({} if task is None else {"task-id": task})
+        return self.gauges[instrument.name, str(tags)]()
 
 
 class Task:
@@ -305,14 +309,68 @@ def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
     task = world.opened["0_0"]
     task.rounds = [Round({task.changelog: Followed(0, 7, 7)})]
     world.round()
-    of_task = {"application-id": "app", "task-id": "0_0"}
-    assert world.told.counters[UPDATED.name, str(of_task)] == 7
-    assert world.told.gauges[RESTORE_REMAINING.name, str(of_task)]() == 3
-    assert world.told.gauges[STANDBY_TASKS.name, str({"application-id": "app"})]() == 1
-    assert world.told.gauges[STANDBY_FAILED.name, str({"application-id": "app"})]() == 1
+    assert world.told.counters[UPDATED.name, str({"application-id": "app", "task-id": "0_0"})] == 7
+    assert world.told.now(RESTORE_REMAINING, "0_0") == 3
+    assert (world.told.now(STANDBY_TASKS), world.told.now(STANDBY_FAILED)) == (1, 1)
     world.kept.close()
     assert task.closed
     assert world.told.gauges == {}
+
+
+def test_while_the_brokers_are_away_no_lag_is_measured_and_the_tasks_count_as_failed(world: World) -> None:
+    for name in ("0_0", "0_1"):
+        world.kept.take_up(name)
+    world.opened["0_1"].lag = {}  # no round has looked at it yet
+    assert [world.told.now(RESTORE_REMAINING, name) for name in ("0_0", "0_1")] == [3, None]
+
+    def away(_: Any) -> Any:
+        raise Retryable("No broker answered.", action="Check the brokers.")
+
+    world.ends = away
+    world.round()
+    assert [world.told.now(RESTORE_REMAINING, name) for name in ("0_0", "0_1")] == [None, None]
+    assert (world.told.now(STANDBY_TASKS), world.told.now(STANDBY_FAILED)) == (0, 2)
+    world.ends = lambda _: {}
+    world.round()
+    assert world.told.now(RESTORE_REMAINING, "0_0") == 3
+    assert (world.told.now(STANDBY_TASKS), world.told.now(STANDBY_FAILED)) == (2, 0)
+
+
+def test_an_outage_is_said_once_for_all_tasks_and_so_is_its_end(world: World) -> None:
+    for name in ("0_0", "0_1", "0_2"):
+        world.kept.take_up(name)
+    tries = itertools.count()
+
+    def away(_: Any) -> Any:
+        raise Retryable(f"No broker answered, try {next(tries)}.", action="Check the brokers.")
+
+    world.ends = away
+    for _ in range(3):
+        world.round()
+    (said,) = world.said
+    assert said.startswith("Nothing is followed until the brokers answer, and the copies stay as they are: No broker")
+    world.ends = lambda _: {}
+    for _ in range(3):
+        world.round()
+    assert world.said[1:] == ["The brokers answer again, and the copies are followed."]
+
+
+def test_tasks_that_go_on_are_named_together(world: World) -> None:
+    for name in ("0_0", "0_1", "0_2"):
+        world.kept.take_up(name)
+    for name in ("0_0", "0_2"):
+        world.opened[name].rounds = [Round(failed={"counts": Retryable("No progress.", action="Look.")})] * 2
+    for _ in range(4):
+        world.round()
+    assert [words.split(":")[0] for words in world.said] == [
+        "Task 0_0", "Task 0_2", "Tasks 0_0, 0_2 are followed again.",
+    ]  # fmt: skip
+
+
+def test_tasks_are_reported_in_the_order_of_their_partitions(world: World) -> None:
+    for name in ("0_10", "1_0", "0_2"):
+        world.kept.take_up(name)
+    assert [task.task for task in world.kept.report()] == ["0_2", "0_10", "1_0"]
 
 
 def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(world: World) -> None:

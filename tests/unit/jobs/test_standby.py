@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound
+from statecore.jobs.declaration import declared_fields
+from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.jobs.standby import run_standby
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
 
 SPEC = {
     "application_id": "app",
@@ -40,12 +45,8 @@ def test_corrupt_copies_and_bases_that_nobody_waits_for_are_deleted_in_time_with
     assert not base.exists()
 
 
-@pytest.mark.parametrize(
-    ("task", "error", "why"),
-    [("0_9", NotFound, "has no task 0_9: .* it has 0_0, 0_1"), ("global", Invalid, "Global stores are not kept warm")],
-)
 def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, error: type[Exception], why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
         return {name: SimpleNamespace(partitions=2) for name in names}
@@ -55,8 +56,8 @@ def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
     spec.write_text(json.dumps(SPEC))
     stop = Event()
     stop.set()
-    with pytest.raises(error, match=why):
-        run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", task)), stop)
+    with pytest.raises(NotFound, match=r"has no task 0_9: .* it has 0_0, 0_1"):
+        run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", "0_9")), stop)
     assert list(tmp_path.iterdir()) == [spec]
 
 
@@ -72,7 +73,16 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
     spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]
     stop = Event()
     stop.set()
-    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop)
+    failed: list[Callable[[], float | None]] = []
+
+    class Told(NullMetrics):
+        def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
+            if instrument is STANDBY_FAILED:
+                failed.append(read)
+            return super().observe(instrument, read, tags)
+
+    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop, metrics=Told())
+    assert sum(read() or 0 for read in failed) == 2
     assert {task.task: task.exit_code for task in done.tasks} == {
         "0_0": 0, "1_0": Invalid.exit_code, "2_?": Invalid.exit_code,
     }  # fmt: skip
@@ -100,3 +110,27 @@ def test_what_only_a_group_heeds_is_refused_without_one(of_group: dict[str, int]
 def test_to_clean_even_the_best_copy_is_refused_where_nothing_is_cleaned() -> None:
     with pytest.raises(Invalid, match="--cleanup-delay"):
         StandbyRequest(spec_path="s", state_dir="d", group="g", cleanup_even_best=True)
+
+
+@pytest.mark.parametrize("request_type", [StandbyRequest, HandOverRequest])
+def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(request_type: type[Any]) -> None:
+    more = {"warm_dir": "/w"} if request_type is HandOverRequest else {}
+    with pytest.raises(Invalid, match="Global stores are not kept warm"):
+        request_type(spec_path="s", state_dir="d", tasks=("0_0", "global"), **more)
+    assert "global" not in declared_fields(request_type)["tasks"].said.help
+
+
+@pytest.mark.parametrize("name", ["group", "instance_id", "host"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_a_name_in_the_group_that_is_empty_is_refused(name: str, empty: str) -> None:
+    """Two members whose instance ids are both empty would throw each other out."""
+    with pytest.raises(Invalid, match=f"--{name.replace('_', '-')} is empty, as a variable"):
+        StandbyRequest(spec_path="s", state_dir="d", **{"group": "g", name: empty})  # type: ignore[arg-type]
+
+
+def test_what_is_too_little_is_refused_by_the_name_of_its_option() -> None:
+    with pytest.raises(Invalid, match=r"--max-warmups is 0\."):
+        StandbyRequest(spec_path="s", state_dir="d", group="g", max_warmups=0)
+    with pytest.raises(Invalid) as refused:
+        StandbyRequest(spec_path="s", state_dir="d", memory_budget=1)
+    assert "512" not in str(refused.value)  # that is the default of other commands

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
@@ -16,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import Capacity, Fenced, Retryable
+from statecore.blobs.base import Patience
+from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs import fetch as fetch_module
 from statecore.jobs import standby_bases
@@ -159,8 +161,9 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
         brought(bases)
         assert not bases.is_coming(TASK)
         assert not warm.base.exists()
+        brought(bases, "0_0")
     (said,) = warm.said
-    assert "is read from the start of its changelogs, because there is no snapshot" in said
+    assert said.startswith("Each new copy is read from the start of its changelogs, because there is no snapshot: ")
     assert not warm.place.exists()
 
 
@@ -337,6 +340,101 @@ def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_aga
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(300)
+
+
+NO_RIGHTS = Invalid("The repository may not be read.", action="Give credentials.")
+
+
+def refusing(patch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Nobody can open the repository."""
+
+    def refuse(*_: object) -> Any:
+        raise error
+
+    patch.setattr(standby_bases.Shelf, "at", refuse)
+
+
+def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_the_start(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warm.process() as bases:
+        with monkeypatch.context() as patch:
+            refusing(patch, NO_RIGHTS)
+            for _ in range(2):
+                fetched(bases)
+                with pytest.raises(Invalid, match="may not be read"):
+                    bases.is_coming(TASK)
+        brought(bases)
+    assert warm.rows == of_task(300)
+
+
+@pytest.mark.parametrize("error", [NO_RIGHTS, Retryable("The repository does not answer.", action="Wait.")])
+def test_a_process_that_has_copies_starts_without_the_repository(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch, error: StatecoreError
+) -> None:
+    (warm.place / "rocksdb").mkdir(parents=True)
+    refusing(monkeypatch, error)
+    with warm.process() as bases:
+        bases.look(Event())
+    assert warm.said == [f"{error} Tasks that have no copy here wait for it."]
+
+
+def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_read(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, NO_RIGHTS)
+    with warm.process() as bases, pytest.raises(Invalid, match="may not be read"):
+        bases.look(Event())
+
+
+def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_are(warm: Warm) -> None:
+    (warm.place / "rocksdb").mkdir(parents=True)
+    nowhere = warm.path.with_name("nowhere").as_uri()
+    bases = Bases(warm.spec, warm.directory, nowhere, warm.said.append)
+    with pytest.raises(NotFound, match="There is no repository at"):
+        bases.look(Event())
+    with pytest.raises(Invalid, match="names no place"):
+        Bases(warm.spec, warm.directory, "file://host/path", warm.said.append)
+
+
+def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, stop = Event(), Event()
+
+    def hang(*_: object) -> Any:
+        assert go_on.wait(60)
+        raise Retryable("The repository does not answer.", action="Wait.")
+
+    with monkeypatch.context() as patch, warm.process() as bases:
+        patch.setattr(standby_bases.Shelf, "at", hang)
+        bases.look(stop, seconds=0.2)
+        (said,) = warm.said
+        assert said.endswith(" has not answered within 0.2 s; tasks that have no copy here wait for it.")
+        stop.set()
+        bases.look(stop, seconds=60)
+        assert warm.said == [said]
+        go_on.set()
+
+
+def test_an_object_store_that_does_not_answer_is_asked_twice_and_waited_for_as_long_as_was_said(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops the process waits for the request that is on its way."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"s3://bucket/states?endpoint=http://127.0.0.1:{silent.getsockname()[1]}&region=r"
+        bases = Bases(warm.spec, warm.directory, url, warm.said.append, patience=Patience(2, 0.2))
+        fetched(bases)
+        silent.setblocking(False)
+        for _ in range(2):
+            silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+        with pytest.raises(Retryable, match="could not be read"):
+            bases.is_coming(TASK)
+        bases.close()
 
 
 @pytest.mark.parametrize("seen", [True, False])

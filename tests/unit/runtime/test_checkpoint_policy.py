@@ -44,7 +44,7 @@ class Told(Metrics):
     def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
         self.events.append((instrument, value, tags))
 
-    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+    def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
         self.gauges[instrument] = read
         return lambda: self.gauges.pop(instrument) and None
 

@@ -523,7 +523,7 @@ class Recorded(NullMetrics):
         assert tags["task-id"] == "global"
         self.counters[instrument.name] = self.counters.get(instrument.name, 0) + amount
 
-    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+    def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
         assert tags["rocksdb-state-id"] == STORE
         self.gauges[instrument.name] = read
         return lambda: self.gauges.pop(instrument.name, None) and None

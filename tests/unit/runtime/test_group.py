@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from importlib.metadata import requires
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.runtime import group as group_module
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.assignment.protocol import Decision, Given, encode_assignment
@@ -76,3 +77,20 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     group.hand_over(2, encode_assignment(given), partitions=False)
     assert (group._next() is not None) is goes_on
     assert group._round == said + (not goes_on)
+
+
+def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    now, is_away = [100.0], [True]
+
+    def ends() -> dict[str, int]:
+        if is_away[0]:
+            raise Retryable("No broker answered.", action="Check the brokers.")
+        return {}
+
+    caplog.set_level(logging.INFO, group_module.LOG.name)
+    group = TaskGroup(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec"), ends=ends, clock=lambda: now[0])
+    for away in (True, True, True, False, False, True):
+        is_away[0] = away
+        now[0] += group.settings.ends_age_ms / 1000
+        group._refresh_ends()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]

@@ -1,0 +1,39 @@
+"""How results are printed."""
+
+from __future__ import annotations
+
+import pytest
+from rich.text import Text
+
+from statecore.cli.output import print_line, print_table, result_console
+
+LONG = "a sentence of many words " * 20 + "that ends here"
+
+
+def test_in_a_pipe_a_sentence_is_one_line_without_blanks_behind_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    console = result_console()
+    print_line(console, LONG)
+    print_line(console, "short", indent=0)
+    console.print(Text(LONG))
+    assert capsys.readouterr().out.splitlines() == [f"  {LONG}", "short", LONG]
+
+
+def test_in_a_pipe_a_table_keeps_to_its_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table(result_console(), "title", ("task", "why"), [("0_0", LONG)], left=("task", "why"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 200
+    assert "ends here" in " ".join(lines)
+
+
+def test_as_wide_as_columns_say_a_sentence_is_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_line(result_console(), LONG)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60

@@ -1,0 +1,33 @@
+"""What ``recover-global`` prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from statecore.cli.recover_global import show
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.repair_report import Outcome, RebuiltStores, RepairReport
+from statecore.maintenance.global_starts import NextStart, Start
+
+
+def test_after_a_recovery_it_is_said_of_the_time_before_it_what_the_start_would_have_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = RepairReport(
+        **vars(Attempt.begin("app", "/state", "one")),
+        finished="now",
+        outcome=Outcome.PLANNED,
+        plan_id="p",
+        exit_code=0,
+        found=({"severity": "loss"}, {"severity": "loss"}),
+        rebuilt=(RebuiltStores(("table",), ("global",), ("offset-past-end",)),),
+        next_starts=(NextStart("table", Start.FAILS, ("The topic was made anew.",)),),
+    )
+    show(report)
+    assert "global store table: fails" in capsys.readouterr().out
+    show(replace(report, outcome=Outcome.REPAIRED))
+    said = capsys.readouterr().out.splitlines()
+    assert "global store table before: fails" in said
+    assert "2 findings before" in said

@@ -1,0 +1,29 @@
+"""Why a person is to look at a rebuild first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from statecore.formats.releases import GLOBAL
+from statecore.jobs.rebuild_logs import doubts_about
+
+FULL, EMPTY = "names-0 of topic 7", "names-1 of topic 7, which has no record"
+
+
+def rebuild() -> Any:
+    return SimpleNamespace(stores=("table",), tasks=(GLOBAL,))
+
+
+def test_of_a_store_of_which_one_partition_has_records_something_would_be_left() -> None:
+    assert doubts_about(rebuild(), (FULL,), ()) == ()
+    assert doubts_about(rebuild(), (FULL, EMPTY), ()) == (
+        f"Nothing would be left of the part of table that is rebuilt from {EMPTY}.",
+    )
+    assert doubts_about(rebuild(), (EMPTY,), ()) == (f"Nothing would be left of table: it is rebuilt from {EMPTY}.",)
+
+
+def test_what_was_found_is_said_as_it_is_whether_it_has_its_full_stop_or_not() -> None:
+    for what in ("this is another cluster", "this is another cluster."):
+        found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what)
+        assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: this is another cluster.",)
