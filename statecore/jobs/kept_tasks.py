@@ -48,15 +48,21 @@ class _Turn:
 
     Attributes:
         is_over: whether the turn ended with something left to read, perhaps.
+        error: what was raised by whoever knows whether the round is over; it is none of the task's.
     """
 
     def __init__(self, stopped: Callable[[], bool], clock: Clock) -> None:
         self._stopped, self._clock, self._until = stopped, clock, clock() + TURN
         self.is_over = False
+        self.error: Exception | None = None
 
     def __call__(self) -> bool:
         self.is_over = self.is_over or self._clock() >= self._until
-        return self.is_over or self._stopped()
+        try:
+            return self.is_over or self.error is not None or self._stopped()
+        except Exception as error:
+            self.error = error
+            return True
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,7 @@ class KeptTasks:
         """Bring every task to the ends that its changelogs have now, or as near as its turn allows.
 
         Args:
-            stopped: asked between two pieces: whether the round is to end early.
+            stopped: asked between two pieces: whether the round is to end early. What it raises ends the round.
         """
         for one in self._kept.values():
             if one.task is None and self._clock() >= one.retry_at and not stopped():
@@ -229,18 +235,19 @@ class KeptTasks:
             try:
                 done = one.task.follow(ends, turn)
                 self._count(one, done)
-                if done.stale and not stopped():
+                one.is_behind = turn.is_over and bool(done.followed)
+                if done.stale:  # also where the round is over: nobody may start from them
                     self._rebuild(one, one.task, done.stale)
                     done = one.task.follow(ends, turn)
                     self._count(one, done)
+                    self._leave_stale(one, done.stale)
                     one.is_behind = turn.is_over  # the store that was emptied may have had no time yet
-                else:
-                    one.is_behind = turn.is_over and bool(done.followed)
-                self._leave_stale(one, done.stale)
             except Exception as error:
                 self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:
                 one.pause = FIRST_RETRY
+            if turn.error is not None:
+                raise turn.error
         self._news.round_is_over()
 
     def report(self) -> tuple[StandbyTaskReport, ...]:
@@ -265,6 +272,7 @@ class KeptTasks:
         try:
             self._check(one.name)
             if self._bases is not None and self._bases.is_coming(one.name):
+                one.left = None
                 return
             one.task = self._open_task(one.name)
         except Exception as error:
@@ -357,7 +365,7 @@ class KeptTasks:
             self._less()
 
     def _leave_stale(self, one: _Kept, stale: Mapping[str, str]) -> None:
-        """Stores that were to be made anew when the round was told to end: nobody may start from them."""
+        """Stores that were made anew, and are to be again, by the next round: nobody may start from them until then."""
         for store, why in stale.items():
             error = Corrupted(
                 f"Store {store} of task {one.name} has to be made anew, and was not yet: {why}.",

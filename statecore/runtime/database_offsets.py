@@ -58,7 +58,11 @@ def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None
 
 
 def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> list[Path]:
-    """Segments that a process was killed at while it deleted them, because they had expired by the newest segment."""
+    """Segments that a process was killed at while it deleted them, because they had expired by the newest segment.
+
+    Where the retention is no multiple of the interval one may have expired by a later time within the newest segment,
+    of which nobody knows any more; such a one is damage.
+    """
     if not place.segmented or segmentation is None:
         return []
     newest = max((segment.start or 0 for segment in place.segments), default=0)

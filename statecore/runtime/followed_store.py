@@ -183,6 +183,7 @@ class FollowedStore:
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
+                self._leave_expired(found)
             for segment, path in found.items():
                 self._databases[segment] = self._opened(path)
             if self._databases:
@@ -306,16 +307,24 @@ class FollowedStore:
         return sorted(self._databases, key=segment_order)
 
     def _refuse_half_deleted(self) -> None:
-        """Such a directory would be taken for none, and its rows would go without a word; an expired one may go."""
-        place = StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
-        if lost := half_deleted(place, self.spec.segmentation):
+        """Such a directory would be taken for none, and its rows would go without a word."""
+        if lost := half_deleted(self._place, self.spec.segmentation):
             raise Corrupted(
                 lost,
                 action="Copy it again where it came from; or move the store's directory away: it is made anew.",
                 store=self.name,
             )
-        for expired in half_expired(place, self.spec.segmentation):
-            self._take_away(expired)
+
+    def _leave_expired(self, found: dict[int | None, Path]) -> None:
+        """Leave segments out that have expired by the newest one, whatever became of them: nobody wants their rows."""
+        self._expired = half_expired(self._place, self.spec.segmentation)
+        self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
+        with suppress(OSError):  # tried again with the next run
+            self._delete_expired()
+
+    @property
+    def _place(self) -> StoreDirectory:
+        return StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
 
     def _found(self) -> dict[int | None, Path]:
         """The databases that there are, by segment, oldest first."""
@@ -392,26 +401,25 @@ class FollowedStore:
             self._expired.append(self._path_of(segment))
             with suppress(StatecoreError):
                 self._databases.pop(segment).close()
+        self._delete_expired()
+
+    def _delete_expired(self) -> None:
         while self._expired:
             if self._expired[-1].exists():
                 self._take_away(self._expired[-1])
             self._expired.pop()
 
     def _level(self) -> None:
-        """Set all databases to the least of their offsets; nobody knows it where one of several has none.
-
-        Segments that have expired do not count: nobody wants their rows.
-        """
-        live = [segment for segment in self._in_order() if self._is_live(segment)]
-        found = {segment: self._databases[segment].committed_offset(self.changelog) for segment in live}
-        known = [offset for offset in found.values() if offset is not None]
+        """Set all databases to the least of their offsets; nobody knows it where one of several has none."""
+        found = [database.committed_offset(self.changelog) for database in self._databases.values()]
+        known = [offset for offset in found if offset is not None]
         if len(known) < len(found):
             self._offset = None
             if not self.has_rows:
                 self._commit(OFFSET_UNKNOWN)
             return
         self._offset = min(known)
-        if max(known) != self._offset or len(live) < len(self._databases):
+        if max(known) != self._offset:
             self._commit(self._offset)
 
     def _commit(self, offset: int) -> None:

@@ -124,6 +124,8 @@ class StandbyTask:
         self._ends: dict[TopicPartition, int] = {}
         self._told: set[str] = set()
         """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
+        self._failed: frozenset[str] = frozenset()
+        """Stores that failed in the last round."""
         self._is_given_up = False
 
     @property
@@ -207,6 +209,8 @@ class StandbyTask:
                 stale[store.name] = why
             if store.position > start:
                 followed[store.changelog] = Followed(start, store.position, records)
+        self._failed = frozenset(failed)
+        self.stores.check_locked()
         self._logs.write()
         if self._policy.due:
             self.stores.checkpoint()
@@ -214,9 +218,15 @@ class StandbyTask:
         return Round(followed, stale, failed)
 
     def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[FollowedStore, ChangelogEnd]]:
-        """The stores whose ends are known: a caller that stops in a long read has had the short ones."""
+        """The stores whose ends are known: a caller that stops in a long read has had the short ones.
+
+        Those that failed in the last round come last, because a failure may take longer than the caller has time for.
+        """
         found = [(store, ends[store.changelog]) for store in self.stores.stores if store.changelog in ends]
-        return sorted(found, key=lambda one: one[1].end - max(one[0].position, one[1].log.log_start))
+        return sorted(
+            found,
+            key=lambda one: (one[0].name in self._failed, one[1].end - max(one[0].position, one[1].log.log_start)),
+        )
 
     def rebuild(self, store: str) -> None:
         """Empty a store; the next round reads its changelog from the start.
@@ -248,9 +258,11 @@ class StandbyTask:
 
         Raises:
             Invalid: the stores were handed over, or are not open.
+            Fenced: the application's lock was lost.
             Invalid, Capacity: a file cannot be written.
         """
         self._check_own()
+        self.stores.check_locked()
         for store in self.stores.stores:
             before, known = store.position, self._logs.end_of(store.changelog, store.position)
             store.take_offset()
@@ -273,9 +285,11 @@ class StandbyTask:
 
         Raises:
             Invalid: they were given away before.
+            Fenced: the application's lock was lost; they were not given away.
             Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
         """
         self._check_own()
+        self.stores.check_locked()
         self._logs.write()
         self._is_given_up = True
         return self.stores
@@ -348,6 +362,7 @@ class StandbyTask:
             known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
         while store.position < now.end:
+            self.stores.check_locked()
             start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
             end = min(now.end, start + self._settings.piece_offsets)
             with said_of(self.name, store.name, "could not be moved on"):

@@ -250,8 +250,10 @@ class TaskStores:
 
         Raises:
             NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
             StatecoreError: see :meth:`FollowedStore.open`.
         """
+        self.check_locked()
         with said_of(self.name, store, "could not be opened"):
             self.store(store).open()
 
@@ -336,6 +338,8 @@ class TaskStores:
             except StatecoreError as error:
                 failures.append(error)
         for store in self._stores.values():
+            if not store.is_open:  # it failed, and nobody knows whether it was closed then
+                failed.add(store.changelog)
             try:
                 with said_of(self.name, store.name, "could not be closed"):
                     store.close()

@@ -26,7 +26,17 @@ from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.standby_task import StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
-from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, spec_of, store_of, with_gaps
+from tests.unit.runtime.standby_world import (
+    CHANGELOG,
+    STORE,
+    TASK,
+    World,
+    changelog_of,
+    rows_of,
+    spec_of,
+    store_of,
+    with_gaps,
+)
 
 
 @pytest.fixture
@@ -316,6 +326,58 @@ def test_a_directory_that_took_the_place_of_the_one_that_is_open_is_not_written_
                 step()
         assert fingerprint(world.directory.path) == before
         assert not task.is_open
+
+
+def test_nothing_is_written_by_path_when_the_lock_is_lost_in_the_middle_of_a_read(tmp_path: Path) -> None:
+    world = World(tmp_path / "state")
+    for number in range(30):
+        world.log.put(f"k{number}", "1")
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        world.follow(task, stop_after(1))
+
+        def taken(span: OffsetRange) -> None:
+            if span.start == 10:
+                world.directory.path.rename(tmp_path / "taken away")
+                shutil.copytree(
+                    tmp_path / "taken away", world.directory.path, ignore=shutil.ignore_patterns(".lock", "LOCK")
+                )
+                before.append(there())
+
+        def there() -> tuple[str, bytes]:
+            """All but what a run leaves that was begun before: the next standby deletes that."""
+            return fingerprint(world.directory.task_path(TASK)), (task.stores.work_path / "logs.json").read_bytes()
+
+        before: list[tuple[str, bytes]] = []
+        world.reader.before = taken
+        with pytest.raises(Fenced, match="lock"):
+            world.follow(task)
+        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(0), task.recycle, task.close):
+            with pytest.raises(Fenced, match="lock"):
+                step()
+        assert [there()] == before
+
+
+def test_a_store_that_failed_comes_last_in_the_next_round(tmp_path: Path) -> None:
+    """What it waits for may take all the time that the task has."""
+    world = World(tmp_path / "state", spec_of(store_of(STORE), store_of("other")))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        nearest = task._nearest_first
+        (plain,) = world.log.ends(0).values()
+        ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
+        assert [one.name for one, _ in nearest(ends)] == [STORE, "other"]
+        world.reader.before = lambda span: fail_for(STORE, span)
+        assert set(task.follow(ends).failed) == {STORE}
+        assert [one.name for one, _ in nearest(ends)] == ["other", STORE]
+        task.close()
+
+
+def fail_for(store: str, span: OffsetRange) -> None:
+    if span.topic == changelog_of(store).topic:
+        raise Retryable("No broker answered.", action="Wait.")
 
 
 def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
