@@ -100,7 +100,7 @@ def run_standby(
             now_ms = int(time.time() * 1000)
             for below in (CORRUPT, UNOWNED):
                 delete_expired(directory, below, now_ms)
-            sweep_bases(directory, now_ms)
+            sweep_bases(directory, now_ms, faults=faults)
             tasks = StartupTasks(
                 directory,
                 spec,

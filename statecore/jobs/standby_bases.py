@@ -59,13 +59,16 @@ _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
 
 
-def sweep_bases(directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS) -> None:
+def sweep_bases(
+    directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS, *, faults: FaultPoints = NO_FAULTS
+) -> None:
     """Delete what earlier processes left of bases: of tasks that have a directory, and of others after a while.
 
     Args:
         directory: the application's, locked; nobody fetches a base in it.
         now_ms: the time.
         keep_ms: how long a base stays that nobody has gone on with.
+        faults: where tests let the process die.
 
     Raises:
         Fenced: the lock is not held.
@@ -77,7 +80,7 @@ def sweep_bases(directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS) 
         if not TASK_NAME.fullmatch(task):
             continue
         if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
-            _discard(base)
+            _discard(base, faults)
 
 
 def _discard(base: Path, faults: FaultPoints = NO_FAULTS) -> None:
