@@ -47,7 +47,7 @@ class Member:
     def __init__(self, shop: Shop, name: str, *more: str) -> None:
         self.name, self.state_dir = name, shop.scratch / f"warm-{name}"
         words = ["--group", f"{shop.application_id}-warm", "--instance-id", name, "--host", name, "--replicas", "2"]
-        words += ["--session-timeout", "6s", "--interval", "300ms", "--recovery-lag", "100"]
+        words += ["--session-timeout", "10s", "--interval", "300ms", "--recovery-lag", "100"]
         words += ["--probing-interval", "2s", *more]
         self.process = subprocess.Popen(
             command(shop, self.state_dir, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
