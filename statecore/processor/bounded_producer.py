@@ -7,7 +7,7 @@ that has passed nobody knows what the brokers make of the call. It may still tak
          --not in time, or the waiting thread was interrupted--> given up: every later call is refused
 
 A producer that is given up sends nothing more, whoever has it: what it still had would come behind a changelog that the
-next task has read to its end. The next task needs another one; ``close()`` of this one returns at once. What is left is a
+next task has read to its end. That task needs another one; ``close()`` of this one returns at once. What is left is one
 sleeping thread, of the process, when the call was one of a transaction: kafka-python never wakes it.
 """
 
