@@ -131,7 +131,8 @@ def test_what_a_processor_writes_before_the_first_record_is_committed_and_no_inp
     world.producer.happened.clear()
     task.commit()
     exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
-    assert world.producer.happened == ["flush", "commit"] if exactly_once else ["flush"]
+    assert "flush" in world.producer.happened
+    assert [one for one in world.producer.happened if one != "flush"] == (["commit"] if exactly_once else [])
     assert rows(task.stores) == {b"prepared": b"0"}
     assert task.offsets() == {TopicPartition("app-counts-changelog", 0): 0}
     world.producer.happened.clear()
