@@ -35,13 +35,15 @@ if TYPE_CHECKING:
         RestoreMetrics,
     )
     from statecore.placement.state_directory import StateDirectory
-    from statecore.processor.active_context import InputRecord, ProcessorContext
-    from statecore.processor.active_task import ActiveTask
+    from statecore.processor.active_context import InputRecord, Processor, ProcessorContext
+    from statecore.processor.active_task import ActiveTask, CaughtUp, TaskState
     from statecore.processor.change_logging import ChangeLoggingStore
     from statecore.processor.commit_policy import CommitPolicy, CommitSettings
     from statecore.processor.properties import ProcessorSettings
     from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
+    from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
     from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+    from statecore.runtime.standby_task import Followed, Round, StandbySettings, StandbyTask
     from statecore.runtime.task_directory import LoggedStore, TaskDirectory, open_task_directory
     from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
     from statecore.runtime.task_stores import TaskStores
@@ -65,7 +67,9 @@ __all__ = [
     "ActiveTask",
     "ApplicationSpec",
     "Capacity",
+    "CaughtUp",
     "ChangeLoggingStore",
+    "ChangelogEnd",
     "ChangelogReader",
     "CheckpointSettings",
     "Cluster",
@@ -75,6 +79,7 @@ __all__ = [
     "Durability",
     "Fenced",
     "FileStore",
+    "Followed",
     "InMemoryStore",
     "InputRecord",
     "Instrument",
@@ -95,6 +100,7 @@ __all__ = [
     "OnStale",
     "OpenTelemetryMetrics",
     "ProcessingGuarantee",
+    "Processor",
     "ProcessorContext",
     "ProcessorSettings",
     "QueryView",
@@ -104,9 +110,12 @@ __all__ = [
     "Restored",
     "Retryable",
     "RocksDBStore",
+    "Round",
     "Serde",
     "SessionKey",
     "StagedStore",
+    "StandbySettings",
+    "StandbyTask",
     "StateDirectory",
     "StateStore",
     "StatecoreError",
@@ -118,6 +127,7 @@ __all__ = [
     "TaskCheckpointer",
     "TaskDirectory",
     "TaskOffsets",
+    "TaskState",
     "TaskStore",
     "TaskStores",
     "TopicPartition",
@@ -125,6 +135,7 @@ __all__ = [
     "Version",
     "VersionedKey",
     "WindowKey",
+    "changelog_ends",
     "commit_requested",
     "committed_offsets",
     "decode_list",
@@ -188,13 +199,15 @@ _NAMES = {
         "RestoreMetrics",
     ),
     "placement.state_directory": ("StateDirectory",),
-    "processor.active_context": ("InputRecord", "ProcessorContext"),
-    "processor.active_task": ("ActiveTask",),
+    "processor.active_context": ("InputRecord", "Processor", "ProcessorContext"),
+    "processor.active_task": ("ActiveTask", "CaughtUp", "TaskState"),
     "processor.change_logging": ("ChangeLoggingStore",),
     "processor.commit_policy": ("CommitPolicy", "CommitSettings"),
     "processor.properties": ("ProcessorSettings",),
     "processor.restoring": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
+    "runtime.changelog_ends": ("ChangelogEnd", "changelog_ends"),
     "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
+    "runtime.standby_task": ("Followed", "Round", "StandbySettings", "StandbyTask"),
     "runtime.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
     "runtime.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
     "runtime.task_stores": ("TaskStores",),

@@ -241,7 +241,7 @@ class ActiveTask:
                 partition=at.partition,
                 offset=record.offset,
             )
-        if self._exactly_once and self._work.is_empty:
+        if not self._work.has_begun:
             with self._kafka():
                 self._work.begin()
         for store in self._logged.values():
@@ -269,7 +269,7 @@ class ActiveTask:
             Capacity: no room; the stores are behind their changelogs, and the next instance brings them up.
         """
         self._check(TaskState.RUNNING)
-        if self._consumed or not self._work.is_empty:
+        if self._work.has_begun:
             asked_at_ms = int(self._now() * 1000)
             with self._kafka():
                 self._work.commit(self._logged.values(), self._consumed)
@@ -334,14 +334,24 @@ class ActiveTask:
 
         Raises:
             StatecoreError: see :meth:`TaskStores.close`.
+            Exception: what the processor's ``close`` raised; the stores were closed all the same.
         """
         if self._state in (TaskState.CLOSED, TaskState.HANDED_OVER):
             return
-        if self._state is TaskState.CREATED:
-            self.stores.close(meant_for)
-        else:
-            self.recycle().close(meant_for)
-        self._state = TaskState.CLOSED
+        try:
+            if self._state is TaskState.RUNNING:
+                with suppress(Retryable, Fenced):  # as in recycle()
+                    self.abort()
+        finally:
+            try:
+                if self._state is not TaskState.CREATED:
+                    # A record of the changelogs that is behind the stores still says what is needed.
+                    with suppress(StatecoreError):
+                        self._follower.recycle()
+                self.stores.close(meant_for)
+            finally:
+                if not self.stores.is_open:
+                    self._state = TaskState.CLOSED
 
     def _begin(self) -> None:
         """Let the processor have the stores."""

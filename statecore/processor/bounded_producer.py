@@ -6,20 +6,25 @@ that has passed nobody knows what the brokers make of the call. It may still tak
     call --answered in time--> the call's result, or its error
          --not in time, or the waiting thread was interrupted--> given up: every later call is refused
 
-A producer that is given up sends nothing more: what it still had would come behind a changelog that the next task has
-read to its end. Its ``close()`` returns at once. What is left is one sleeping thread, of the process, when the call was
-one of a transaction: kafka-python never wakes it.
+A producer that is given up sends nothing more, whoever has it: what it still had would come behind a changelog that the
+next task has read to its end. That task needs another one; ``close()`` of this one returns at once. What is left is one
+sleeping thread, of the process, when the call was one of a transaction: kafka-python never wakes it.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from statecore.errors import Retryable
 from statecore.processor.active_context import TransactionalProducer
 from statecore.processor.change_logging import Acknowledgement
+
+_GIVEN_UP: dict[int, str] = {}
+"""By ``id()`` of a producer that was given up, for as long as there is that producer, what it did not answer."""
 
 
 class BoundedProducer:
@@ -37,24 +42,14 @@ class BoundedProducer:
         self._max_block_ms = max_block_ms
         self._unanswered: str | None = None
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Acknowledgement:
-        """Send a record; the producer's own ``max_block_ms`` bounds that.
+    def send(self, *args: Any, **kwargs: Any) -> Acknowledgement:
+        """Send a record as :meth:`Producer.send` does; the producer's own ``max_block_ms`` bounds that.
 
         Raises:
             Retryable: the producer was given up.
         """
-        self._check()
-        return self._producer.send(
-            topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
+        self.check()
+        return self._producer.send(*args, **kwargs)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent is acknowledged, ``timeout`` seconds or ``max_block_ms``, whichever is less.
@@ -71,7 +66,7 @@ class BoundedProducer:
 
     def begin_transaction(self) -> None:
         """Begin, which no broker is asked for. Raises ``Retryable`` where the producer was given up."""
-        self._check()
+        self.check()
         self._producer.begin_transaction()
 
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
@@ -89,16 +84,18 @@ class BoundedProducer:
         """Abort. Raises ``Retryable`` as :meth:`init_transactions`; the brokers abort it later in any case."""
         self._wait("its transaction to be aborted", self._producer.abort_transaction)
 
-    def _check(self) -> None:
-        if self._unanswered is not None:
+    def check(self) -> None:
+        """Raise ``Retryable`` where the producer was given up, by this task or by one that had it before."""
+        what = self._unanswered or _GIVEN_UP.get(id(self._producer))
+        if what is not None:
             raise Retryable(
-                f"Task {self._task} does not use its producer any more: it waited in vain for {self._unanswered}.",
+                f"Task {self._task} does not use its producer any more: it waited in vain for {what}.",
                 action="Close the producer; give the stores to a new active task with a new one.",
                 task=self._task,
             )
 
     def _wait(self, what: str, call: Callable[[], object], within_ms: int | None = None) -> None:
-        self._check()
+        self.check()
         within = self._max_block_ms if within_ms is None else within_ms
         answered = threading.Event()
         errors: list[BaseException] = []
@@ -114,21 +111,28 @@ class BoundedProducer:
         self._unanswered = what  # and stays so when a signal handler raises out of the wait
         try:
             threading.Thread(target=ask, name=f"producer of task {self._task}", daemon=True).start()
-            if answered.wait(within / 1000):
+            if self._is_answered(answered, within / 1000):
                 self._unanswered = None
         finally:
             if self._unanswered is not None:
-                self._stop_sending()
+                self._give_up(self._unanswered)
         if self._unanswered is not None:
             raise unanswered(self._task, what, within)
         if errors:
             raise errors[0]
 
-    def _stop_sending(self) -> None:
-        # KafkaProducer.close() flushes first, and where that ends in vain it leaves its sender at work.
-        sender = getattr(self._producer, "_sender", None)
-        if sender is not None:
-            sender.force_close()
+    def _is_answered(self, answered: threading.Event, seconds: float) -> bool:
+        return answered.wait(seconds)
+
+    def _give_up(self, unanswered: str) -> None:
+        from kafka import KafkaProducer
+
+        with suppress(TypeError):  # one without weak references is refused here only
+            weakref.finalize(self._producer, _GIVEN_UP.pop, id(self._producer), None).atexit = False
+            _GIVEN_UP[id(self._producer)] = unanswered
+        if isinstance(self._producer, KafkaProducer):
+            # KafkaProducer.close() flushes first, and where that ends in vain it leaves its sender at work.
+            self._producer._sender.force_close()
 
 
 def unanswered(task: str, what: str, within_ms: int) -> Retryable:

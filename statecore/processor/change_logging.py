@@ -28,7 +28,8 @@ from statecore.stores.rows import check_key
 from statecore.stores.wrapped import WrappedStore, layer
 
 _MOST_IN_FLIGHT = 10_000
-_FENCING = ("ProducerFencedError", "InvalidProducerEpochError", "InvalidPidMappingError")
+FENCING = ("ProducerFencedError", "InvalidProducerEpochError", "InvalidPidMappingError")
+"""Names of a producer's errors that mean: another one has taken over."""
 
 
 class Acknowledgement(Protocol):
@@ -275,7 +276,7 @@ class ChangeLoggingStore(WrappedStore):
             )
 
     def _refuse(self, error: Exception) -> NoReturn:
-        kind = Fenced if type(error).__name__ in _FENCING else Retryable
+        kind = Fenced if type(error).__name__ in FENCING else Retryable
         raise kind(
             f"A record of {self._changelog} was not acknowledged: {type(error).__name__} {error}".rstrip(". ") + ".",
             action="Another producer with this transactional id has taken over; stop this one."

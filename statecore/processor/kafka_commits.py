@@ -22,12 +22,10 @@ from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
 from statecore.processor.active_context import Consumer, TransactionalProducer
 from statecore.processor.bounded_producer import BoundedProducer, unanswered
-from statecore.processor.change_logging import Acknowledgement, ChangeLoggingStore
+from statecore.processor.change_logging import FENCING, Acknowledgement, ChangeLoggingStore
 
 _FENCING = (
-    "ProducerFencedError",
-    "InvalidProducerEpochError",
-    "InvalidPidMappingError",
+    *FENCING,
     "CommitFailedError",
     "IllegalGenerationError",
     "UnknownMemberIdError",
@@ -59,15 +57,17 @@ class KafkaCommits(ABC):
         self._max_block_ms = max_block_ms
         self._faults = faults
         self._sent: list[Acknowledgement] = []
+        self._has_begun = False
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was sent since the last commit, and nothing is begun."""
-        return not self._sent
+    def has_begun(self) -> bool:
+        """Whether there may be something to commit: :meth:`begin` was called since the last commit or abort."""
+        return self._has_begun
 
     def sent(self, record: Acknowledgement) -> None:
-        """A record was sent to an output topic."""
+        """A record was sent to an output topic, whether :meth:`begin` was called or not."""
         self._sent.append(record)
+        self._has_begun = True
 
     def forget(self) -> None:
         """What was sent to output topics since the last commit is not to be committed."""
@@ -91,22 +91,35 @@ class KafkaCommits(ABC):
             store.settle()  # input must not count as consumed whose changes the changelog has not taken
         self._faults.reach("active.before-kafka-commit")
         self._end({KafkaPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in consumed.items()})
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Something is about to be sent, to a changelog or an output topic; again before the next commit is fine."""
+        if not self._has_begun:
+            self._begin()
+            self._has_begun = True
+
+    def abort(self) -> None:
+        """What was sent since the last commit does not count, as far as the guarantee goes; it is waited for."""
+        has_begun, self._has_begun = self._has_begun, False
+        if has_begun:
+            self._abort()
 
     @abstractmethod
     def start(self) -> None:
         """Fence an earlier instance of the task, once."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """Something is about to be sent; again before the next commit is fine."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """What was sent since the last commit does not count, as far as the guarantee goes; it is waited for."""
-
-    @abstractmethod
     def give_up(self) -> None:
         """As :meth:`abort` where a client has failed: what cannot be done is left to the brokers."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Nothing is begun, and something is about to be sent."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """Something was begun; see :meth:`abort`."""
 
     @abstractmethod
     def _end(self, offsets: Mapping[Any, Any]) -> None:
@@ -116,35 +129,23 @@ class KafkaCommits(ABC):
 class ExactlyOnce(KafkaCommits):
     """Records and input offsets in one transaction."""
 
-    _in_transaction = False
     _had_joined = False
-
-    @property
-    def is_empty(self) -> bool:
-        """See :attr:`KafkaCommits.is_empty`."""
-        return not self._in_transaction
 
     def start(self) -> None:
         """See :meth:`KafkaCommits.start`."""
         self._had_joined = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
-    def begin(self) -> None:
-        """See :meth:`KafkaCommits.begin`."""
-        if not self._in_transaction:
-            self.producer.begin_transaction()
-            self._in_transaction = True
-
-    def abort(self) -> None:
-        """See :meth:`KafkaCommits.abort`."""
-        in_transaction, self._in_transaction = self._in_transaction, False
-        if in_transaction:
-            self.producer.abort_transaction()
-
     def give_up(self) -> None:
         """See :meth:`KafkaCommits.give_up`."""
         with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
             self.abort()
+
+    def _begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def _abort(self) -> None:
+        self.producer.abort_transaction()
 
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if offsets:
@@ -161,7 +162,6 @@ class ExactlyOnce(KafkaCommits):
             self._had_joined = has_joined
             self.producer.send_offsets_to_transaction(offsets, member)
         self.producer.commit_transaction()
-        self._in_transaction = False
 
 
 class AtLeastOnce(KafkaCommits):
@@ -169,16 +169,16 @@ class AtLeastOnce(KafkaCommits):
 
     def start(self) -> None:
         """See :meth:`KafkaCommits.start`; nobody is fenced."""
-
-    def begin(self) -> None:
-        """See :meth:`KafkaCommits.begin`; there is nothing to begin."""
-
-    def abort(self) -> None:
-        """See :meth:`KafkaCommits.abort`."""
-        self.producer.flush()  # else what was sent came behind the end that catch_up finds
+        self.producer.check()
 
     def give_up(self) -> None:
         """See :meth:`KafkaCommits.give_up`."""
+
+    def _begin(self) -> None:
+        self.producer.check()
+
+    def _abort(self) -> None:
+        self.producer.flush()  # else what was sent came behind the end that catch_up finds
 
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if not offsets:

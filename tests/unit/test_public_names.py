@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -81,6 +82,30 @@ def test_a_name_loads_its_module_and_no_other_name_s() -> None:
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     loaded = {"statecore", "statecore.errors", "statecore.formats", "statecore.formats.kinds"}
     assert set(done.stdout.split()) == {*loaded, "statecore.formats.releases"}  # what each kind is on disk
+
+
+OF_TESTS_AND_CLIENTS = {"FaultPoints", "TransactionalProducer", "Consumer"}
+"""What a caller of a task never makes: fault points, and shapes that kafka-python's clients have."""
+
+
+@pytest.mark.parametrize("task", [statecore.ActiveTask, statecore.StandbyTask], ids=["active", "standby"])
+def test_what_a_task_is_given_and_gives_is_public(task: type) -> None:
+    spoken: set[type] = set()
+
+    def speak(of: object) -> None:
+        if inspect.isclass(of) and of.__module__.partition(".")[0] == "statecore":
+            spoken.add(of)
+        for inner in get_args(of):
+            for one in inner if isinstance(inner, list) else [inner]:
+                speak(one)
+
+    for name, member in inspect.getmembers(task):
+        function = member.fget if isinstance(member, property) else member
+        if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+            for hint in get_type_hints(function).values():
+                speak(hint)
+    assert statecore.TaskStores in spoken
+    assert {one.__name__ for one in spoken} - OF_TESTS_AND_CLIENTS <= set(NAMED)
 
 
 def documented_code() -> Iterator[tuple[str, str]]:

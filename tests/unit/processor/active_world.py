@@ -41,7 +41,7 @@ class World:
         self.consumer = ListedConsumer(self.producer)
         self.processor = Counting("out")
         self.consumed: list[int | None] = [None]
-        self.end, self.last_stable = 0, 0
+        self.end, self.last_stable, self.epoch = 0, 0, -1
 
     def committed(self, cluster: Cluster, group: str, partitions: Any) -> dict[TopicPartition, int | None]:
         """In place of the brokers: what the group has consumed; each answer once, the last one forever."""
@@ -53,7 +53,7 @@ class World:
         self, cluster: Cluster, spec: Any, stores: Any, *_: Any, **__: Any
     ) -> Mapping[TopicPartition, ChangelogEnd]:
         """In place of the brokers: where the changelogs end."""
-        log = LogOffsets(0, self.last_stable, self.end)
+        log = LogOffsets(0, self.last_stable, self.end, self.epoch)
         end = self.last_stable if spec.processing_guarantee is EXACTLY_ONCE else self.end
         topics = {one.changelog: TopicDescription(one.changelog.topic, "0" * 31 + "1", 1, {}) for one in stores}
         return {at: ChangelogEnd(end, log, topic, None, 0) for at, topic in topics.items()}

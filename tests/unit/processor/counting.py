@@ -75,16 +75,19 @@ class Input:
 class TransactionalListed(ListedProducer):
     """Keeps what it is sent, and what became of its transactions; ``commit_error`` is that of the next commit.
 
-    A call that ``silent`` names waits until ``answered`` is set, as kafka-python does while brokers are away.
+    A call that ``silent`` names waits until ``answered`` is set, as kafka-python does while brokers are away;
+    ``reached`` is set when it does.
     """
 
     commit_error: Exception | None = None
     abort_error: Exception | None = None
     silent: str = ""
     answered: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
 
     def _reach(self, call: str) -> None:
         if call == self.silent:
+            self.reached.set()
             self.answered.wait(60)
 
     def flush(self, timeout: float | None = None) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Fenced, Invalid, NotFound, Retryable
+from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.processor.active_context import InputRecord
 from statecore.processor.active_task import TaskState
+from statecore.runtime.followed_logs import FollowedLogs
+from statecore.runtime.task_offsets import MeantFor
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.processor.active_world import EXACTLY_ONCE, World, rows
@@ -191,6 +193,95 @@ def test_stores_go_from_standby_to_active_and_back_as_the_same_open_databases(
     again.close()
     with RocksDBStore(path, StoreKind.KEY_VALUE, read_only=True) as closed:
         assert dict(closed.all()) == {b"a": b"1"}
+
+
+def full_disk(self: FollowedLogs) -> None:
+    raise Capacity("The disk is full.", action="Make room.")
+
+
+@pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED])
+def test_a_full_disk_keeps_no_database_open_when_a_task_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: TaskState
+) -> None:
+    task = world.running()
+    task.process([Input(0, b"a")])
+    task.commit()
+    task.process([Input(1, b"a")])
+    if state is TaskState.RESTORING:
+        task.abort()
+    elif state is TaskState.FAILED:
+        world.producer.failing = OSError("gone")
+        task.process([Input(2, b"a")])
+        with pytest.raises(Retryable):
+            task.commit()
+    assert task.state is state
+    path = task.stores.store(COUNTS).path
+    monkeypatch.setattr(FollowedLogs, "write", full_disk)
+    task.close()
+    assert task.state is TaskState.CLOSED
+    with RocksDBStore(path, StoreKind.KEY_VALUE) as closed:
+        assert dict(closed.all()) == {b"a": b"1"}
+
+
+def test_a_processor_whose_close_raises_keeps_no_database_open(world: World) -> None:
+    @dataclass
+    class BadClose(Counting):
+        def close(self) -> None:
+            raise OSError("a file of its own could not be closed")
+
+    world.processor = BadClose("out")
+    task = world.running()
+    with pytest.raises(OSError, match="a file of its own"):
+        task.close()
+    assert task.state is TaskState.CLOSED
+    assert not task.stores.is_open
+
+
+def test_a_task_whose_stores_could_not_be_closed_as_asked_can_still_be_closed(world: World) -> None:
+    task = world.running()
+    with pytest.raises(Invalid):
+        task.close(MeantFor.KAFKA_STREAMS_4_2)
+    assert task.stores.is_open
+    task.close()
+    assert task.state is TaskState.CLOSED
+    assert not task.stores.is_open
+
+
+def test_a_close_writes_down_what_is_known_of_the_changelogs(world: World) -> None:
+    task = world.running()
+    task.process([Input(0, b"a")])
+    task.commit()
+    task.abort()
+    world.end, world.last_stable, world.epoch = 1, 1, 7
+    world.consumed = [1]
+    assert task.catch_up().is_complete
+    task.close()
+    again = world.standby(world.stores())
+    assert again.epochs() == {TopicPartition("app-counts-changelog", 0): 7}
+    again.close()
+
+
+def test_the_epoch_of_an_end_is_not_that_of_what_was_written_behind_it(world: World) -> None:
+    changelog = TopicPartition("app-counts-changelog", 0)
+    task = world.running()
+    task.process([Input(0, b"a")])
+    task.commit()
+    task.abort()
+    world.end, world.last_stable, world.epoch = 1, 1, 7
+    world.consumed = [1]
+    assert task.catch_up().is_complete
+    assert task.positions() == {source(): 1}
+    task.commit()  # nothing was written: the end is known under its epoch
+    standby = world.standby(task.recycle())
+    assert standby.epochs() == {changelog: 7}
+    task = world.running(standby.recycle())
+    world.producer.first = 1 - len(world.producer.records)
+    task.process([Input(1, b"a")])
+    task.commit()  # perhaps under a later leader, so of no known epoch
+    assert task.offsets()[changelog] >= 1
+    standby = world.standby(task.recycle())
+    assert standby.epochs() == {}
+    standby.close()
 
 
 def test_what_was_not_committed_is_dropped_when_the_stores_are_given_away(world: World) -> None:

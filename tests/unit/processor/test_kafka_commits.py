@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from statecore.errors import Fenced, Retryable
 from statecore.formats.topic_partition import TopicPartition
+from statecore.processor.active_context import ProcessorContext
 from statecore.processor.active_task import TaskState
+from statecore.processor.bounded_producer import BoundedProducer
 from statecore.processor.commit_policy import CommitSettings
 from tests.unit.processor.active_world import AT_LEAST_ONCE, EXACTLY_ONCE, World, rows
 from tests.unit.processor.counting import (
+    Counting,
     Input,
     ListedConsumer,
     TransactionalListed,
@@ -23,6 +27,18 @@ class KafkaTimeoutError(Exception):
 
 
 IMPATIENT = CommitSettings(max_block_ms=50)
+
+
+@pytest.fixture(autouse=True)
+def time_is_up_when_a_call_is_silent_and_never_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_answered(self: BoundedProducer, answered: threading.Event, seconds: float) -> bool:
+        listed: Any = self._producer
+        while not answered.wait(0.001):
+            if listed.reached.is_set():
+                return False
+        return True
+
+    monkeypatch.setattr(BoundedProducer, "_is_answered", is_answered)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +101,44 @@ def test_brokers_that_do_not_answer_keep_nobody_from_opening_aborting_and_giving
     assert rows(stores) == {}
     stores.close()
     world.producer.answered.set()
+
+
+def test_a_task_whose_producer_did_not_answer_a_task_before_it_is_refused_when_it_is_opened(world: World) -> None:
+    task = world.running(commits=IMPATIENT)
+    task.process([Input(0, b"a")])
+    world.producer.silent = "flush"
+    with pytest.raises(Retryable):
+        task.commit()
+    world.producer.silent = ""
+    world.producer.answered.set()
+    sent = len(world.producer.records)
+    again = world.active(task.recycle())
+    with pytest.raises(Retryable, match="Task 0_0 does not use its producer any more"):
+        again.open()
+    assert again.state is TaskState.FAILED
+    assert len(world.producer.records) == sent
+    again.close()
+
+
+def test_what_a_processor_writes_before_the_first_record_is_committed_and_no_input_offset_is(world: World) -> None:
+    class Preparing(Counting):
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            self.stores[0].put(b"prepared", b"0")
+
+    world.processor = Preparing("out")
+    task = world.running()
+    world.producer.happened.clear()
+    task.commit()
+    exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
+    assert "flush" in world.producer.happened
+    assert [one for one in world.producer.happened if one != "flush"] == (["commit"] if exactly_once else [])
+    assert rows(task.stores) == {b"prepared": b"0"}
+    assert task.offsets() == {TopicPartition("app-counts-changelog", 0): 0}
+    world.producer.happened.clear()
+    task.commit()
+    assert world.producer.happened == []  # there was nothing
+    task.close()
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE])
