@@ -36,11 +36,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.runtime.assigned import Assigned, HandedOver
+from statecore.runtime.assignment.leader import decide
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
     KEEP,
     Subscription,
-    decide,
     decode_assignment,
     encode_subscription,
     only_known,

@@ -17,8 +17,9 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.runtime import group as group_module
+from statecore.runtime.assignment.leader import Decision
 from statecore.runtime.assignment.model import Role
-from statecore.runtime.assignment.protocol import Decision, Given, encode_assignment
+from statecore.runtime.assignment.protocol import Given, encode_assignment
 from statecore.runtime.group import GroupSettings, TaskGroup
 
 
