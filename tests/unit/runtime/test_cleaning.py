@@ -81,7 +81,7 @@ def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
 
 def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -> None:
     put(world, "0_0")
-    done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), lasting=("0_0",))
+    done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), shortened=("0_0",))
     assert (done.deleted, done.kept) == ((), {})
     assert (done.aside["0_0"] / "rocksdb").is_dir()
     assert not world.path("0_0").exists()
