@@ -43,6 +43,7 @@ from statecore.runtime.assignment.protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
+    is_readable,
     only_known,
 )
 from statecore.runtime.group_consumer import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
@@ -310,6 +311,11 @@ class TaskGroup:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
         before, self._generation, self._taken = self._generation, handed.generation, None
+        if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(handed.data):
+            # The broker may have kept for a static member what the release before has said. It is asked for once.
+            self._asked = True
+            self._encode(ask=True)
+            return None
         given = decode_assignment(handed.data)
         if given is None:
             return None

@@ -208,6 +208,15 @@ def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
     )
 
 
+def is_readable(assignment: bytes) -> bool:
+    """Whether an assignment is of this version, and a decision; what is damaged may be."""
+    return assignment != KEEP and not (
+        len(assignment) >= _HEADER.size
+        and assignment.startswith(_ASSIGNMENT)
+        and _HEADER.unpack_from(assignment)[1] != VERSION
+    )
+
+
 def version_of(data: bytes) -> int | None:
     """Which version a subscription is of; ``None`` where it is none of a fleet."""
     if len(data) < _HEADER.size or not data.startswith(_SUBSCRIPTION):
