@@ -192,4 +192,6 @@ def test_a_task_that_leads_anywhere_into_the_other_directory_is_refused(world: W
     else:
         place.mkdir()
     here.task_path("0_0").symlink_to(place)
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "in one database" in report.tasks[0].why
