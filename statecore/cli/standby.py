@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import signal
 import threading
@@ -64,9 +65,10 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def ask(_number: int, _frame: object) -> None:
-        stop.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+        # A handler runs on the main thread, which may just hold the event's lock because it begins to wait for it.
+        _thread.start_new_thread(stop.set, ())
 
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

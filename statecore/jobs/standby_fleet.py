@@ -16,6 +16,7 @@ else to the group (`runtime/assigned.py` has the reasons).
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -37,10 +38,12 @@ from statecore.runtime.cleaning import CleaningSettings, clean_unowned, could_go
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from statecore.runtime.offset_sums import TaskSum, offset_sum
 from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.startup import StartupTasks
+from statecore.runtime.startup import CorruptTask, StartupTasks
 from statecore.runtime.task_stores import followed_in
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
+
+_NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
 class StandbyFleet:
@@ -91,7 +94,7 @@ class StandbyFleet:
         self._elsewhere: Mapping[str, int] = {}
         self._look_again_at = 0.0
         """When it is looked for unowned tasks next."""
-        self._said: dict[str, str] = {}
+        self._said: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:
         """Look at what is on the disk, open it as far as the setting allows, and get ready to join.
@@ -107,10 +110,8 @@ class StandbyFleet:
             self._say(f"Task {task} is left alone: {found.reason}")
         for task, error in self._startup.refused.items():
             self._say(f"Task {task} is left as it is: {error}")
-        for task, corrupt in self._startup.corrupt.items():
-            copy = f"snapshot {corrupt.copy} has a copy" if corrupt.copy else "no snapshot is known to have a copy"
-            reason = f": {corrupt.reason}" if corrupt.reason else ""
-            self._say(f"Task {task} was corrupt, and lies in {corrupt.aside.path}; {copy}{reason}.")
+        for corrupt in self._startup.corrupt.values():
+            self._say(_corrupt_in_words(corrupt))
         self._group = TaskGroup(
             self._cluster,
             GroupSettings(
@@ -159,7 +160,7 @@ class StandbyFleet:
                 self._pending = self._joined.poll(timeout)
                 self._said.pop("group", None)
             except Retryable as error:
-                self._say_once("group", str(error))
+                self._say_changes("group", {"": str(error)})
                 self._sleep(timeout)
         return self.is_told
 
@@ -186,8 +187,7 @@ class StandbyFleet:
                 self._startup.close_rest()
             except StatecoreError as error:
                 self._say(f"A task that others keep could not be closed: {error}")
-        for task, why in assigned.errors.items():
-            self._say_once(f"assigned {task}", f"Task {task}: {why}")
+        self._say_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
         self.publish()
         if assigned.is_new:
             self._clean()
@@ -205,10 +205,10 @@ class StandbyFleet:
         settings = self._cleaning
         if settings is None or not self._has_assignment or self._clock() < self._look_again_at:
             return
+        self._look_again_at = self._clock() + self._request.probing_interval / 1000
         force, kept = self._request.cleanup_even_best, self._kept.names
         others = self._joined.ends.keys() - set(kept)
         if could_go(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
-            self._look_again_at = self._clock() + self._request.probing_interval / 1000
             self._joined.probe()
 
     def _clean(self) -> None:
@@ -223,7 +223,7 @@ class StandbyFleet:
             spec=self._spec,
             settings=settings,
             force=self._request.cleanup_even_best,
-            lasting=self._shortened,
+            shortened=self._shortened,
             agreed=self._joined.take_back,
             faults=self._faults,
         )
@@ -234,10 +234,9 @@ class StandbyFleet:
         for task, path in done.aside.items():
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is out of the way here, though others may have less of it: {path}, for a week.")
-        for task, why in done.kept.items():
-            self._say_once(f"stays {task}", f"Task {task} stays here: {why}")
-        for task, why in done.left.items():
-            self._say_once(f"left {task}", f"Task {task} is out of the way here, and not deleted yet: {why}")
+        self._say_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
+        out_of_the_way = "is out of the way here, and not deleted yet"
+        self._say_changes("left", {task: f"Task {task} {out_of_the_way}: {why}" for task, why in done.left.items()})
         self.publish()
 
     @property
@@ -295,8 +294,8 @@ class StandbyFleet:
     def _ends(self) -> Mapping[str, int]:
         """Every task with the end sum of the changelogs that are followed."""
         found = followed_tasks(self._spec, self._cluster)
-        for name, error in found.refused.items():
-            self._say_once(f"refused {name}", f"Task {name} is followed by nobody: {error}")
+        refused = {name: f"Task {name} is followed by nobody: {error}" for name, error in found.refused.items()}
+        self._say_changes("refused", refused)
         followed = found.stores
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
@@ -306,7 +305,20 @@ class StandbyFleet:
         )
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
-    def _say_once(self, key: str, words: str) -> None:
-        if self._said.get(key) is None:
-            self._say(words)
-        self._said[key] = words
+    def _say_changes(self, kind: str, words: Mapping[str, str]) -> None:
+        """Say what was not so before. Where nothing but numbers has changed, as offsets do, it is the same."""
+        before = self._said.get(kind, {})
+        self._said[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
+        for name, text in words.items():
+            if before.get(name) != now[name]:
+                self._say(text)
+
+
+def _corrupt_in_words(corrupt: CorruptTask) -> str:
+    copy = "no snapshot is known to have a copy"
+    if corrupt.copy:
+        copy = f"snapshot {corrupt.copy} has a copy"
+    elif corrupt.copy_unknown:
+        copy = f"nobody knows whether a snapshot has a copy ({corrupt.copy_unknown.rstrip('.')})"
+    reason = f": {corrupt.reason.rstrip('.')}" if corrupt.reason else ""
+    return f"Task {corrupt.task} was corrupt, and lies in {corrupt.aside.path}; {copy}{reason}."

@@ -45,23 +45,26 @@ class WantedTasks:
         clock: Clock = time.monotonic,
     ) -> None:
         self._spec, self._cluster, self._clock = spec, cluster, clock
+        self._named = request.tasks
         self.left_out: dict[str, StatecoreError] = {}
         self._asked_at = clock()
+        found = FollowedTasks({}, {})
         try:
             found = followed_tasks(spec, cluster)
-        except (NotFound, Retryable):
+        except NotFound as error:
             if not request.tasks:
                 raise
-            found = FollowedTasks({}, {})  # each task says what it lacks
+            self._refused: dict[str, StatecoreError] = dict.fromkeys(request.tasks, error)
+        except Retryable as error:
+            if not request.tasks:
+                raise
+            # A copy that is there is opened meanwhile; it is followed as soon as the brokers answer.
+            absent = [task for task in request.tasks if not directory.task_path(task).is_dir()]
+            self._refused = dict.fromkeys(absent, error)
         else:
-            if unknown := [name for name in request.tasks if name not in found.names and found.all_of(name) is None]:
-                raise NotFound(
-                    f"{spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
-                    f"changelogs, it has {some_of(found.names)}.",
-                    action="Name tasks that there are; nothing was changed.",
-                    tasks=unknown,
-                )
-        self._refused = dict(found.refused)
+            if (unknown := self._unknown(found)) is not None:
+                raise unknown
+            self._refused = dict(found.refused)
         self.names: Sequence[str] = request.tasks
         if not request.tasks:
             there = [task for task in directory.task_directories() if found.all_of(task) is not None]
@@ -82,7 +85,7 @@ class WantedTasks:
         The brokers are asked again after a while: a changelog may have come.
 
         Raises:
-            NotFound: a changelog of it does not exist.
+            NotFound: a changelog of it does not exist, or there cannot be such a task.
             Invalid: a store of it is undecided.
             Retryable: no broker answered.
         """
@@ -90,9 +93,24 @@ class WantedTasks:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:
             self._asked_at = self._clock()
-            self._refused = dict(followed_tasks(self._spec, self._cluster).refused)
+            found = followed_tasks(self._spec, self._cluster)
+            self._refused = dict(found.refused)
+            if (unknown := self._unknown(found)) is not None:
+                self._refused.update(dict.fromkeys(unknown.context["tasks"], unknown))
         if (why := self._why(task)) is not None:
             raise why
+
+    def _unknown(self, found: FollowedTasks) -> NotFound | None:
+        """Why tasks that were named cannot be; ``None`` where all can."""
+        unknown = [name for name in self._named if name not in found.names and found.all_of(name) is None]
+        if not unknown:
+            return None
+        return NotFound(
+            f"{self._spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
+            f"changelogs, it has {some_of(found.names)}.",
+            action="Name tasks that there are; nothing was changed.",
+            tasks=unknown,
+        )
 
     def _why(self, task: str) -> StatecoreError | None:
         found = FollowedTasks({}, self._refused)

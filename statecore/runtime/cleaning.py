@@ -90,7 +90,7 @@ def clean_unowned(
     spec: ApplicationSpec | None = None,
     settings: CleaningSettings | None = None,
     force: bool = False,
-    lasting: Collection[str] = (),
+    shortened: Collection[str] = (),
     agreed: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
@@ -106,7 +106,7 @@ def clean_unowned(
         settings: how long they stay.
         force: let them go though nobody else may have their state: they are moved to ``.statecore/unowned``, and the
             first cleaning after a week deletes them.
-        lasting: tasks whose logs have lost records to something else than compaction, so that others may have made
+        shortened: tasks whose logs have lost records to something else than compaction, so that others may have made
             their copies anew from what is left. They are moved as with ``force``.
         agreed: asked right before a task goes: whether nobody counts on it. Others stay, and nothing is said of them.
         clock: seconds since the epoch.
@@ -132,7 +132,7 @@ def clean_unowned(
         if not agreed(task):
             continue
         faults.reach("cleaning.before-aside")
-        below = UNOWNED if reason or task in lasting else CLEANED
+        below = UNOWNED if reason or task in shortened else CLEANED
         try:
             refuse_open_stores(directory.task_path(task))  # it may have been opened since it was looked at
             moved = move_aside(directory, task, below, now_ms)

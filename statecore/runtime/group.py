@@ -36,13 +36,14 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.runtime.assigned import Assigned, HandedOver
+from statecore.runtime.assignment.leader import decide
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
     KEEP,
     Subscription,
-    decide,
     decode_assignment,
     encode_subscription,
+    is_readable,
     only_known,
 )
 from statecore.runtime.group_consumer import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
@@ -310,6 +311,11 @@ class TaskGroup:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
         before, self._generation, self._taken = self._generation, handed.generation, None
+        if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(handed.data):
+            # The broker may have kept for a static member what the release before has said. It is asked for once.
+            self._asked = True
+            self._encode(ask=True)
+            return None
         given = decode_assignment(handed.data)
         if given is None:
             return None

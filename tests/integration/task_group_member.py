@@ -14,12 +14,14 @@ from queue import Empty, Queue
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import StatecoreError
+from statecore.runtime.assignment import leader, protocol
 from statecore.runtime.assignment.model import AssignmentSettings
 from statecore.runtime.group import GroupSettings, TaskGroup
 
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
+    protocol.VERSION = leader.VERSION = asked["version"]
     said: Queue[str] = Queue()
     threading.Thread(target=lambda: [said.put(line.strip()) for line in sys.stdin], daemon=True).start()
     ends: dict[str, int] = asked["ends"]

@@ -17,6 +17,7 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.runtime.assignment.model import AssignmentSettings, Role
+from statecore.runtime.assignment.protocol import VERSION
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -43,6 +44,7 @@ class Process:
             "host": name,
             "session_ms": SESSION_MS,
             "follows": True,
+            "version": VERSION,
             **changes,
         }
         command = [sys.executable, "-m", "tests.integration.task_group_member", json.dumps(asked)]
@@ -379,3 +381,20 @@ def test_an_active_task_is_given_up_before_another_member_has_it(fleet: Fleet) -
 
     pairs = (("a", a), ("b", b))
     wait(balanced, a, b)
+
+
+def test_a_release_that_speaks_another_version_goes_on_where_the_one_before_was_stopped_at_all_members(
+    fleet: Fleet,
+) -> None:
+    def start(name: str, sums: dict[str, int], version: int) -> Process:
+        return fleet.process(name, sums=sums, instance=name, session_ms=15_000, version=version)
+
+    old = {name: start(name, {}, VERSION - 1) for name in "abc"}
+    wait(lambda: shared(*old.values()), *old.values())
+    given = {name: one.given for name, one in old.items()}
+    for one in old.values():
+        one.stop()
+    new = {name: start(name, dict.fromkeys(given[name], 1_000), VERSION) for name in "abc"}
+    wait(lambda: shared(*new.values()), *new.values())
+    assert {name: one.given for name, one in new.items()} == given
+    assert not [line for one in new.values() for line in one.lines if line.startswith("error")]

@@ -62,7 +62,7 @@ BASE = (
 FOLLOW_CHANGELOGS = {
     *(f"statecore.runtime.{name}" for name in ("standby_task", "global_databases", "global_reading")),
     *(f"statecore.runtime.{name}" for name in ("global_store", "global_stores", "global_surroundings")),
-    *(f"statecore.runtime.{name}" for name in ("group", "assignment.protocol", "assignment.assignor")),
+    *(f"statecore.runtime.{name}" for name in ("group", "assignment.leader", "assignment.assignor")),
     "statecore.runtime.assignment.spread",
     "statecore.processor.active_task",
 }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import Any
+
 import pytest
 
-from statecore.cli.standby import RoundLines, line_of, show
+from statecore.cli.standby import RoundLines, _stopped_by_signals, line_of, show
 from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
 
 
@@ -75,3 +79,14 @@ def test_a_long_read_says_how_fast_it_goes_on_and_how_long_it_takes() -> None:
     assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500; 200 records/s"
     assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500"
     assert after(10, 0, 12_000) == "round 3: lag 0_0 0"
+
+
+@pytest.mark.timeout(20)
+def test_a_signal_that_comes_when_the_wait_begins_stops_all_the_same_and_a_second_one_ends_the_process() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with _stopped_by_signals() as stop:
+        locked: Any = stop
+        with locked._cond:  # as Event.wait has it, on this thread
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signal.getsignal(signal.SIGTERM) is before
+        assert stop.wait(10)

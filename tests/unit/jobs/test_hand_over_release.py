@@ -128,3 +128,26 @@ def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_pa
     world.store(world.warm, "late", 9)
     (world.live.task_path("0_0") / ".checkpoint_late").write_bytes(encode_checkpoint({world.changelog("late"): 4}))
     assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+
+
+def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    path = world.store(world.live, "totals", 9)
+    next(path.glob("MANIFEST-*")).write_bytes(b"nonsense")
+    world.store(world.warm, "totals", 9, task="0_1")
+    assert verdicts(world.hand_over()) == {"0_1": Verdict.TAKEN}
+
+
+def test_an_application_of_which_this_release_has_opened_one_task_gets_those_that_are_not_there(tmp_path: Path) -> None:
+    """It was upgraded, and has not started all of its tasks yet."""
+    world = Older(tmp_path, OLDER[0])
+    shutil.rmtree(world.live.task_path("0_1"))
+    shutil.copytree(world.warm.task_path("0_1"), world.live.task_path("0_1"))
+    shutil.copytree(world.warm.task_path("0_0"), world.warm.task_path("0_2"))
+    for store, kind in KINDS.items():
+        path = world.warm.task_path("0_2") / (f"{store}/{store}.0" if kind.is_segmented else f"rocksdb/{store}")
+        shutil.rmtree(path)
+        changelog = TopicPartition(f"{world.live.application_id}-{store}-changelog", 2)
+        create_database(path, kind, {changelog: 500})
+    found = verdicts(world.hand_over())
+    assert (found["0_0"], found["0_2"]) == (Verdict.REFUSED, Verdict.TAKEN)

@@ -180,3 +180,18 @@ def test_directories_of_which_nobody_can_tell_are_taken_as_they_are_given(world:
     followed(world, "warm")
     followed(world, "live")  # the application was started with an earlier copy
     assert set(verdicts(world.hand_over()).values()) == {Verdict.TAKEN}
+
+
+@pytest.mark.parametrize("whose", ["warm", "live"])
+def test_a_task_that_leads_anywhere_into_the_other_directory_is_refused(world: World, whose: str) -> None:
+    """Also to a place that no task of the other one has."""
+    here, there = (world.warm, world.live) if whose == "warm" else (world.live, world.warm)
+    place = there.path / "kept"
+    if whose == "warm":
+        here.task_path("0_0").rename(place)
+    else:
+        place.mkdir()
+    here.task_path("0_0").symlink_to(place)
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "in one database" in report.tasks[0].why

@@ -14,11 +14,13 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound
+from statecore.jobs import standby
 from statecore.jobs.declaration import declared_fields
 from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.jobs.standby import run_standby
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
+from statecore.runtime.standby_task import StandbySettings
 
 SPEC = {
     "application_id": "app",
@@ -134,3 +136,23 @@ def test_what_is_too_little_is_refused_by_the_name_of_its_option() -> None:
     with pytest.raises(Invalid) as refused:
         StandbyRequest(spec_path="s", state_dir="d", memory_budget=1)
     assert "512" not in str(refused.value)  # that is the default of other commands
+
+
+def test_a_broker_is_waited_for_as_long_as_was_asked_also_while_a_copy_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    class Opened:
+        def __init__(self, _stores: object, _cluster: object, _isolation: object, settings: StandbySettings) -> None:
+            waits.append(settings.timeout)
+            raise Invalid("It is enough.", action="None.")
+
+    monkeypatch.setattr(standby, "StandbyTask", Opened)
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps(SPEC))
+    (tmp_path / "app" / "0_0").mkdir(parents=True)
+    stop = Event()
+    stop.set()
+    run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
+    assert waits == [0.5]

@@ -514,3 +514,38 @@ def test_what_a_former_process_left_of_a_base_goes_after_a_day_and_at_once_where
     assert (old.exists(), young.exists(), there.exists()) == (False, True, False)
     assert no_task.exists(), "it is none of ours"
     assert (named / "logs.json").exists()
+
+
+def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> Any:
+        raise NotFound("There is no snapshot.", action="Make one.")
+
+    with warm.process() as bases:
+        with monkeypatch.context() as patch:
+            patch.setattr(standby_bases, "run_fetch", none)
+            brought(bases)
+        assert not bases.is_coming(TASK)
+        bases.give_up(TASK)
+        brought(bases)
+    assert warm.rows == of_task(300)
+
+
+def test_what_was_known_of_a_base_that_is_gone_is_not_said_of_the_next_one(own_shop: Shop, state_dir: Path) -> None:
+    """A process dies when it has fetched a newer snapshot, and before it knows what of."""
+    warm = Warm(own_shop, state_dir)
+    with warm.process(InjectedFault("base.before-rename")) as bases:
+        fetched(bases)
+        with pytest.raises(FaultInjected):
+            bases.is_coming(TASK)
+    shutil.rmtree(warm.base / "state")
+    own_shop.publish([150, 200, 300, 350])
+    with warm.process(InjectedFault("fetch.after-placement")) as bases:
+        fetched(bases)
+        with pytest.raises(FaultInjected):
+            bases.is_coming(TASK)
+    with warm.process() as bases:
+        brought(bases)
+    assert warm.rows == of_task(350)
+    assert {log["end"] for log in json.loads((warm.work / "logs.json").read_text())["logs"]} == {350}

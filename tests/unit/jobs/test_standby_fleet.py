@@ -19,11 +19,12 @@ from statecore.jobs.kept_tasks import Held
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.placement.database_state import create_database
-from statecore.placement.moved_aside import moved_aside
+from statecore.placement.moved_aside import MovedAside, moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.assignment.model import Role
-from statecore.runtime.group import Assigned
+from statecore.runtime.group import Assigned, GroupSettings
 from statecore.runtime.offset_sums import read_task_sum
+from statecore.runtime.startup import CorruptTask
 from statecore.spec.reader import parse_spec
 
 SPEC = parse_spec(
@@ -55,21 +56,34 @@ class Brokers:
 class Fleet:
     """A process that has joined a group, which a test speaks for."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gone: str, even_best: bool = False) -> None:
+    def __init__(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gone: str, even_best: bool = False, **more: Any
+    ) -> None:
         self.said, self.taken = list[str](), list[str]()
         self.close_error: Exception | None = None
         self.dropped: dict[str, dict[TopicPartition, Held]] = {}
         self.kept: Any = SimpleNamespace(
-            names=(), take_up=lambda name, _role: self.taken.append(name), sums=lambda _: {}, drop=self.dropped.get
+            names=(),
+            take_up=lambda name, _role: self.taken.append(name),
+            sums=lambda _: {},
+            drop=self.dropped.get,
+            when_less=lambda _: None,
         )
-        startup: Any = SimpleNamespace(close_rest=self._close_rest)
+        self.startup: Any = SimpleNamespace(
+            close_rest=self._close_rest, start=dict, left_alone={}, refused={}, corrupt=dict[str, CorruptTask]()
+        )
         brokers: Any = Brokers(*gone)
-        asked: dict[str, Any] = {"cleanup_delay": 60_000, "probing_interval": 500_000, "cleanup_even_best": even_best}
+        asked: dict[str, Any] = {
+            "cleanup_delay": 60_000,
+            "probing_interval": 500_000,
+            "cleanup_even_best": even_best,
+            **more,
+        }
         request = StandbyRequest(spec_path="stores.yaml", state_dir=str(tmp_path), group="warm", **asked)
         self.directory = StateDirectory(tmp_path, "app")
         self.now = 0.0
         self.fleet = StandbyFleet(
-            request, SPEC, brokers, self.directory, self.kept, startup, self.said.append, clock=lambda: self.now
+            request, SPEC, brokers, self.directory, self.kept, self.startup, self.said.append, clock=lambda: self.now
         )
         self.asked, self.agrees, self.order = 0, True, list[str]()
         self.log_start, self.policy = 0, "compact"
@@ -263,3 +277,68 @@ def test_a_copy_that_was_followed_beyond_what_was_read_of_the_end_counts_when_it
         fleet.dropped[task] = {TopicPartition("app-counts-changelog", int(task[-1])): Held(30, was_seen)}
     fleet.given(Assigned(1, "m", {}))
     assert fleet.published == {"0_0": 31, "0_1": 0}
+
+
+def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> None:
+    reasons = ["It is at 900.", "It is at 1,900.", "It is held.", "It is held."]
+    for why in reasons:
+        fleet.given(Assigned(1, "m", {}, errors={"0_1": why}))
+    assert fleet.said == ["Task 0_1: It is at 900.", "Task 0_1: It is held."]
+    fleet.given(Assigned(1, "m", {}))
+    fleet.given(Assigned(1, "m", {}, errors={"0_1": "It is held."}))
+    assert fleet.said[2:] == ["Task 0_1: It is held."], "it was well meanwhile"
+
+
+def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    monkeypatch.setattr(standby_fleet, "could_go", lambda *_, **__: looked.append(fleet.now))
+    fleet.given(Assigned(1, "m", {}))
+    for now in (0.0, 30.0, 499.0, 500.0, 530.0):
+        fleet.now = now
+        fleet.fleet.look_for_unowned()
+    assert (looked, fleet.asked) == ([0.0, 500.0], 0)
+
+
+class Group:
+    """In the place of the group that a fleet makes."""
+
+    def __init__(self, _cluster: Any, settings: GroupSettings, **_: Any) -> None:
+        self.settings = settings
+
+    def start(self, sums: dict[str, int]) -> None:
+        self.sums = sums
+
+
+@pytest.mark.parametrize(
+    ("copy", "unknown", "said"),
+    [
+        ("s-1", "", "snapshot s-1 has a copy: A block is damaged."),
+        (None, "", "no snapshot is known to have a copy: A block is damaged."),
+        (
+            None,
+            "The repository does not answer.",
+            "nobody knows whether a snapshot has a copy (The repository does not answer): A block is damaged.",
+        ),
+    ],
+)
+def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_knows(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, copy: str | None, unknown: str, said: str
+) -> None:
+    monkeypatch.setattr(standby_fleet, "TaskGroup", Group)
+    aside = MovedAside("0_1", Path("aside"), 1)
+    fleet.startup.corrupt["0_1"] = CorruptTask("0_1", aside, "A block is damaged.", copy, unknown)
+    fleet.fleet.start()
+    assert fleet.said == [f"Task 0_1 was corrupt, and lies in aside; {said}"]
+
+
+@pytest.mark.parametrize(("session", "polled"), [(45_000, 300_000), (600_000, 600_000)])
+def test_a_static_member_is_waited_for_by_the_group_as_long_as_its_session_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: int, polled: int
+) -> None:
+    monkeypatch.setattr(standby_fleet, "TaskGroup", Group)
+    fleet = Fleet(tmp_path, monkeypatch, session_timeout=session)
+    fleet.fleet.start()
+    group: Any = fleet.fleet._group
+    assert (group.settings.session_timeout_ms, group.settings.max_poll_interval_ms) == (session, polled)

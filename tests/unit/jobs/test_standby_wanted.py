@@ -71,9 +71,30 @@ def test_a_task_that_was_named_is_refused_where_there_cannot_be_one(directory: S
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_a_task_that_was_named_is_taken_up_where_nobody_can_tell(directory: StateDirectory, away: bool) -> None:
+def test_a_task_that_was_named_is_refused_until_somebody_can_tell_of_it(directory: StateDirectory, away: bool) -> None:
     brokers = Brokers("names", "sums", "counts")
     brokers.away = away
-    assert list(World(directory, brokers, tasks=("0_7",)).wanted.names) == ["0_7"]
-    with pytest.raises(Retryable if away else NotFound):
+    error = Retryable if away else NotFound
+    world = World(directory, brokers, tasks=("0_1", "0_7"))
+    assert list(world.wanted.names) == ["0_1", "0_7"]
+    for _ in range(2):
+        for task in ("0_1", "0_7"):
+            with pytest.raises(error):
+                world.wanted.check(task)
+        world.now += FIRST_RETRY
+    with pytest.raises(error):
         World(directory, brokers)
+    brokers.away, brokers.gone = False, set()
+    world.wanted.check("0_1")
+    with pytest.raises(NotFound, match="has no task 0_7"):
+        world.wanted.check("0_7")
+
+
+def test_a_copy_that_is_there_is_opened_also_while_no_broker_answers(directory: StateDirectory) -> None:
+    directory.task_path("0_1").mkdir(parents=True)
+    brokers = Brokers()
+    brokers.away = True
+    world = World(directory, brokers, tasks=("0_0", "0_1"))
+    world.wanted.check("0_1")
+    with pytest.raises(Retryable):
+        world.wanted.check("0_0")

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from statecore.errors import Corrupted
+import pytest
+
+from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.faults import InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_OPEN
@@ -130,6 +132,19 @@ class OpenStores(Task):
         for store in self.stores:
             store.close()
         self._log.append(f"close {self._name}")
+
+
+def lock_lost(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """In the place of a function: the lock is lost, and what it does fails for another reason."""
+
+    def lost(_: StateDirectory) -> None:
+        raise Fenced("The lock is lost.", action="None.")
+
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(StateDirectory, "check_locked", lost)
+        raise Invalid("It is not there.", action="None.")
+
+    return fail
 
 
 def opener(world: World, log: list[str], corrupt: str = "") -> Callable[[str], Task]:

@@ -23,7 +23,7 @@ from statecore.runtime import cleaning
 from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned, could_go
 from statecore.spec.model import StoreSpec
 from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.runtime.startup_world import APPLICATION, KV, World, changelog, spec_of
+from tests.unit.runtime.startup_world import APPLICATION, KV, World, changelog, lock_lost, spec_of
 
 LONG_AGO = 1_000_000
 
@@ -81,7 +81,7 @@ def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
 
 def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -> None:
     put(world, "0_0")
-    done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), lasting=("0_0",))
+    done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), shortened=("0_0",))
     assert (done.deleted, done.kept) == ((), {})
     assert (done.aside["0_0"] / "rocksdb").is_dir()
     assert not world.path("0_0").exists()
@@ -309,3 +309,13 @@ def test_killed_at_any_point_a_task_is_whole_or_gone_and_the_next_cleaner_ends_i
         clean(world, {"0_0": 10, "0_1": 10})
     assert world.directory.task_directories() == ["0_2"]
     assert not moved_aside(world.directory, "cleaned")
+
+
+@pytest.mark.parametrize("step", ["move_aside", "delete_aside"])
+def test_a_lock_that_is_lost_meanwhile_ends_the_cleaning(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    put(world, "0_0")
+    monkeypatch.setattr(cleaning, step, lock_lost(monkeypatch))
+    with pytest.raises(Fenced, match="is lost"):
+        clean(world, {"0_0": 10})

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
+from statecore.placement.contents import stores_in
+from statecore.placement.database_state import create_database
+from statecore.placement.state_directory import StateDirectory
 from statecore.runtime import offset_sums
 from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.offset_sums import Source, read_task_sum
@@ -195,3 +198,20 @@ def test_a_start_above_its_bound_opens_no_database_that_was_closed_here_last(
     write(world)
     assert start() == 14
     assert looked == list(databases(world, STORE))
+
+
+def test_a_store_that_has_lost_one_of_its_segments_is_not_known_by_its_note(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    at = changelog_of(CLICKS)
+    segments = [directory.task_path(TASK) / CLICKS / f"{CLICKS}.{start}" for start in (0, HOUR_MS)]
+    for segment in segments:
+        create_database(segment, StoreKind.WINDOW, {at: 9})
+    (directory.work_path / "standby" / TASK).mkdir(parents=True)
+    note = ClosedOffsets(directory, TASK)
+    (place,) = stores_in(directory.task_path(TASK))
+    note.write({place.name: (at, 9)})
+    note.read()
+    assert note.offset(place, at) == 9
+    shutil.rmtree(segments[1])
+    (place,) = stores_in(directory.task_path(TASK))
+    assert note.offset(place, at) is None

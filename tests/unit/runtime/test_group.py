@@ -17,8 +17,9 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.runtime import group as group_module
+from statecore.runtime.assignment.leader import Decision
 from statecore.runtime.assignment.model import Role
-from statecore.runtime.assignment.protocol import Decision, Given, encode_assignment
+from statecore.runtime.assignment.protocol import KEEP, Given, encode_assignment
 from statecore.runtime.group import GroupSettings, TaskGroup
 
 
@@ -77,6 +78,24 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     group.hand_over(2, encode_assignment(given), partitions=False)
     assert (group._next() is not None) is goes_on
     assert group._round == said + (not goes_on)
+
+
+@pytest.mark.parametrize("kept", [b"SCTA\0\1of the release before", KEEP], ids=["another version", "no decision"])
+def test_a_static_member_asks_once_for_another_assignment_where_it_is_handed_none_that_it_can_read(kept: bytes) -> None:
+    """As after a new release was installed at all members: the broker hands each what it had kept for it."""
+    group = TaskGroup(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec", instance_id="a"), ends=dict)
+    group._consumer = cast(Any, SimpleNamespace(member_id="m"))
+    said = group._round
+    group.hand_over(2, kept, partitions=False)
+    assert group._next() is None
+    assert group._round == said + 1
+    group.hand_over(3, kept, partitions=False)
+    if kept == KEEP:
+        assert group._next() is None
+    else:
+        with pytest.raises(Invalid, match="speaks version 1"):
+            group._next()
+    assert group._round == said + 1
 
 
 def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:

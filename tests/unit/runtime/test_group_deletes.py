@@ -13,7 +13,7 @@ from hypothesis import given as forall
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from statecore.runtime.assignment import protocol
+from statecore.runtime.assignment import leader
 from statecore.runtime.assignment.model import Assignment, Member, Placement, Role
 from statecore.runtime.assignment.protocol import decode_subscription
 from statecore.runtime.group import Assigned, TaskGroup
@@ -152,7 +152,7 @@ def test_so_it_is_also_where_tasks_go_from_one_whole_copy_to_another_for_no_reas
         return Assignment({member: Placement(given) for member, given in roles.items()})
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(protocol, "assign", assign)
+        monkeypatch.setattr(leader, "assign", assign)
         play(disks, *course, monkeypatch)
 
 

@@ -12,13 +12,14 @@ from statecore.errors import Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.placement.moved_aside import moved_aside
+from statecore.runtime import startup
 from statecore.runtime.offset_sums import Standing
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task import Task
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
-from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, opener, spec_of
+from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, lock_lost, opener, spec_of
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
 
@@ -375,3 +376,28 @@ def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_pat
         assert not world.path("0_1").exists()
         tasks.close_rest()
     assert len(moved_aside(world.directory, "corrupt")) == 1
+
+
+def test_rows_that_no_changelog_tells_of_keep_a_corrupt_task_where_it_is_also_where_nobody_can_open_them(
+    world: World,
+) -> None:
+    """A copy or a deletion ended in the middle; a person may have the rest of it."""
+    world.put_task("0_1", 9)
+    break_it(world, "0_1")
+    rows = world.path("0_1") / "rocksdb" / "scratch" / "000007.sst"
+    rows.parent.mkdir()
+    rows.write_bytes(b"rows")
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, []))
+    tasks.start()
+    assert isinstance(tasks.refused["0_1"], Corrupted)
+    assert rows.exists()
+
+
+def test_a_lock_that_is_lost_while_a_task_is_moved_aside_ends_the_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put_task("0_1", 9)
+    break_it(world, "0_1")
+    monkeypatch.setattr(startup, "move_aside", lock_lost(monkeypatch))
+    with pytest.raises(Fenced, match="is lost"):
+        StartupTasks(world.directory, spec_of(), opener(world, [])).start()
