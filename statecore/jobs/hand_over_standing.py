@@ -23,7 +23,8 @@ from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.store_standing import standing_of
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import DatabaseState, read_database_state
-from statecore.runtime.database_offsets import half_deleted, read_databases, segmentation_of
+from statecore.runtime.database_offsets import read_databases
+from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.model import StoreSpec
 
 

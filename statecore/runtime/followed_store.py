@@ -42,7 +42,7 @@ from statecore.images.model import Below, RunFile, Segmentation, segment_order
 from statecore.placement.contents import StoreDirectory, segments_in
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import store_directory
-from statecore.runtime.database_offsets import half_deleted, half_expired
+from statecore.runtime.partial_stores import half_deleted, half_expired
 from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import has_database

@@ -35,13 +35,8 @@ from statecore.placement.open_stores import writer_among
 from statecore.placement.owners import other_owner
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory, topology_of
 from statecore.runtime.closed_offsets import ClosedOffsets
-from statecore.runtime.database_offsets import (
-    DatabaseOffsets,
-    half_deleted,
-    newest_ns,
-    read_databases,
-    segmentation_of,
-)
+from statecore.runtime.database_offsets import DatabaseOffsets, newest_ns, read_databases
+from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.runtime.task import Task
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog

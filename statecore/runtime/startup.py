@@ -40,7 +40,6 @@ from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
 from statecore.runtime.closed_offsets import ClosedOffsets
-from statecore.runtime.database_offsets import half_deleted
 from statecore.runtime.offset_sums import (
     Standing,
     TaskSum,
@@ -48,6 +47,7 @@ from statecore.runtime.offset_sums import (
     open_task_sum,
     read_task_sum,
 )
+from statecore.runtime.partial_stores import half_deleted
 from statecore.runtime.task import Task
 from statecore.runtime.unclean import distrusted_of_task
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee

@@ -41,8 +41,8 @@ from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.placement.work_directory import STALE, STANDBY
 from statecore.runtime.closed_offsets import ClosedOffsets
-from statecore.runtime.database_offsets import segmentation_of
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
+from statecore.runtime.partial_stores import segmentation_of
 from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
 from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted

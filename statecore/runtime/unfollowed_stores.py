@@ -20,7 +20,7 @@ from statecore.placement.database_state import create_database, read_database_st
 from statecore.placement.moved_aside import move_store_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STALE
-from statecore.runtime.database_offsets import half_deleted, segmentation_of
+from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.runtime.unclean import is_unclean
 from statecore.spec.model import StoreSpec
 from statecore.stores.legacy_offsets import remove_offsets

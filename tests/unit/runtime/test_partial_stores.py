@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
+from statecore.images.model import Segmentation
 from statecore.placement.contents import stores_in
 from statecore.placement.database_state import create_database
-from statecore.runtime.database_offsets import Segmentation, half_deleted, half_expired
+from statecore.runtime.partial_stores import half_deleted, half_expired
 
 SEGMENTATION = Segmentation(retention_ms=7_200_000, interval_ms=3_600_000)
 

@@ -1,0 +1,63 @@
+"""Directories of stores that were deleted, or copied, in part: who takes them for none loses rows without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statecore.formats.segments import first_live_segment
+from statecore.images.model import Segmentation
+from statecore.placement.contents import StoreDirectory, directories_in, segment_start
+from statecore.spec.derived import retention_of, segment_interval_of
+from statecore.spec.model import StoreSpec
+from statecore.stores.rocksdb_directory import has_database
+
+
+def segmentation_of(store: StoreSpec) -> Segmentation | None:
+    """How the rows of a declared store are divided by time; ``None`` where it is one database."""
+    retention, interval = retention_of(store), segment_interval_of(store)
+    if not store.kind.is_segmented or retention is None or interval is None:
+        return None
+    return Segmentation(retention, interval)
+
+
+def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
+    """Why a store has rows that nobody reads: files of rows without the file that names all others.
+
+    Whoever makes a database writes ``CURRENT`` before the first row. A segment that has expired is no loss: a process
+    was killed while it deleted it.
+
+    Args:
+        place: the store.
+        segmentation: how its rows are divided by time, where that is known.
+    """
+    expired = half_expired(place, segmentation)
+    lost = next((path for path in _without_current(place) if path not in expired), None)
+    return "" if lost is None else f"{lost} has files of rows and no CURRENT: it was deleted, or copied, in part."
+
+
+def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> list[Path]:
+    """Segments that a process was killed at while it deleted them, because they had expired by the newest segment.
+
+    Where the retention is no multiple of the interval one may have expired by a later time within the newest segment,
+    of which nobody knows any more; such a one is damage.
+    """
+    if not place.segmented or segmentation is None:
+        return []
+    newest = max((segment.start or 0 for segment in place.segments), default=0)
+    first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
+    starts = [(path, segment_start(path.name, place.store)) for path in _without_current(place)]
+    return [path for path, start in starts if start is not None and start < first]
+
+
+def _without_current(place: StoreDirectory) -> list[Path]:
+    paths = directories_in(place.path) if place.segmented else [place.path]
+    return [path for path in paths if not has_database(path) and any(map(_has_rows, path.glob("*.*")))]
+
+
+def _has_rows(file: Path) -> bool:
+    if file.suffix != ".log":
+        return file.suffix == ".sst"
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # whoever has it open deletes files
+        return False
