@@ -75,6 +75,7 @@ def said(found: dict[Case, float]) -> str:
 
 
 def test_a_record_costs_about_the_same_however_many_there_are(tmp_path: Path) -> None:
-    few, many = Case(MILLION, 16), Case(8 * MILLION, 16)
+    # Not fewer: the keys of a million records stay in the processor's cache, which is a cost of its own.
+    few, many = Case(2 * MILLION, 16), Case(8 * MILLION, 16)
     found = cheapest(tmp_path, (few, many), lambda best: best[many] <= 1.5 * best[few])
     assert found[many] <= 1.5 * found[few], said(found)
