@@ -93,7 +93,10 @@ class BrokerCluster:
         new = NewTopic(topic, 1, replica_assignment=[replicas], config=dict(config or {}))
         admin = self._admin()
         admin.create_topics([new])[topic].result(_TIMEOUT)
-        self.wait_until(lambda: self.leader(topic) == replicas[0] and self.in_sync(topic) == set(replicas))
+        self.wait_until(lambda: self.in_sync(topic) == set(replicas))
+        if self.leader(topic) != replicas[0]:  # it had just come back when the topic was made, and led nothing yet
+            self.elect_preferred(topic)
+        self.wait_until(lambda: self.leader(topic) == replicas[0])
 
     def leader(self, topic: str) -> int:
         """The node that leads partition 0, -1 for none."""
