@@ -30,8 +30,9 @@ def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None
         place: the store.
         segmentation: how its rows are divided by time, where that is known.
     """
-    expired = half_expired(place, segmentation)
-    lost = next((path for path in _without_current(place) if path not in expired), None)
+    half = _without_current(place)
+    expired = half_expired(place, segmentation) if half else []
+    lost = next((path for path in half if path not in expired), None)
     return "" if lost is None else f"{lost} has files of rows and no CURRENT: it was deleted, or copied, in part."
 
 
@@ -43,9 +44,12 @@ def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> li
     """
     if not place.segmented or segmentation is None:
         return []
+    half = _without_current(place)
+    if not half:
+        return []
     newest = max((segment.start or 0 for segment in place.segments), default=0)
     first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
-    starts = [(path, segment_start(path.name, place.store)) for path in _without_current(place)]
+    starts = [(path, segment_start(path.name, place.store)) for path in half]
     return [path for path, start in starts if start is not None and start < first]
 
 
