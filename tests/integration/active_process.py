@@ -98,14 +98,18 @@ class Member:
                     task.commit()
 
     def join(self, heartbeat_ms: int) -> None:
-        """Have the consumer join the group of the application, and say so this often."""
+        """Have the consumer join the group of the application, and say so this often; there is input already.
+
+        One poll does all of it and ends with the first record: kafka-python loses the answer to a join that outlasts a
+        poll, where the reason of the join was that the topic's partitions had become known (``need_rejoin``).
+        """
         self.consumer.close()
         self.consumer = self._consumer(heartbeat_interval_ms=heartbeat_ms, session_timeout_ms=45_000)
         self.consumer.subscribe([self.input.topic])
         deadline = time.monotonic() + 60
         while not self.consumer.assignment():
             assert time.monotonic() < deadline, "it never joined"
-            self.consumer.poll(timeout_ms=100, max_records=1)
+            self.consumer.poll(timeout_ms=60_000, max_records=1)
 
     def close(self) -> None:
         """Close the clients."""

@@ -277,10 +277,11 @@ def test_a_member_that_was_left_behind_is_fenced_and_nobody_sees_its_rows(
     here, there = (StateDirectory(tmp_path / name, application_id) for name in ("here", "there"))
     with Cluster(world.servers) as cluster, here.lock(), there.lock():
         old, new = (Member(world.servers, application_id, EXACTLY_ONCE, cluster) for _ in range(2))
+        first = world.feed()
         if by != "producer":
             old.join(heartbeat_ms=200 if by == "no-generation" else 20_000)
         task, _ = old.active(TaskStores(old.spec, here, "0_0"))
-        old.work(task, world.feed())
+        old.work(task, first)
         committed = Counter(world.fed)
         end = world.feed(60)
         old.work(task, end, commits=False)
