@@ -11,6 +11,7 @@ from statecore.jobs.declaration import declared_fields
 from statecore.jobs.examine_request import ExamineRequest
 from statecore.jobs.repair_request import RepairRequest
 from statecore.maintenance.catalogue import CATALOGUE
+from statecore.maintenance.doctor_topics import look_at_topics
 from statecore.placement.state_directory import StateDirectory
 from tests.unit.maintenance.stored import offsets, write_database
 
@@ -135,7 +136,8 @@ def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     assert (code, "has no directory of an application" in err) == (14, True)
 
 
-def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path):
+def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(look_at_topics, "__kwdefaults__", {**look_at_topics.__kwdefaults__, "timeout": 1.0})
     store(tmp_path, "0_0")
     words = ["--application-id", "shop", "--bootstrap-servers", "127.0.0.1:1"]
     for more in ([], ["--repair"]):

@@ -10,6 +10,7 @@ from statecore.errors import Invalid, NotFound, Retryable
 from statecore.jobs.examine import run_examine
 from statecore.jobs.examine_request import ExamineRequest
 from statecore.jobs.repair_request import RepairRequest
+from statecore.maintenance.doctor_topics import look_at_topics
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.maintenance.stored import offsets, write_database
@@ -48,7 +49,11 @@ def test_the_request_says_what_it_is_judged_by(state_dir: Path) -> None:
     assert request(state_dir, cleanup_max_age_ms="7d").cleanup_max_age_ms == 7 * 86_400_000
 
 
-def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(state_dir: Path) -> None:
+def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = look_at_topics.__kwdefaults__ or {}
+    monkeypatch.setattr(look_at_topics, "__kwdefaults__", {**usual, "timeout": 1.0})
     fields = {"bootstrap_servers": "127.0.0.1:1", "processing_guarantee": "exactly_once_v2"}
     well = run_examine(request(state_dir, application_id="billing", **fields))
     assert isinstance(well.unasked, Retryable)
