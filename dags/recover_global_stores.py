@@ -32,15 +32,15 @@ what each finding means.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG
 
-from statecore.airflow.approval import ANSWER_KEY
-from statecore.airflow.failures import refused, retry_policy
-from statecore.airflow.migration_values import Became, Entry
+from statecore.airflow.approved_steps import approved_steps
+from statecore.airflow.failures import retry_policy
 from statecore.airflow.recover_operator import RecoveryApproval, StatecoreRecoverGlobalOperator
-from statecore.airflow.recoveries import recovery_params
+from statecore.airflow.recoveries import recovery_entries, recovery_params
 from statecore.airflow.settings import Settings
 
 SETTINGS = Settings.from_environment()
@@ -61,71 +61,5 @@ with DAG(
     tags=["statecore", "kafka-streams", "recover"],
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
 ):
-
-    @task
-    def read_directories(params: dict[str, Any]) -> list[Entry]:
-        """Check the parameters; one entry for each state directory."""
-        import logging
-
-        from statecore.airflow.recoveries import recovery_entries
-        from statecore.errors import StatecoreError
-
-        try:
-            return recovery_entries(params, SETTINGS.state_dir)
-        except StatecoreError as error:
-            raise refused(error, logging.getLogger(__name__)) from error
-
-    @task_group
-    def recover(
-        title: str,
-        name: str,
-        application_id: str,
-        host: str | None,
-        engine: str,
-        conf: dict[str, str] | None,
-        request: dict[str, Any],
-        plan_id: str,
-        why: str,
-    ) -> None:
-        """Apply the plan of one directory, then look at it again."""
-        of_directory: dict[str, Any] = {
-            **{"title": title, "name": name, "application_id": application_id, "host": host},
-            **{"engine": engine, "conf": conf, "request": request},
-        }
-        apply = StatecoreRecoverGlobalOperator(
-            task_id="apply", step="apply", plan_id=plan_id, why=why, **of_directory, **OPERATOR
-        )
-        verify = StatecoreRecoverGlobalOperator(task_id="verify", step="verify", **of_directory, **OPERATOR)
-        apply >> verify
-
-    @task(trigger_rule="all_done")
-    def outcome(directories: list[Entry] | None, ti: Any = None) -> list[Became]:
-        """What became of each directory."""
-        import logging
-
-        from statecore.airflow.approval import conclude, outcomes
-        from statecore.airflow.failures import JobRefused
-
-        if directories is None:
-            raise JobRefused("Nothing was changed: read_directories failed, and its log says why.")
-
-        def returned(task_id: str) -> Any:
-            return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)))
-
-        answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
-        plans = list(zip(directories, returned("plan"), strict=True))
-        found = outcomes(plans, answer, returned("recover.apply"), returned("recover.verify"), "recovered")
-        conclude(found, logging.getLogger(__name__))
-        return found
-
-    directories = read_directories()
-    plan = StatecoreRecoverGlobalOperator.partial(task_id="plan", step="plan", **OPERATOR).expand_kwargs(directories)
-    approve = RecoveryApproval(
-        task_id="approve",
-        directories=directories,
-        plan_task_id="plan",
-        trigger_rule="all_done_min_one_success",
-    )
-    recovered = recover.expand_kwargs(approve.output)
-    plan >> approve
-    [plan, recovered] >> outcome(directories)
+    read = partial(recovery_entries, state_dir=SETTINGS.state_dir)
+    approved_steps("recover", "recovered", read, StatecoreRecoverGlobalOperator, RecoveryApproval, OPERATOR)
