@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statecore.errors import Fenced, Invalid
-from statecore.formats.releases import LOCK_FILE
 from statecore.placement.state_directory import StateDirectory
-from statecore.stores.lock_holder import lock_holder
 
 
 def plan_id_of(said: Mapping[str, Any]) -> str:
@@ -50,9 +48,9 @@ def refuse_in_use(directory: StateDirectory, instead: str = "") -> None:
         instead: what can be done while it runs, as a sentence.
 
     Raises:
-        Fenced: somebody has the lock.
+        Fenced: somebody has it in use.
     """
-    holder = lock_holder(directory.path / LOCK_FILE)
+    holder = directory.in_use_by()
     if holder is not None:
         raise Fenced(
             f"{directory.path} is in use by {holder}.",

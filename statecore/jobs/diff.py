@@ -22,7 +22,6 @@ from pathlib import Path
 from statecore import __version__
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import LOCK_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.attempt import utc_now
@@ -52,7 +51,6 @@ from statecore.progress import NullProgress, Progress
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
-from statecore.stores.lock_holder import lock_holder
 
 _LITTLE = 64 << 20
 """Bytes of files below which this process compares alone: others would take longer to start."""
@@ -231,7 +229,7 @@ class _Diff:
         return None if retention is None or interval is None else Segmentation(retention, interval)
 
     def _says_running(self, directory: StateDirectory) -> bool:
-        holder = lock_holder(directory.path / LOCK_FILE)
+        holder = directory.in_use_by()
         if holder is None:
             return False
         self._note(f"{directory.path} is in use by {holder}: what was flushed there is compared.")

@@ -10,7 +10,6 @@ from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
-from statecore.formats.releases import LOCK_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
@@ -29,7 +28,6 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.repository.manifest import TaskPart
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
-from statecore.stores.lock_holder import lock_holder
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ def check_plan(planned: PlannedRestoreOf, request: RestoreRequest, directory: St
         refusal = in_the_way(directory, images_of(planned.plan, planned.here))
     if refusal is None:
         return ""
-    holder = lock_holder(directory.path / LOCK_FILE)
+    holder = directory.in_use_by()
     if holder is None:
         raise RefusedPlan.of(planned.plan, refusal)
     return (

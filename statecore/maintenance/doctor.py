@@ -63,7 +63,7 @@ class Diagnosis:
     Attributes:
         application_id: the application.
         path: its directory.
-        holder: who has its lock, or ``None``.
+        holder: who has it in use, or ``None``.
         guarantee: the application's, or ``None`` where nobody said it; findings are then as bad as under either.
         release: which release of Kafka Streams is to open the directory.
         findings: what was found, the worst first.

@@ -35,7 +35,7 @@ from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.placement.work_directory import entry_of
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.stores.lock_holder import Holder, lock_holder
+from statecore.stores.lock_holder import Holder
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sight:
 
     Attributes:
         directory: it.
-        holder: who has its lock, or ``None``.
+        holder: who has it in use, or ``None``.
         spec: what is declared, or ``None``.
         whole: whether all tasks and stores were looked at.
         places: the directories of all stores, also of those that were not looked at.
@@ -99,7 +99,7 @@ def look(
     check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)
     check_named("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
-    holder = None if is_locked else lock_holder(directory.path / LOCK_FILE)
+    holder = None if is_locked else directory.in_use_by()
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
     progress = progress or NullProgress()
     progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")

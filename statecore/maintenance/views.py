@@ -233,7 +233,7 @@ class Inspection:
     Attributes:
         application_id: its ``application.id``.
         path: the directory.
-        holder: who has its lock, or ``None``.
+        holder: who has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
         stores: by task, each with what was found of it.
         leftovers: files beside the stores that mean something.
@@ -283,7 +283,10 @@ class Inspection:
 
 def holder_json(holder: Holder | None) -> dict[str, Any] | None:
     """Who holds a lock, as JSON."""
-    return {"process": holder.process, "command": holder.command} if holder else None
+    if holder is None:
+        return None
+    lost = {"lost": True} if holder.lost else {}
+    return {"process": holder.process, "command": holder.command, **lost}
 
 
 def _store_json(store: StoreView) -> dict[str, Any]:

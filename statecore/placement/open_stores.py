@@ -42,17 +42,14 @@ def refuse_open_stores(task_directory: Path) -> None:
             )
 
 
-def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
-    """Make sure that no application works in a directory whose lock it has lost; to be called by who has taken that.
+def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder | None:
+    """Who works in an application's directory whose lock it has lost; ``None`` when nobody is seen to.
 
     Processes of other users, and of other containers, are not seen here; their stores are, by who changes a task.
 
     Args:
-        lock_file: the lock's.
+        lock_file: the lock's, which nobody else holds.
         task_directories: its tasks', and that of the global stores. Stores of a task are opened together.
-
-    Raises:
-        Fenced: one does.
     """
     for task_directory in task_directories:
         holder = None
@@ -60,13 +57,29 @@ def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
             databases = next((found for store in stores_in(task_directory) if (found := store.databases)), ())
             holder = writer_among(databases)
         if holder is not None and holder.process not in (0, os.getpid()) and _has_open(holder.process, lock_file):
-            raise Fenced(
-                f"The state directory {lock_file.parent} is in use: {holder} works on stores of it, and has lost its "
-                "lock. Kafka Streams loses it where a second instance in the same process was refused.",
-                action="Stop that process, then run this again. Give no two instances in one process the same "
-                "application.id and state.dir.",
-                state_dir=str(lock_file.parent),
-            )
+            return holder._replace(lost=True)
+    return None
+
+
+def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
+    """Make sure that no application works in a directory whose lock it has lost; to be called by who has taken that.
+
+    Args:
+        lock_file: the lock's.
+        task_directories: as for :func:`who_lost_lock`.
+
+    Raises:
+        Fenced: one does.
+    """
+    holder = who_lost_lock(lock_file, task_directories)
+    if holder is not None:
+        raise Fenced(
+            f"The state directory {lock_file.parent} is in use: {holder._replace(lost=False)} works on stores of it, "
+            "and has lost its lock. Kafka Streams loses it where a second instance in the same process was refused.",
+            action="Stop that process, then run this again. Give no two instances in one process the same "
+            "application.id and state.dir.",
+            state_dir=str(lock_file.parent),
+        )
 
 
 def _has_open(process: int, file: Path) -> bool:

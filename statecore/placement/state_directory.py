@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
@@ -29,9 +30,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE, TASK_NAME
 from statecore.placement.application_lock import ApplicationLock, remove_empty
 from statecore.placement.contents import StoreDirectory, directories_in, stores_in
-from statecore.placement.open_stores import refuse_lost_lock
+from statecore.placement.open_stores import refuse_lost_lock, who_lost_lock
 from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
 from statecore.placement.work_directory import PLANS
+from statecore.stores.lock_holder import Holder, lock_holder
 from statecore.system_errors import system_error
 
 WORK_DIRECTORY = ".statecore"
@@ -120,6 +122,17 @@ class StateDirectory:
         """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
         return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
 
+    def in_use_by(self) -> Holder | None:
+        """Who has the directory: the holder of its lock, or an application that has lost that and works on.
+
+        Raises:
+            Invalid: this user may not look.
+        """
+        return lock_holder(self.path / LOCK_FILE) or who_lost_lock(self.path / LOCK_FILE, self._every_task_path())
+
+    def _every_task_path(self) -> Iterator[Path]:
+        return map(self.task_path, self.every_task())
+
     def lock(self) -> ApplicationLock:
         """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
 
@@ -160,7 +173,7 @@ class StateDirectory:
                 raise _unusable(Path(error.filename or self.path), error) from error
             raise
         try:
-            refuse_lost_lock(self.path / LOCK_FILE, map(self.task_path, self.every_task()))
+            refuse_lost_lock(self.path / LOCK_FILE, self._every_task_path())
             _make(self.work_path, ownership, made)
         except BaseException as error:
             lock.withdraw()

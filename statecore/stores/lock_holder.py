@@ -49,15 +49,18 @@ class Holder(NamedTuple):
     Attributes:
         process: its id; 0 when it runs in another container (process namespace).
         command: its name, as far as it can be seen.
+        lost: whether it has lost the lock, and works on.
     """
 
     process: int
     command: str
+    lost: bool = False
 
     def __str__(self) -> str:
         if not self.process:
             return "a process of another container"
-        return f"process {self.process}" + (f" ({self.command})" if self.command else "")
+        command = f" ({self.command})" if self.command else ""
+        return f"process {self.process}{command}{', which has lost its lock' if self.lost else ''}"
 
 
 def lock_holder(path: Path) -> Holder | None:

@@ -86,6 +86,10 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
             pytest.fail("the lock was taken")
         told = statecore("info", "--state-dir", state_dir)
         assert f"in use by process {streams_jvm.pid}" in told.stdout
+        for look in ("inspect", "doctor"):
+            told = statecore(look, "--state-dir", state_dir, "--application-id", application_id)
+            assert told.returncode == 0, told.stdout
+            assert f"in use by process {streams_jvm.pid} (java), which has lost its lock" in told.stdout
 
         assert {task: directory.task_path(task).stat().st_ino for task in directory.every_task()} == inodes
         assert world.answers(running) == before

@@ -20,6 +20,7 @@ from statecore.placement import state_directory
 from statecore.placement.ownership import Process
 from statecore.placement.state_directory import StateDirectory, partition_of, task_directory
 from tests.harness import mounts
+from tests.unit.placement.lost_lock import at_work
 
 
 @pytest.fixture
@@ -149,44 +150,24 @@ def test_a_second_lock_in_one_process_is_refused_and_does_not_drop_the_first(dir
     directory.lock().release()
 
 
-LOSES_THE_LOCK = """
-    import os, sys
-    from pathlib import Path
-    from statecore.formats.kinds import StoreKind
-    from statecore.placement.state_directory import StateDirectory
-    from statecore.stores.rocksdb import RocksDBStore
-    directory = StateDirectory(Path(sys.argv[1]), "orders")
-    lock = directory.lock()
-    store = RocksDBStore(Path(sys.argv[2]), StoreKind.KEY_VALUE, create=True)
-    store.open()
-    if sys.argv[3] == "lost":
-        os.close(os.open(directory.path / ".lock", os.O_RDONLY))  # as the garbage collector of a JVM does
-    else:
-        lock.release()
-    print("ready", flush=True)
-    sys.stdin.read()
-    store.close()
-"""
-
-
 @pytest.mark.parametrize("task", ["0_1", "global"])
 @pytest.mark.parametrize("how", ["lost", "released"])
 def test_an_application_that_has_lost_its_lock_and_works_on_fences_us(directory, task, how):
     """Who has let go of the lock may have stores open, as a processor on this library's stores has."""
-    store = directory.store_path(task, "s", StoreKind.KEY_VALUE)
-    store.parent.mkdir(parents=True)
-    run = [sys.executable, "-c", textwrap.dedent(LOSES_THE_LOCK), directory.state_dir, store, how]
-    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with at_work(directory, directory.store_path(task, "s", StoreKind.KEY_VALUE), how) as process:
         lock = directory.path / ".lock"
+        holder = directory.in_use_by()
         if how == "lost":
-            with pytest.raises(Fenced, match=f"process {process.pid} .* works on stores of it, and has lost its lock"):
+            with pytest.raises(Fenced, match=f"process {process} .* works on stores of it, and has lost its lock"):
                 directory.lock()
             assert in_another_process(TRY_LOCK, lock) == "free"
+            assert holder is not None
+            assert (holder.process, holder.lost) == (process, True)
+            assert str(holder).endswith(", which has lost its lock")
         else:
+            assert holder is None
             directory.lock().release()
-        process.communicate()
+    assert directory.in_use_by() is None
     directory.lock().release()
 
 
