@@ -5,8 +5,9 @@ PYTHON ?= python3
 PYTHONS ?= 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
-# Two workers; each takes whole files, the longest first (tests/conftest.py).
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Each worker takes whole files, the longest first (tests/conftest.py). On two cores three are quicker by a quarter.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
 export PYTHONDONTWRITEBYTECODE :=

@@ -52,7 +52,7 @@ from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
-from statecore.jobs.under_way import said_under_way
+from statecore.jobs.under_way import Word, said_under_way
 from statecore.progress import NullProgress, Progress
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication, Published
@@ -164,22 +164,27 @@ class _Checkpoint(Job):
                 if note not in self._said:
                     self.say(f"note: {note}")
             return planned.plan
-        with self.attempted(), said_under_way(self.shelf):
-            return self._run()
+        with self.attempted(), said_under_way(self.shelf) as word:
+            return self._run(word)
 
-    def _run(self) -> RestoreReport:
+    def _run(self, word: Word) -> RestoreReport:
         with self.phase("plan"):
             self.progress.phase("plan")
             publication = self._publication()
             if (earlier := publication.earlier()) is not None:
+                word.is_ours()  # of the killed attempt
                 self.home.forget(PLAN_SUFFIX)  # which the killed attempt did not come to
                 self.progress.done("published already")
                 return self._report(None, Made({}, {}), (), earlier)
             if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
-                self.home.forget(PLAN_SUFFIX)
+                if self.home.read(PLAN_SUFFIX) is not None:
+                    word.is_ours()
+                    self.home.forget(PLAN_SUFFIX)
                 self.progress.done("made by others")
                 return self._report(None, Made({}, {}), (faster,), None)
             planned = self._plan(publication)
+            if planned.taken_up:
+                word.is_ours()
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
         while True:  # each round refuses a parent more, and a store that has none left is read whole

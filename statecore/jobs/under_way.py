@@ -4,7 +4,8 @@ A checkpoint that takes long (a changelog that is read whole) says so in the rep
 lives. A restore that publishes says it at once, because it cannot be put upon what a checkpoint publishes meanwhile::
 
     apps/<application id>/jobs/checkpoint.under-way     put FIRST seconds after it began, and every AGAIN seconds;
-                                                        deleted when it ends; who is killed says it no more
+                                                        deleted when it ends, also by a short one that goes on with
+                                                        the work of another; who is killed says it no more
 
 Nobody is kept from anything by it, and nothing that counts needs it: whoever decides by schedule leaves an application
 alone of which that was said a short time ago (:mod:`statecore.jobs.due`), because a second checkpoint would read the
@@ -33,23 +34,44 @@ LOST = 200.0
 _WORD = b"A snapshot is under way.\n"
 
 
+class Word:
+    """The word, as far as one job has to do with it."""
+
+    def __init__(self) -> None:
+        self._ends_with_us = threading.Event()
+
+    @property
+    def ends_with_us(self) -> bool:
+        """Whether it goes when this job ends."""
+        return self._ends_with_us.is_set()
+
+    def is_ours(self) -> None:
+        """It was said, or left behind by another process with whose work this job goes on: it goes at the end."""
+        self._ends_with_us.set()
+
+    def leave(self) -> None:
+        """Another process goes on with this job's work, and takes the word away."""
+        self._ends_with_us.clear()
+
+
 @contextmanager
-def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[None]:
+def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[Word]:
     """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
 
-    Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind.
+    Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind, and
+    that one takes it away at its end, however short it was (:meth:`Word.is_ours`).
 
     Args:
         shelf: what the repository has of the application.
         at_once: whether it is known to take long.
     """
     name = shelf.names.under_way
-    ended, said = threading.Event(), threading.Event()
+    ended, word = threading.Event(), Word()
 
     def say() -> None:
         with suppress(StatecoreError):
             shelf.blobs.replace(name, _WORD)
-            said.set()
+            word.is_ours()
 
     def go_on() -> None:
         pause = AGAIN if at_once else FIRST
@@ -62,15 +84,17 @@ def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[None]:
     saying = threading.Thread(target=go_on, name="statecore-under-way", daemon=True)
     saying.start()
     try:
-        yield
+        yield word
     except HandedOver:
+        ended.set()
+        saying.join()
         say()
-        said.clear()
+        word.leave()
         raise
     finally:
         ended.set()
         saying.join()
-        if said.is_set():
+        if word.ends_with_us:
             with suppress(StatecoreError):
                 shelf.blobs.delete(name)
 

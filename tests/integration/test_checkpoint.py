@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from statecore.faults import FaultPoints
 from statecore.jobs import under_way
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.due import look
+from statecore.jobs.engine import HandedOver
+from statecore.jobs.frozen_plan import PLAN_SUFFIX
+from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
-from statecore.jobs.under_way import heard_of
+from statecore.jobs.under_way import heard_of, said_under_way
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
@@ -296,6 +300,11 @@ def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_sin
     late = shop.checkpoint(decided_upon=first.upon)
     assert (late.published, len(shop.snapshots())) == (None, 1)
     assert any("was made at" in note for note in late.notes)
+    with suppress(HandedOver), said_under_way(shop.shelf):  # an attempt that somebody else was faster than
+        RepositoryHome(shop.shelf, "handed-over").save(PLAN_SUFFIX, b"{}")
+        raise HandedOver
+    assert shop.checkpoint(decided_upon=first.upon, request_id="handed-over").published is None
+    assert heard_of(shop.shelf, time.time()) is None
     again = shop.checkpoint(decided_upon=shop.snapshots()[0])
     assert again.published is not None
     shop.write(10)

@@ -99,6 +99,18 @@ def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_i
     assert heard_of(shelf, time.time()) is not None
 
 
+def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: Shelf) -> None:
+    with suppress(HandedOver), said_under_way(shelf):
+        raise HandedOver
+    with said_under_way(shelf):
+        pass
+    assert heard_of(shelf, time.time()) is not None, "it may be another's"
+    with said_under_way(shelf) as word:
+        word.is_ours()
+        assert heard_of(shelf, time.time()) is not None
+    assert heard_of(shelf, time.time()) is None
+
+
 def test_what_is_known_to_take_long_says_so_at_once(shelf: Shelf) -> None:
     with said_under_way(shelf, at_once=True):
         assert heard_of(shelf, time.time()) is not None
