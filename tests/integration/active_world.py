@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,12 +56,23 @@ class World:
 
     def replayed(self, topic: str) -> dict[bytes, int]:
         """The last committed value of each key in a topic that is not deleted."""
-        last = {one.key or b"": one.value for one in topics.read(self.servers, topic, 0)}
+        last = {one.key or b"": one.value for one in self._committed(topic)}
         return {key: int(value) for key, value in last.items() if value is not None}
 
     def every_count(self) -> Counter[tuple[bytes, int]]:
         """How often each count was told, read committed."""
-        return Counter((one.key or b"", int(one.value or b"0")) for one in topics.read(self.servers, self.output, 0))
+        return Counter((one.key or b"", int(one.value or b"0")) for one in self._committed(self.output))
+
+    def _committed(self, topic: str) -> list[Record]:
+        """What was committed to a topic. A commit is answered before its markers are in the logs: they are waited for.
+
+        Not for long, as a test may also have left a transaction open.
+        """
+        deadline = time.monotonic() + 2
+        end = topics.end_offset(self.servers, topic, 0)
+        while topics.end_offset(self.servers, topic, 0, "read_committed") < end and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return topics.read(self.servers, topic, 0)
 
     def told_once(self) -> Counter[tuple[bytes, int]]:
         """Every count of every key, once."""
@@ -90,8 +102,17 @@ def counted(topic: str) -> Callable[[StreamsJvm], Any]:
 
 
 def follow(cluster: Cluster, spec: ApplicationSpec, task: StandbyTask) -> int:
-    """One round of a standby, in which nothing goes wrong; how many records it read."""
-    ends = changelog_ends(cluster, spec, [store.spec for store in task.stores.stores], task.epochs())
+    """One round of a standby, in which nothing goes wrong; how many records it read.
+
+    A commit is answered before its markers are in the logs, so the round begins when no transaction is open over them.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        ends = changelog_ends(cluster, spec, [store.spec for store in task.stores.stores], task.epochs())
+        if all(one.log.last_stable == one.log.log_end for one in ends.values()):
+            break
+        assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.01)
     done = task.follow(ends)
     assert not done.stale
     assert not done.failed
