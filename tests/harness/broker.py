@@ -206,6 +206,24 @@ class Broker:
             os.killpg(self.pid, signal.SIGKILL)
         self._wait_until_gone(_STOP_SECONDS)
 
+    def freeze(self) -> None:
+        """Stops the broker where it is (SIGSTOP), and returns when none of its threads does anything any more.
+
+        Some go on for a moment after the signal was sent, for longer on a busy machine, and answer.
+        """
+        if self.owner is not None:
+            raise RuntimeError("the signal would stop its keeper: freeze a broker that this test has started")
+        self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(state not in "TtZX" for state in self._thread_states()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker {self.pid} did not stop")
+            time.sleep(0.002)
+
+    def thaw(self) -> None:
+        """Lets a frozen broker go on; nothing happens to one that is not."""
+        self._signal(signal.SIGCONT)
+
     def log_tail(self, characters: int = 4000) -> str:
         """The end of the broker's log."""
         try:
@@ -297,6 +315,14 @@ class Broker:
 
     def _address_was_taken(self) -> bool:
         return "Address already in use" in self.log_tail(100_000)
+
+    def _thread_states(self) -> list[str]:
+        """``R``, ``S``, ``T`` and so on of each thread of the process (``proc(5)``)."""
+        found = []
+        for path in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                found.append(path.read_text().rpartition(")")[2].split()[0])
+        return found
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

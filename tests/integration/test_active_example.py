@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -75,11 +74,11 @@ def test_the_example_counts_each_word_once_through_kills_and_brokers_that_do_not
             deadline = time.monotonic() + 60
             while topics.end_offset(servers, "counts", 0) == counted:
                 assert time.monotonic() < deadline, "it counts nothing"
-            os.kill(broker.pid, signal.SIGSTOP)  # while it works
+            broker.freeze()  # while it works
             try:
                 example.wait_for("again: Task 0_0 waited 2 s (max.block.ms) for ")
             finally:
-                os.kill(broker.pid, signal.SIGCONT)
+                broker.thaw()
             example.wait_for("running")
             feed()
             topics.wait_until_consumed(servers, "active-words", ["lines"])

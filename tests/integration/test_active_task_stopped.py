@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,10 +40,10 @@ class Frozen:
         self.broker = broker
 
     def begin(self) -> None:
-        os.kill(self.broker.pid, signal.SIGSTOP)
+        self.broker.freeze()
 
     def end(self) -> None:
-        os.kill(self.broker.pid, signal.SIGCONT)
+        self.broker.thaw()
 
 
 class Killed(Frozen):

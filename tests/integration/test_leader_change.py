@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +90,7 @@ def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: s
             elif trouble == "killed":
                 brokers[1].kill()
             elif trouble == "hung":
-                os.kill(brokers[1].pid, signal.SIGSTOP)
+                brokers[1].freeze()
             else:
                 brokers.elect_preferred(topic_name)
             rows += joined(batches)
@@ -103,7 +101,7 @@ def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: s
             assert time.monotonic() - began < 8
         finally:
             if trouble == "hung":
-                os.kill(brokers[1].pid, signal.SIGCONT)
+                brokers[1].thaw()
     assert brokers.leader(topic_name) != before or trouble == "hung"
     assert rows == wanted
     assert len(rows) == 4000

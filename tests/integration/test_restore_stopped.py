@@ -139,14 +139,14 @@ def hanging(world: World, command: list[str], mark: str) -> Iterator[subprocess.
     plans = world.application / ".statecore" / "plans"
     try:
         until(lambda: bool(list(plans.glob("*.json"))) or process.poll() is not None, "no plan was made")
-        os.kill(world.broker.pid, signal.SIGSTOP)
+        world.broker.freeze()
         staged = world.application / ".statecore"
         until(lambda: bool(list(staged.glob("*/attempts/*"))) or process.poll() is not None, "no task began")
         if process.poll() is not None:
             pytest.fail(f"the job ended before it could be stopped: {process.communicate()}")
         yield process
     finally:
-        os.kill(world.broker.pid, signal.SIGCONT)
+        world.broker.thaw()
         process.kill()
         process.communicate()
 
@@ -240,7 +240,7 @@ def test_a_worker_that_dies_is_named_without_a_stack_trace(
     with hanging(world, world.command_line(), world.application_id) as process:
         workers = [pid for pid, words in processes(world.application_id).items() if "statecore.spark.daemon" in words]
         os.kill(max(workers), number)
-        os.kill(world.broker.pid, signal.SIGCONT)
+        world.broker.thaw()
         out, err = process.communicate(timeout=300)
     error = json.loads(out)
     assert (process.returncode, error["error"]) == (code, kind)
@@ -255,7 +255,7 @@ def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_goes_o
         code, error, _ = run(world.command_line("--request-id", "second"))
         assert (code, error["error"]) == (11, "Fenced")
         assert f"in use: process {process.pid} (" in error["what"]
-        os.kill(world.broker.pid, signal.SIGCONT)
+        world.broker.thaw()
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err.decode()
     assert json.loads(out)["totals"]["rows"] == 200
