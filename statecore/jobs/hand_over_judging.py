@@ -44,10 +44,12 @@ class Copy:
     Attributes:
         store: what it follows.
         position: the first offset that it has not; 0 where nothing was applied.
+        identities: what RocksDB calls its databases.
     """
 
     store: FollowedSpec
     position: int
+    identities: frozenset[str] = frozenset()
 
 
 def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
@@ -149,7 +151,7 @@ def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> str | None:
 def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
     where = {"task": task, "store": copy.store.name, "topic": copy.store.changelog.topic}
     if copy.position:
-        end = logs.end_of(copy.store.changelog, copy.position)
+        end = logs.end_of(copy.store.changelog, copy.position, copy.identities)
         why = (
             refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
             or _of_unknown_topic(end, now)

@@ -34,6 +34,7 @@ from statecore.progress import Progress
 from statecore.runtime.task_stores import followed_in
 from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.stores.rocksdb_directory import identities_of
 
 if TYPE_CHECKING:
     from statecore.runtime.changelog_ends import ChangelogEnd
@@ -320,8 +321,9 @@ class Look:
     def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
         """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
         positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
+        databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
         copies = [
-            Copy(one, positions.get(one.name, 0))
+            Copy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
             for one in followed_in(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]

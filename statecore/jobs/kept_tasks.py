@@ -346,13 +346,13 @@ class KeptTasks:
 
     def _count(self, one: _Kept, done: Round) -> None:
         has_less = not _refused(one.errors) >= _refused(done.failed)
-        one.errors = dict(done.failed)
+        one.errors = {**{store: one.errors[store] for store in one.errors.keys() & done.passed_over}, **done.failed}
         for changelog, followed in done.followed.items():
             one.records[changelog] = one.records.get(changelog, 0) + followed.records
         self._metrics.updated(one.name, done.records)
         if done.failed:
             self._news.wrong([one.name], " ".join(f"Store {store}: {error}" for store, error in done.failed.items()))
-        elif not done.stale:
+        elif not done.stale and not one.errors:
             self._news.follows(one.name)
         if has_less:
             self._less()

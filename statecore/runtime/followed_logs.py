@@ -11,6 +11,9 @@ its row before the store could read it, or stays for that long from this moment 
 The record is written before the first fetch, and after each commit, never before one: a record that is behind its store
 still says what is needed, and one that is ahead would say it of rows that the store has not.
 
+A record is of the databases that it names (RocksDB's ``IDENTITY``), and says nothing of others: a copy that was moved
+aside may be put back where another one has been begun meanwhile. Of several segments one that is named is enough.
+
 A directory that Kafka Streams wrote has no record, and is taken as it is. One whose record is damaged is not: it was
 known which topics its rows are of, and nobody can hold them against the topics that there are. Its changelogs are
 **doubted**, in the record too, until their stores were emptied.
@@ -18,7 +21,7 @@ known which topics its rows are of, and nobody can hold them against the topics 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,7 @@ class FollowedLog:
         leader_epoch: the epoch that this end was read under; -1 where it is not known.
         read_at_ms: a moment at which nothing lay behind the end, or before the store's first record was fetched, in ms
             since the epoch; ``None`` where none is known.
+        databases: the identities of the store's databases; none where they are not known.
     """
 
     topic: str
@@ -50,6 +54,7 @@ class FollowedLog:
     end: int
     leader_epoch: int
     read_at_ms: int | None
+    databases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,10 @@ class _FollowedLogs:
 
 _DOCUMENT = DocumentType(
     "record of followed changelogs",
-    1,
+    2,
     _FollowedLogs,
     "Let statecore standby follow the task, which makes its stores anew.",
+    older={1: lambda fields: fields},  # without the databases
     is_sealed=True,
 )
 _DOUBTED = -1
@@ -105,13 +111,18 @@ class FollowedLogs:
         known = self._known.get(changelog)
         return known is not None and known.end == _DOUBTED
 
-    def end_of(self, changelog: TopicPartition, position: int) -> ParentEnd:
+    def end_of(self, changelog: TopicPartition, position: int, databases: Set[str] = frozenset()) -> ParentEnd:
         """What is known of a position; of one that is not the remembered one only what holds of any.
+
+        Args:
+            changelog: the changelog.
+            position: of its store.
+            databases: the identities of the store's databases, as far as they are known.
 
         The rows of a store may be ahead of its position, where a process was killed before it committed that: then the
         position that is remembered is the store's, because the record is written after the commit.
         """
-        known = self._known.get(changelog)
+        known = self._of(changelog, databases)
         if known is None:
             return ParentEnd(changelog, "", position, -1, None)
         if known.end == position:
@@ -120,23 +131,30 @@ class FollowedLogs:
             return ParentEnd(changelog, known.topic_id, position, -1, known.read_at_ms)
         return ParentEnd(changelog, known.topic_id, position, -1, None)
 
-    def has_begun(self, changelog: TopicPartition) -> bool:
-        """Whether a first read of a changelog has begun of which nothing is known to be committed."""
-        known = self._known.get(changelog)
+    def has_begun(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
+        """Whether a first read into these databases has begun of which nothing is known to be committed."""
+        known = self._of(changelog, databases)
         return known is not None and known.end == 0
 
     def epochs(self) -> dict[TopicPartition, int]:
         """The leader epoch of each changelog that is known."""
         return {at: known.leader_epoch for at, known in self._known.items() if known.leader_epoch >= 0}
 
-    def reached(self, end: ParentEnd) -> None:
-        """A store has come to this end."""
+    def reached(self, end: ParentEnd, databases: Set[str] = frozenset()) -> None:
+        """A store of these databases, where they are known, has come to this end."""
         at = end.topic_partition
-        self._known[at] = FollowedLog(at.topic, at.partition, end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
+        said = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
+        self._known[at] = FollowedLog(at.topic, at.partition, *said, tuple(sorted(databases)))
 
     def forget(self, changelog: TopicPartition) -> None:
         """A store was emptied."""
         self._known.pop(changelog, None)
+
+    def _of(self, changelog: TopicPartition, databases: Set[str]) -> FollowedLog | None:
+        """The record of a changelog, unless it is of other databases."""
+        known = self._known.get(changelog)
+        is_of_others = known is not None and known.databases and databases and databases.isdisjoint(known.databases)
+        return None if is_of_others else known
 
     def write(self) -> None:
         """Write the record, where it has changed.

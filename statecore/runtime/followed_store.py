@@ -45,7 +45,7 @@ from statecore.placement.state_directory import store_directory
 from statecore.runtime.partial_stores import half_deleted, half_expired
 from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.rocksdb_directory import has_database, identity_of
 from statecore.stores.settings import StoreSettings
 
 
@@ -107,6 +107,7 @@ class FollowedStore:
         self._settings = settings
         self._faults = faults
         self._databases: dict[int | None, RocksDBStore] = {}
+        self._identities: dict[int | None, str] = {}
         self._expired: list[Path] = []
         self._offset: int | None = None
         self._stream_time = -1
@@ -159,6 +160,11 @@ class FollowedStore:
         return tuple(sorted(found - {self.changelog}))
 
     @property
+    def identities(self) -> frozenset[str]:
+        """What RocksDB calls its open databases; see :func:`identity_of`."""
+        return frozenset(self._identities[segment] for segment in self._databases) - {""}
+
+    @property
     def has_rows(self) -> bool:
         """Whether there is a row in any of its databases."""
         return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
@@ -185,7 +191,7 @@ class FollowedStore:
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
                 self._leave_expired(found)
             for segment, path in found.items():
-                self._databases[segment] = self._opened(path)
+                self._open_database(segment, path)
             if self._databases:
                 self._level()
             else:
@@ -351,6 +357,10 @@ class FollowedStore:
             return self.path
         return self.path / segment_name(self.name, segment, self.spec.segmentation.interval_ms)
 
+    def _open_database(self, segment: int | None, path: Path) -> None:
+        self._databases[segment] = self._opened(path)
+        self._identities[segment] = identity_of(path)
+
     def _opened(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
             path, self.spec.kind, exactly_once=self._exactly_once, replays=True, settings=self._settings
@@ -373,7 +383,7 @@ class FollowedStore:
             self._take_away(path)
         made.rename(path)
         sync_file(path.parent)
-        self._databases[segment] = self._opened(path)
+        self._open_database(segment, path)
 
     def _aside(self) -> Path:
         while (path := self._scratch / f"{self.name}-{next(self._numbers)}").exists():

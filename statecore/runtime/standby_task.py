@@ -80,11 +80,13 @@ class Round:
         followed: by changelog what was applied, of stores that had something to apply.
         stale: by store why its rows cannot be continued, and have to be made anew.
         failed: by store the error that stopped it.
+        passed_over: the stores that it had no time for, or whose ends were not told.
     """
 
     followed: Mapping[TopicPartition, Followed] = field(default_factory=dict)
     stale: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, StatecoreError] = field(default_factory=dict)
+    passed_over: frozenset[str] = frozenset()
 
     @property
     def records(self) -> int:
@@ -125,7 +127,7 @@ class StandbyTask:
         self._told: set[str] = set()
         """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
         self._failed: frozenset[str] = frozenset()
-        """Stores that failed in the last round."""
+        """Stores that failed in the last round that came to them."""
         self._is_given_up = False
 
     @property
@@ -184,9 +186,11 @@ class StandbyTask:
         followed: dict[TopicPartition, Followed] = {}
         stale: dict[str, str] = {}
         failed: dict[str, StatecoreError] = {}
+        passed_over = {store.name for store in self.stores.stores}
         for store, now in self._nearest_first(ends):
             if stopped():
                 break
+            passed_over.discard(store.name)
             self._ends[store.changelog] = now.end
             start, records = store.position, 0
             why: str | None = None
@@ -209,13 +213,13 @@ class StandbyTask:
                 stale[store.name] = why
             if store.position > start:
                 followed[store.changelog] = Followed(start, store.position, records)
-        self._failed = frozenset(failed)
+        self._failed = frozenset(failed) | (self._failed & passed_over)
         self.stores.check_locked()
         self._logs.write()
         if self._policy.due:
             self.stores.checkpoint()
             self._policy.restart()
-        return Round(followed, stale, failed)
+        return Round(followed, stale, failed, frozenset(passed_over))
 
     def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[FollowedStore, ChangelogEnd]]:
         """The stores whose ends are known: a caller that stops in a long read has had the short ones.
@@ -264,11 +268,12 @@ class StandbyTask:
         self._check_own()
         self.stores.check_locked()
         for store in self.stores.stores:
-            before, known = store.position, self._logs.end_of(store.changelog, store.position)
+            before, known = store.position, self._logs.end_of(store.changelog, store.position, store.identities)
             store.take_offset()
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
-                self._logs.reached(ParentEnd(store.changelog, known.topic_id, store.position, epoch, asked_at_ms))
+                end = ParentEnd(store.changelog, known.topic_id, store.position, epoch, asked_at_ms)
+                self._logs.reached(end, store.identities)
         if self._policy.due:
             self._logs.write()
             self.stores.checkpoint()
@@ -325,12 +330,12 @@ class StandbyTask:
         if store.offset == OFFSET_UNKNOWN:
             if not store.has_rows:
                 return None
-            if self._logs.has_begun(store.changelog):
+            if self._logs.has_begun(store.changelog, store.identities):
                 self._told.add(store.name)
             return "a process was killed before it had committed its first rows"
         if self._logs.is_doubted(store.changelog):
             return f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
-        end = self._logs.end_of(store.changelog, store.position)
+        end = self._logs.end_of(store.changelog, store.position, store.identities)
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:
             return None
@@ -350,14 +355,14 @@ class StandbyTask:
 
     def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
         """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
-        known = self._logs.end_of(store.changelog, store.position)
+        known = self._logs.end_of(store.changelog, store.position, store.identities)
         if store.position >= now.end:
             self._reached(store, now, known.read_at_ms)
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
             began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, int(self._now() * 1000))
-            self._logs.reached(began)
+            self._logs.reached(began, store.identities)
             self._logs.write()
             known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
@@ -421,4 +426,5 @@ class StandbyTask:
             read_at_ms = now.asked_at_ms
         if store.position:
             epoch = now.log.leader_epoch
-            self._logs.reached(ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms))
+            end = ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms)
+            self._logs.reached(end, store.identities)

@@ -74,6 +74,22 @@ def has_database(path: Path) -> bool:
         raise translate(path, "Looking into", error) from error
 
 
+def identity_of(path: Path) -> str:
+    """What RocksDB calls a database (``IDENTITY``), which it keeps wherever that is moved; empty where it says nothing.
+
+    A database that was made anew in the same place has another one.
+    """
+    try:
+        return (path / "IDENTITY").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def identities_of(databases: Iterable[Path]) -> frozenset[str]:
+    """What RocksDB calls these; see :func:`identity_of`."""
+    return frozenset(map(identity_of, databases)) - {""}
+
+
 def current_manifest(path: Path) -> tuple[str, bytes]:
     """The MANIFEST that counts, as ``CURRENT`` names it, and what it says.
 

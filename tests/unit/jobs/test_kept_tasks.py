@@ -516,3 +516,20 @@ def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: W
     task.rounds = [Capacity("No room.", action="Make room.")]
     world.round()
     assert told[2:] == [0]
+
+
+def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -> None:
+    """Else whoever stops the process between two such rounds is told that the copy may be started from."""
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    gone = Corrupted("Its topic was created again.", action="Look.")
+    task.rounds += [Round(failed={"counts": gone}), Round(passed_over=frozenset({"counts"})), Round()]
+    for _ in range(2):
+        world.round()
+        (report,) = world.kept.report()
+        assert report.exit_code == gone.exit_code
+        assert not [line for line in world.said if "followed again" in line]
+        assert world.kept.sums() == {"0_0": 0}
+    world.round()
+    assert world.kept.report()[0].exit_code == 0
+    assert [line for line in world.said if "followed again" in line]

@@ -38,6 +38,8 @@ from tests.unit.runtime.standby_world import (
     with_gaps,
 )
 
+DAY_MS = 86_400_000
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -375,6 +377,23 @@ def test_a_store_that_failed_comes_last_in_the_next_round(tmp_path: Path) -> Non
         task.close()
 
 
+def test_a_store_that_failed_is_no_less_failed_when_a_round_had_no_time_for_it(tmp_path: Path) -> None:
+    world = World(tmp_path / "state", spec_of(store_of(STORE), store_of("other")))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        (plain,) = world.log.ends(0).values()
+        ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
+        world.reader.before = lambda span: fail_for(STORE, span)
+        failed = task.follow(ends)
+        assert (set(failed.failed), failed.passed_over) == ({STORE}, frozenset())
+        answers = iter([False])
+        short = task.follow(ends, lambda: next(answers, True))
+        assert (dict(short.failed), short.passed_over) == ({}, {STORE})
+        assert [one.name for one, _ in task._nearest_first(ends)] == ["other", STORE]
+        task.close()
+
+
 def fail_for(store: str, span: OffsetRange) -> None:
     if span.topic == changelog_of(store).topic:
         raise Retryable("No broker answered.", action="Wait.")
@@ -470,4 +489,36 @@ def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_beh
     world.now += 0.6 * 86_400  # the delete is older than delete.retention.ms, the stopped round is not
     world.compact(deleted)
     assert "which may have been deletes" in world.follow(task).stale[STORE]
+    task.close()
+
+
+def test_a_copy_that_is_put_back_is_not_judged_by_the_record_of_one_that_was_begun_meanwhile(world: World) -> None:
+    """Else a delete that was compacted away while it lay aside would be missed."""
+    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS)}
+    world.log.put("dead", "alive")
+    for number in range(19):
+        world.log.put(f"k{number}", "v")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    place, aside = world.directory.task_path(TASK), world.directory.work_path / "unowned"
+    place.rename(aside)
+    delete = world.log.put("dead", None)
+    world.log.put("k0", "w")
+    world.now += 6 * DAY_MS / 1000
+    world.compact(0, delete)
+    begun = world.task(piece_offsets=5)
+    begun.open()
+    answers = iter([False, True])
+    assert world.follow(begun, lambda: next(answers, True)).followed
+    begun.close()
+    shutil.rmtree(place)
+    aside.rename(place)
+    task = world.task()
+    task.open()
+    assert list(world.follow(task).stale) == ["plain"]
+    task.rebuild("plain")
+    world.follow(task)
+    assert b"dead" not in rows_of(task)
     task.close()
