@@ -3,9 +3,9 @@
 A topic may have lost more than the store: it was created again and nobody has filled it yet, or the brokers are those
 of somebody else. So what a rebuild replaces is never deleted at once, also where it was damaged or not closed.
 
-Of each store two are kept, the oldest and the newest. The oldest was there before the topic lost anything, the newest
-has what came last; those between were built here of what the topic had meanwhile. So a topic that loses records again
-and again takes no more room than that.
+Of each store three are kept: the oldest, the newest, and the largest of those between. The oldest was there before
+anything happened, but may have been damaged; the newest has what came last, but may be what was built of a topic that
+was empty. So a topic that loses records again and again takes no more room than that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from statecore.errors import StatecoreError
 from statecore.faults import FaultPoints
+from statecore.filesystem import tree_bytes
 from statecore.formats.releases import GLOBAL
 from statecore.placement.moved_aside import delete_aside, delete_expired, move_store_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
@@ -55,7 +56,8 @@ class KeptGlobals:
         _LOG.info("What the global store %s had before is kept in %s for a week.", live.name, kept.path)
         place = live.relative_to(self._directory.task_path(GLOBAL))
         ours = [one for one in moved_aside(self._directory, STALE) if one.task == GLOBAL]
-        for one in [one for one in ours if (one.path / place).exists()][1:-1]:
+        between = [one for one in ours if (one.path / place).exists()][1:-1]
+        for one in sorted(between, key=lambda one: tree_bytes(one.path / place))[:-1]:
             delete_aside(self._directory, one)
 
     def sweep(self) -> None:
