@@ -227,9 +227,11 @@ class StandbyFleet:
             agreed=self._joined.take_back,
             faults=self._faults,
         )
-        for task in (*done.deleted, *done.left):
+        # What an earlier cleaning had left may have been of a task that lies here again.
+        gone = {task for task in (*done.deleted, *done.left) if not self._directory.task_path(task).exists()}
+        for task in gone:
             self._on_disk.pop(task, None)
-        for task in done.deleted:
+        for task in gone.intersection(done.deleted):
             self._say(f"Task {task} is deleted here: others have it.")
         for task, path in done.aside.items():
             self._on_disk.pop(task, None)

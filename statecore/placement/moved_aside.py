@@ -7,15 +7,18 @@ Streams does not look there. A store lies in a task directory of its own there, 
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Invalid
+from statecore.errors import Fenced, StatecoreError
 from statecore.filesystem import make_directories, sync_file
 from statecore.placement.contents import directories_in
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import remove_tree
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+_LOG = logging.getLogger(__name__)
 
 KEPT_MS = 7 * 86_400_000
 """How long what was moved aside is kept, where nobody says otherwise: a week."""
@@ -129,15 +132,19 @@ def moved_aside(directory: StateDirectory, below: str) -> list[MovedAside]:
 
 
 def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
-    """Delete what was moved aside longer ago than it is kept; what this user may not delete stays for another.
+    """Delete what was moved aside longer ago than it is kept; what cannot be deleted stays, and is no reason to stop.
 
     Raises:
         Fenced: the lock is not held.
     """
     for one in moved_aside(directory, below):
         if now_ms - one.at_ms > keep_ms:
-            with contextlib.suppress(Invalid):
+            try:
                 delete_aside(directory, one)
+            except Fenced:
+                raise
+            except StatecoreError as error:
+                _LOG.warning("What was kept for its time is left: %s", error)
 
 
 def delete_aside(directory: StateDirectory, one: MovedAside) -> None:

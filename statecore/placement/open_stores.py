@@ -49,13 +49,12 @@ def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder |
 
     Args:
         lock_file: the lock's, which nobody else holds.
-        task_directories: its tasks', and that of the global stores. Stores of a task are opened together.
+        task_directories: its tasks', and that of the global stores.
     """
     for task_directory in task_directories:
         holder = None
         with suppress(StatecoreError, OSError):  # who may not look here, may not change anything either
-            databases = next((found for store in stores_in(task_directory) if (found := store.databases)), ())
-            holder = writer_among(databases)
+            holder = writer_among(one for store in stores_in(task_directory) for one in store.databases)
         if holder is not None and holder.process not in (0, os.getpid()) and _has_open(holder.process, lock_file):
             return holder._replace(lost=True)
     return None

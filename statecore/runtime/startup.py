@@ -9,9 +9,10 @@
         standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
         tasks.close_rest()            # tasks that others got
 
-How many stores are open at once is bounded. Tasks above that are read closed, and opened when they are taken. Under
-exactly-once each database of such a task is looked into, read-only and one at a time, but for those that this library
-closed last (:mod:`statecore.runtime.closed_offsets`): whether Kafka Streams closed it, ``.checkpoint`` does not say.
+How many stores are open at once is bounded, by a setting and by what the system lets this process have. Tasks above
+that are read closed, and opened when they are taken. Under exactly-once each database of such a task is looked into,
+read-only and one at a time, but for those that this library closed last (:mod:`statecore.runtime.closed_offsets`):
+whether Kafka Streams closed it, ``.checkpoint`` does not say.
 
 A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
 its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
@@ -25,12 +26,13 @@ aside without a directory in its place, as this one did.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import TASK_NAME
 from statecore.placement.apply import recover
@@ -52,6 +54,7 @@ from statecore.runtime.task import Task
 from statecore.runtime.unclean import distrusted_of_task
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
+_LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members work by the same spec, the one of the application as it is now."
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
 
@@ -136,6 +139,8 @@ class StartupTasks(Generic[OpenedTask]):
         self._corrupt: dict[str, CorruptTask] = {}
         self._refused: dict[str, StatecoreError] = {}
         self._databases = 0
+        self._is_full = False
+        """Whether there were no descriptors, or no room, to open another one: its copy is sound all the same."""
 
     @property
     def sums(self) -> Mapping[str, TaskSum]:
@@ -240,7 +245,7 @@ class StartupTasks(Generic[OpenedTask]):
         if looked.standing is Standing.DAMAGED:
             self._found_corrupt(task, Corrupted(looked.reason, action=_RESTORE_IT, task=task))
         elif looked.standing is Standing.KNOWN:
-            fits = self._databases + looked.databases <= self._settings.max_open_stores
+            fits = not self._is_full and self._databases + looked.databases <= self._settings.max_open_stores
             if looked.databases and fits:
                 self._open_now(task, looked.databases)
             elif looked.databases and self._exactly_once:
@@ -251,6 +256,12 @@ class StartupTasks(Generic[OpenedTask]):
             opened = self._open_task(task)
         except Corrupted as error:
             self._found_corrupt(task, error)
+            return
+        except Capacity as error:
+            _LOG.warning("Task %s, and what comes after it, is read closed and not opened yet: %s", task, error)
+            self._is_full = True
+            if self._exactly_once:
+                self._look_closed(task)
             return
         except StatecoreError as error:
             self._refused[task] = error

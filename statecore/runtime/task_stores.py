@@ -298,6 +298,7 @@ class TaskStores:
         self.check_locked()
         with said_of(self.name, store, "could not be emptied"):
             remove_offsets(self.path / CHECKPOINT_FILE)
+            delete_expired(self._directory, STALE, self._now_ms())
             self.store(store).reset(None if discard else self._keep)
         self.checkpoint()
 

@@ -53,6 +53,20 @@ def test_only_what_has_lain_there_long_enough_is_deleted(directory: StateDirecto
     assert moved_aside(directory, STALE) == [young]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES])
+def test_what_cannot_be_deleted_is_no_reason_to_stop(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(number, "refused")
+
+    put(directory, "0_1", "rocksdb/plain")
+    old = move_aside(directory, "0_1", STALE, 1000)
+    monkeypatch.setattr("statecore.placement.moved_aside.remove_tree", fail)
+    delete_expired(directory, STALE, 1001 + KEPT_MS)
+    assert moved_aside(directory, STALE) == [old]
+
+
 def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

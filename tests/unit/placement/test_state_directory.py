@@ -19,6 +19,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.placement import state_directory
 from statecore.placement.ownership import Process
 from statecore.placement.state_directory import StateDirectory, partition_of, task_directory
+from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import mounts
 from tests.unit.placement.lost_lock import at_work
 
@@ -153,7 +154,14 @@ def test_a_second_lock_in_one_process_is_refused_and_does_not_drop_the_first(dir
 @pytest.mark.parametrize("task", ["0_1", "global"])
 @pytest.mark.parametrize("how", ["lost", "released"])
 def test_an_application_that_has_lost_its_lock_and_works_on_fences_us(directory, task, how):
-    """Who has let go of the lock may have stores open, as a processor on this library's stores has."""
+    """Who has let go of the lock may have stores open, as a processor on this library's stores has.
+
+    A store that its topology has no more is opened by nobody.
+    """
+    left = directory.store_path(task, "a", StoreKind.KEY_VALUE)
+    left.parent.mkdir(parents=True)
+    with RocksDBStore(left, StoreKind.KEY_VALUE, create=True):
+        pass
     with at_work(directory, directory.store_path(task, "s", StoreKind.KEY_VALUE), how) as process:
         lock = directory.path / ".lock"
         holder = directory.in_use_by()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Fenced, Invalid, Retryable
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.placement.moved_aside import moved_aside
@@ -274,6 +274,24 @@ def test_a_task_that_cannot_be_opened_is_refused_and_the_others_go_on(world: Wor
     tasks = StartupTasks(world.directory, spec_of(), open_task)
     assert set(tasks.start()) == {"0_1"}
     assert isinstance(tasks.refused["0_0"], Retryable)
+    tasks.close_rest()
+
+
+def test_where_descriptors_run_out_the_copies_count_all_the_same_and_no_more_are_opened(world: World) -> None:
+    for partition in range(3):
+        world.put_task(f"0_{partition}", 4)
+    tried: list[str] = []
+
+    def open_task(task: str) -> Task:
+        tried.append(task)
+        if len(tried) == 2:
+            raise Capacity("Too many open files.", action="Raise the limit.")
+        return OpenStores(world, task, [])
+
+    tasks = StartupTasks(world.directory, spec_of(), open_task)
+    assert {task: one.sum for task, one in tasks.start().items()} == dict.fromkeys(("0_0", "0_1", "0_2"), 10)
+    assert (tried, tasks.refused, list(tasks.open_tasks)) == (["0_0", "0_1"], {}, ["0_0"])
+    tasks.take("0_1").close()
     tasks.close_rest()
 
 
