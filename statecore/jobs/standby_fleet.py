@@ -177,7 +177,10 @@ class StandbyFleet:
         for name in self._kept.names:
             if name not in assigned.roles:
                 self._drop(name)
-                self._say(f"Task {name} is kept by others now; its copy stays here.")
+                if name in self._joined.ends:
+                    self._say(f"Task {name} is kept by others now; its copy stays here.")
+                else:
+                    self._say(f"Task {name} is followed by nobody now: its changelog is gone. Its copy stays here.")
         for name, role in assigned.roles.items():
             self._kept.take_up(name, role)
             self._on_disk.pop(name, None)

@@ -280,7 +280,10 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(shop.checkpoint, faults=slow)
         assert slow.has_read.wait(60)
-        time.sleep(0.5)
+        deadline = time.monotonic() + 30
+        while heard_of(shop.shelf, time.time()) is None:
+            assert time.monotonic() < deadline, "it says nothing"
+            time.sleep(0.05)
         verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
         assert made.result(60).published is not None

@@ -347,7 +347,7 @@ def test_the_consumer_says_when_nothing_comes_and_what_it_cannot_decompress(
         IsolationLevel.READ_COMMITTED,
         topic_id=None,
         positions=False,
-        stall_timeout=0.5,
+        stall_timeout=5,
     )
     assert next(rows).next_offset == 10
     with pytest.raises(Retryable, match=r"Nothing came .* stands at offset 10, and its end is 11"):

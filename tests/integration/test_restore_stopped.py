@@ -152,7 +152,7 @@ def hanging(world: World, command: list[str], mark: str) -> Iterator[subprocess.
 
 
 def nobody_left(mark: str) -> None:
-    until(lambda: not processes(mark), f"left behind: {processes(mark)}", 15)
+    until(lambda: not processes(mark), f"left behind: {processes(mark)}", 60)
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,10 @@ def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(
 def refused(where: str, settings: dict[str, Any], kind: type[StatecoreError], match: str) -> None:
     """The error of this kind comes at once where trying again cannot help, and never shows a password."""
     began = time.monotonic()
-    with Cluster(where, settings, timeout=2.0) as cluster, pytest.raises(kind, match=match) as caught:
+    timeout = 30.0 if kind is Invalid else 2.0
+    with Cluster(where, settings, timeout=timeout) as cluster, pytest.raises(kind, match=match) as caught:
         cluster.list_topics()
-    assert time.monotonic() - began < (1.5 if kind is Invalid else 3.0)
+    assert time.monotonic() - began < 12, "it waited for what does not change, or without a bound"
     shown = f"{caught.value} {json.dumps(caught.value.to_json())} {caught.value.__cause__!r}"
     assert settings.get("sasl_plain_password", "\0") not in shown
 

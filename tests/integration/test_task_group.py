@@ -229,8 +229,16 @@ def test_restarts_with_static_ids_move_nothing_until_one_comes_back_with_an_empt
         return fleet.process(name, sums=sums, instance=name, session_ms=15_000, replicas=2)
 
     members = {name: start(name, {}) for name in "abc"}
-    wait(lambda: all(len(one.given) == 4 for one in members.values()), *members.values())
-    time.sleep(0.5)
+
+    def settled() -> bool:
+        given = [one.given for one in members.values()]
+        return (
+            [len(one) for one in given] == [4, 4, 4]
+            and {role for one in given for role in one.values()} == {"standby"}
+            and len({one.generation for one in members.values()}) == 1
+        )
+
+    wait(settled, *members.values())
     before = {name: dict(one.given) for name, one in members.items()}
     generations = {one.generation for one in members.values()}
     assert len(generations) == 1
@@ -273,16 +281,18 @@ def test_a_group_of_another_kind_of_consumer_is_refused_and_undisturbed(fleet: F
         bootstrap_servers=fleet.servers,
         group_id=fleet.group,
         partition_assignment_strategy=[RangePartitionAssignor],
+        auto_offset_reset="earliest",
     )
     try:
         if first == "ours":
             ours = fleet.member("a")
             wait(lambda: ours.given, ours)
             with pytest.raises(InconsistentGroupProtocolError):
-                stranger.poll(5_000)
+                stranger.poll(60_000)
             assert ours.error is None
         else:
-            stranger.poll(2_000)
+            topics.produce(fleet.servers, fleet.topic, [topics.Record(b"k", b"v")])
+            stranger.poll(60_000, max_records=1)  # it ends with the record; a join that outlasts a poll may be lost
             assert stranger.assignment()
             ours = fleet.member("a")
             wait(lambda: ours.error, ours)

@@ -342,3 +342,27 @@ def test_a_static_member_is_waited_for_by_the_group_as_long_as_its_session_lasts
     fleet.fleet.start()
     group: Any = fleet.fleet._group
     assert (group.settings.session_timeout_ms, group.settings.max_poll_interval_ms) == (session, polled)
+
+
+def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(tmp_path, monkeypatch)
+    fleet.kept.names = ("0_0", "0_1")
+    fleet.dropped.update({"0_0": {}, "0_1": {}})
+    fleet.given(Assigned(5, "m", {}))
+    assert "Task 0_0 is followed by nobody now: its changelog is gone. Its copy stays here." in fleet.said
+    assert "Task 0_1 is kept by others now; its copy stays here." in fleet.said
+
+
+def test_what_an_earlier_cleaning_had_left_says_nothing_of_the_copy_that_is_there_now(fleet: Fleet) -> None:
+    with fleet.directory.lock():
+        left = fleet.directory.work_path / "cleaned" / "0_1@5"
+        left.mkdir(parents=True)
+        os.utime(fleet.put("0_1", 900))  # too young to go
+        fleet.fleet._on_disk["0_1"] = {TopicPartition("app-counts-changelog", 1): 900}
+        before = fleet.fleet._sums()
+        fleet.given(Assigned(5, "m", {}, is_new=True))
+    assert not left.exists()
+    assert fleet.published == before == {"0_1": 901}
+    assert not [line for line in fleet.said if "is deleted" in line]
