@@ -5,8 +5,8 @@ Both are files of records (``db/log_format.h``), in blocks of 32 KiB; a record t
     fragment = crc32c (4, masked), length (2), type (1), [number of the log (4), where files are recycled], payload
 
 A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a tag and a value each: which SST files
-came and went. A WAL's records are ``WriteBatch``es, which begin with the sequence number of their first row and a
-count. Numbers are little-endian or varints.
+came and went, and which blob files came and how much of each is garbage. A WAL's records are ``WriteBatch``es, which
+begin with the sequence number of their first row and a count. Numbers are little-endian or varints.
 
 Nothing is checked that RocksDB checks itself. What is not understood is a ``ValueError``: it proves nothing.
 """
@@ -22,6 +22,10 @@ from crc32c import crc32c
 BLOCK = 32 * 1024
 """Bytes of a block."""
 
+BLOB_SUFFIX = ".blob"
+DATA_SUFFIXES = (".sst", BLOB_SUFFIX)
+"""Of the files of a database that have rows, and that RocksDB never changes after it finished them."""
+
 _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -31,7 +35,8 @@ _RECYCLED_HEADER = _HEADER.size + 4
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
 _GROUP_LEFT = 300
 _FILE_FIELDS_END = 1
-_FILE_CREATED, _FILE_IDENTITY = 6, 12
+_FILE_OLDEST_BLOB, _FILE_CREATED, _FILE_IDENTITY, _FILE_PATH = 4, 6, 12, 65
+_NOT_IGNORABLE = 1 << 6  # who does not know a field of a file with this bit must not go on
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
 _BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE = 400, 401
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
@@ -56,6 +61,7 @@ class LiveFile:
             0 where nobody has written it down.
         is_flushed: whether it came from memory as it is, by this MANIFEST; it may be so for a file of a compaction that
             is older than the MANIFEST, which begins anew when the database is opened.
+        oldest_blob: the number of the oldest blob file that it refers to; 0 where it refers to none.
     """
 
     number: int
@@ -66,11 +72,39 @@ class LiveFile:
     identity: bytes = b""
     flushed_at: int = field(default=0, compare=False)
     is_flushed: bool = field(default=True, compare=False)
+    oldest_blob: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
         """Its name in the directory of the database."""
         return f"{self.number:06d}.sst"
+
+
+def blob_name(number: int) -> str:
+    """The name of a blob file in the directory of its database."""
+    return f"{number:06d}{BLOB_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class BlobFile:
+    """A blob file that a MANIFEST names: values that lie outside of the SST files (``enable_blob_files``).
+
+    Attributes:
+        number: its number, and so its name.
+        family: the column family that it is of.
+        size: bytes of it.
+        entry: what the MANIFEST said when it was added: number, count and bytes of its blobs, checksum.
+    """
+
+    number: int
+    family: str
+    size: int
+    entry: bytes
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory of the database."""
+        return blob_name(self.number)
 
 
 @dataclass(frozen=True)
@@ -82,17 +116,20 @@ class Manifest:
         last_sequence: the greatest sequence number in an SST file.
         files: its SST files, by number.
         group_left: how many edits are to come of the group that its last one is of; a group counts when it is whole.
+        blobs: its blob files, by number.
     """
 
     whole_bytes: int
     last_sequence: int
     files: Mapping[int, LiveFile]
     group_left: int = 0
+    blobs: Mapping[int, BlobFile] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SST files, in the order of their numbers."""
-        return tuple(self.files[number].name for number in sorted(self.files))
+        """The names of its SST files and blob files, in the order of their numbers."""
+        every: dict[int, LiveFile | BlobFile] = {**self.files, **self.blobs}
+        return tuple(every[number].name for number in sorted(every))
 
 
 @dataclass(frozen=True)
@@ -117,7 +154,7 @@ def read_manifest(data: bytes) -> Manifest:
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
-    return Manifest(whole, last_sequence, version.live_files(), version.group_left)
+    return Manifest(whole, last_sequence, version.live_files(), version.group_left, version.live_blobs())
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -212,6 +249,18 @@ class _File:
     flushed_at: int
     is_flushed: bool = True
     family: int = 0
+    oldest_blob: int = 0
+
+
+@dataclass
+class _Blob:
+    """An added blob file: see :class:`BlobFile`; the family by its number, and how many of its blobs are garbage."""
+
+    count: int
+    size: int
+    entry: bytes
+    family: int = 0
+    garbage: int = 0
 
 
 @dataclass
@@ -220,60 +269,101 @@ class _Version:
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)
+    blobs: dict[int, _Blob] = field(default_factory=dict)
     group_left: int = 0
+
+    def live_blobs(self) -> dict[int, BlobFile]:
+        """The blob files that RocksDB keeps: none older than the oldest that an SST file of the family refers to.
+
+        A younger one goes when no SST file has it as its oldest and all of its blobs are garbage
+        (``VersionBuilder::SaveBlobFilesTo``).
+        """
+        linked = {(file.family, file.oldest_blob) for file in self.files.values() if file.oldest_blob}
+        oldest: dict[int, int] = {}
+        for family, number in linked:
+            oldest[family] = min(number, oldest.get(family, number))
+        return {
+            number: BlobFile(number, self.families[blob.family], blob.size, blob.entry)
+            for number, blob in self.blobs.items()
+            if blob.family in self.families
+            and number >= oldest.get(blob.family, number + 1)
+            and ((blob.family, number) in linked or blob.garbage < blob.count)
+        }
 
     def live_files(self) -> dict[int, LiveFile]:
         return {
             number: LiveFile(
                 number, self.families[file.family], file.level, file.size, file.entry, file.identity,
-                file.flushed_at, file.is_flushed,
+                file.flushed_at, file.is_flushed, file.oldest_blob,
             )
             for number, file in self.files.items()
             if file.family in self.families
         }  # fmt: skip
 
 
-def _apply(edit: bytes, version: _Version) -> int:
+@dataclass
+class _Edit:
+    """What one version edit says of one column family."""
+
+    numbers: dict[int, int] = field(default_factory=dict)
+    slices: dict[int, bytes] = field(default_factory=dict)
+    added: dict[int, _File] = field(default_factory=dict)
+    deleted: list[int] = field(default_factory=list)
+    blobs: dict[int, _Blob] = field(default_factory=dict)
+    garbage: list[tuple[int, int]] = field(default_factory=list)
+    is_family_dropped: bool = False
+    last_sequence: int = 0
+
+
+def _apply(data: bytes, version: _Version) -> int:
     """Apply a version edit, of one column family; the greatest sequence number that it names."""
-    at = sequence = 0
-    numbers: dict[int, int] = {}
-    slices: dict[int, bytes] = {}
-    added: dict[int, _File] = {}
-    made_of: list[_File] = []
-    dropped = False
-    while at < len(edit):
-        tag, at = _varint(edit, at)
-        if tag == _NEW_FILE:
-            number, largest, added[number], at = _new_file(edit, at)
-            sequence = max(sequence, largest)
-        elif tag == _DELETED_FILE:
-            _, at = _varint(edit, at)
-            number, at = _varint(edit, at)
-            if number in version.files:
-                made_of.append(version.files.pop(number))
-        elif tag == _COMPACT_CURSOR:
-            _, at = _varint(edit, at)
-            at = _past_slice(edit, at)
-        elif tag in _NUMBERS:
-            numbers[tag], at = _varint(edit, at)
-        elif tag in _SLICES or tag & _IGNORABLE:
-            _, start = _varint(edit, at)
-            at = _past_slice(edit, at)
-            slices[tag] = edit[start:at]
-        elif tag == _FAMILY_DROPPED:
-            dropped = True
-        elif tag in (_BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE):
-            at = _past_blob_file(edit, at, slices=2 if tag == _BLOB_FILE_ADDED else 0)
-        else:
-            raise ValueError(f"tag {tag} of a version edit")
-    family = numbers.get(_COLUMN_FAMILY, 0)
-    version.group_left = numbers.get(_GROUP_LEFT, 0)
-    if _FAMILY_ADDED in slices:
-        version.families[family] = slices[_FAMILY_ADDED].decode(errors="replace")
-    if dropped:
+    edit, at = _Edit(), 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        at = _read_field(edit, tag, data, at)
+    family = edit.numbers.get(_COLUMN_FAMILY, 0)
+    version.group_left = edit.numbers.get(_GROUP_LEFT, 0)
+    if _FAMILY_ADDED in edit.slices:
+        version.families[family] = edit.slices[_FAMILY_ADDED].decode(errors="replace")
+    if edit.is_family_dropped:
         version.families.pop(family, None)
-    _add(version, family, added, made_of)
-    return max(sequence, numbers.get(_LAST_SEQUENCE, 0))
+    _add(version, family, edit.added, [version.files.pop(one) for one in edit.deleted if one in version.files])
+    version.blobs |= {number: replace(blob, family=family) for number, blob in edit.blobs.items()}
+    for number, count in edit.garbage:
+        if number not in version.blobs:
+            raise ValueError(f"garbage in the blob file {number}, which it does not name")
+        version.blobs[number].garbage += count
+    return max(edit.last_sequence, edit.numbers.get(_LAST_SEQUENCE, 0))
+
+
+def _read_field(edit: _Edit, tag: int, data: bytes, at: int) -> int:
+    """Take a field of a version edit that begins at a position, after its tag; where it ends."""
+    if tag == _NEW_FILE:
+        number, largest, edit.added[number], at = _new_file(data, at)
+        edit.last_sequence = max(edit.last_sequence, largest)
+    elif tag == _DELETED_FILE:
+        (_, number), at = _varints(data, at, 2)
+        edit.deleted.append(number)
+    elif tag == _COMPACT_CURSOR:
+        _, at = _varint(data, at)
+        at = _past_slice(data, at)
+    elif tag in _NUMBERS:
+        edit.numbers[tag], at = _varint(data, at)
+    elif tag in _SLICES or tag & _IGNORABLE:
+        _, start = _varint(data, at)
+        at = _past_slice(data, at)
+        edit.slices[tag] = data[start:at]
+    elif tag == _FAMILY_DROPPED:
+        edit.is_family_dropped = True
+    elif tag == _BLOB_FILE_ADDED:
+        number, edit.blobs[number], at = _blob_file(data, at)
+    elif tag == _BLOB_FILE_GARBAGE:
+        (number, count, _), at = _varints(data, at, 3)
+        edit.garbage.append((number, count))
+        at = _past_blob_fields(data, at)
+    else:
+        raise ValueError(f"tag {tag} of a version edit")
+    return at
 
 
 def _add(version: _Version, family: int, added: Mapping[int, _File], made_of: Sequence[_File]) -> None:
@@ -299,30 +389,54 @@ def _new_file(edit: bytes, at: int) -> tuple[int, int, _File, int]:
     at = _past_slice(edit, _past_slice(edit, at))  # smallest and largest key
     _, at = _varint(edit, at)
     largest, at = _varint(edit, at)
-    identity, created = b"", 0
+    identity, numbers = b"", {_FILE_CREATED: 0, _FILE_OLDEST_BLOB: 0}
     while True:
         tag, at = _varint(edit, at)
         if tag == _FILE_FIELDS_END:
-            return number, largest, _File(level, size, edit[begin:at], identity, created), at
+            file = _File(level, size, edit[begin:at], identity, numbers[_FILE_CREATED])
+            return number, largest, replace(file, oldest_blob=numbers[_FILE_OLDEST_BLOB]), at
         _, start = _varint(edit, at)
         at = _past_slice(edit, at)
         if tag == _FILE_IDENTITY:
             identity = edit[start:at]
-        elif tag == _FILE_CREATED:
-            created, _ = _varint(edit, start)
+        elif tag in numbers:
+            numbers[tag], _ = _varint(edit, start)
+        elif tag == _FILE_PATH:
+            raise ValueError(f"the file {number:06d}.sst lies in another directory (db_paths or cf_paths)")
+        elif tag & _NOT_IGNORABLE:
+            raise ValueError(f"field {tag} of a file")
 
 
-def _past_blob_file(edit: bytes, at: int, slices: int) -> int:
-    """Past what is said of a blob file: number, count and bytes, of a new one its checksum, then fields up to a 0."""
-    for _ in range(3):
-        _, at = _varint(edit, at)
-    for _ in range(slices):
-        at = _past_slice(edit, at)
+_BLOB_HEADER_BYTES, _BLOB_FOOTER_BYTES = 30, 32
+"""Of a blob file, before and after its records (``db/blob/blob_log_format.h``)."""
+
+
+def _blob_file(edit: bytes, at: int) -> tuple[int, _Blob, int]:
+    """Of an added blob file its number, itself, and where that ends."""
+    begin = at
+    (number, count, size), at = _varints(edit, at, 3)
+    at = _past_slice(edit, _past_slice(edit, at))  # method and value of a checksum
+    at = _past_blob_fields(edit, at)
+    return number, _Blob(count, size + _BLOB_HEADER_BYTES + _BLOB_FOOTER_BYTES, edit[begin:at]), at
+
+
+def _past_blob_fields(edit: bytes, at: int) -> int:
+    """Past further fields of a blob file, up to a 0."""
     while True:
         tag, at = _varint(edit, at)
         if tag == 0:
             return at
+        if tag & _NOT_IGNORABLE:
+            raise ValueError(f"field {tag} of a blob file")
         at = _past_slice(edit, at)
+
+
+def _varints(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    values = []
+    for _ in range(count):
+        value, at = _varint(data, at)
+        values.append(value)
+    return values, at
 
 
 def _past_slice(data: bytes, at: int) -> int:

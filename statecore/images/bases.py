@@ -7,10 +7,10 @@ Neither reads a row, so both cost milliseconds whatever the size of the base.
 
 **The identity of a base** is that of the image it is, where whoever gives it knows that nobody has opened it since;
 else a hash over what its MANIFEST says of every SST file (column family, level, number, size, first and last key,
-sequence numbers, and the identity that RocksDB gives to each file it writes), RocksDB's name for the database
-(``IDENTITY``), and the logs, which are empty after a clean close. RocksDB's identities of files and databases are
-random, so databases that were written apart, or copied and then written to, never share one. The two forms begin with
-different words.
+sequence numbers, and the identity that RocksDB gives to each file it writes) and blob file, RocksDB's name for the
+database (``IDENTITY``), and the logs, which are empty after a clean close. RocksDB's identities of files and databases
+are random, so databases that were written apart, or copied and then written to, never share one. The two forms begin
+with different words.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from statecore.errors import Fenced, Invalid
 from statecore.filesystem import link_or_copy
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
-from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.rocksdb_log import Manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_directory import current_manifest, make_directory
+from statecore.stores.rocksdb_directory import make_directory
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_files import manifest_of
 from statecore.stores.settings import KEEP_FILES
 
 _REBUILD = "Build the store without this base, from the start of its changelog."
@@ -86,7 +87,7 @@ class CheckedBase:
         identity: see the module's text.
         sorted_runs: bytes of the sorted runs of its rows, oldest first.
         manifest: name of its MANIFEST.
-        files: its SST files.
+        files: its SST files and blob files.
         state: what a writer changes, as it was before the look: hashes of ``CURRENT``, MANIFEST and logs, by name.
     """
 
@@ -145,7 +146,7 @@ def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int])
         raise _unfit(path, "has no offset")
     if said != offsets:
         raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
-    current, manifest = _manifest(path)
+    current, manifest = manifest_of(path)
     files = tuple(path / name for name in manifest.names)
     levels: dict[int, int] = defaultdict(int)
     newest = []
@@ -176,7 +177,7 @@ def base_identity(path: Path) -> str:
     Raises:
         Invalid: its MANIFEST is not understood, or this user may not read it.
     """
-    return f"rocksdb:{_files_identity(path, _manifest(path)[1])}"
+    return f"rocksdb:{_files_identity(path, manifest_of(path)[1])}"
 
 
 def _files_identity(path: Path, manifest: Manifest) -> str:
@@ -187,22 +188,14 @@ def _files_identity(path: Path, manifest: Manifest) -> str:
         [[file.family, file.entry.hex()] for _, file in sorted(manifest.files.items())],
         sorted(logs.items()),
     ]
+    if manifest.blobs:
+        document.append([[blob.family, blob.entry.hex()] for _, blob in sorted(manifest.blobs.items())])
     return sha256(json.dumps(document, separators=(",", ":")).encode()).hexdigest()
 
 
-def _manifest(path: Path) -> tuple[str, Manifest]:
-    try:
-        current, data = current_manifest(path)
-        return current, read_manifest(data)
-    except ValueError as error:
-        raise _unfit(path, f"has a MANIFEST that is not understood ({error})") from error
-    except OSError as error:
-        raise translate(path, "Reading the MANIFEST of", error) from error
-
-
 def link_base(base: CheckedBase, target: Path) -> None:
-    """Make a directory that is the database too: its SST files as hard links, or copies on another file system, the
-    rest as copies.
+    """Make a directory that is the database too: its SST files and blob files as hard links, or copies on another file
+    system, the rest as copies.
 
     Args:
         base: from :func:`checked_bases`.

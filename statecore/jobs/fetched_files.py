@@ -18,6 +18,7 @@ from pathlib import Path
 
 from statecore.errors import Capacity
 from statecore.filesystem import FileMoment, file_hashes, file_sha256
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs import staging
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.placement.state_directory import StateDirectory, ensure_room
@@ -91,14 +92,14 @@ class FetchedFiles:
         """
         wanted: dict[int, set[str]] = {}
         for store in stores:
-            for one in store.sorted_files:
+            for one in store.data_files:
                 if not self._has(one):
                     wanted.setdefault(one.extent.bytes, set()).add(one.sha256)
         candidates = []
         for task in sorted({store.task for store in stores}) if wanted else ():
-            for path in self._directory.task_path(task).rglob("*.sst"):
+            for path in self._directory.task_path(task).rglob("*.*"):
                 with suppress(OSError):
-                    if path.is_file() and path.stat().st_size in wanted:
+                    if path.suffix in DATA_SUFFIXES and path.is_file() and path.stat().st_size in wanted:
                         candidates.append(path)
         found = {}
         for path in candidates:

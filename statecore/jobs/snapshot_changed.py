@@ -1,8 +1,9 @@
-"""SST files that have changed where they lie. RocksDB never writes to one again, so that is damage, and no news.
+"""SST and blob files that have changed where they lie. RocksDB never writes to one again, so that is damage, no news.
 
 A file is known by its database (``IDENTITY``) and its number. But two instances that started from one snapshot have the
 same database, and each of them goes on to give the next numbers to files of its own. So where hashes differ, the
-MANIFESTs are asked, which say of every file the random identity that RocksDB gave it: no large file is read for that.
+MANIFESTs are asked, which say of every SST file the random identity that RocksDB gave it: no large file is read for
+that. A blob file has none. It is the same one where the same SST file refers to it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.formats.rocksdb_log import LiveFile, read_manifest
+from statecore.formats.rocksdb_log import DATA_SUFFIXES, LiveFile, blob_name, read_manifest
 from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_parts import Files, Newest, key
 from statecore.repository.manifest import BaseFile
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
 from statecore.spec.derived import segment_interval_of
-from statecore.stores.rocksdb_moments import understood
+from statecore.stores.rocksdb_files import understood
 
 _IDENTITY = "IDENTITY"
 
 
 def refuse_changed(shelf: Shelf, copies: Iterable[StoreCopy], files: Files, newest: Newest) -> None:
-    """Make sure that no SST file has other bytes now than the newest snapshot has of the same file.
+    """Make sure that no SST file and no blob file has other bytes now than the newest snapshot has of the same file.
 
     Args:
         shelf: where the newest snapshot lies.
@@ -55,21 +56,24 @@ def refuse_changed(shelf: Shelf, copies: Iterable[StoreCopy], files: Files, newe
 
 
 def _changed(shelf: Shelf, found: Sequence[LocalFile], stored: Sequence[BaseFile]) -> list[tuple[LocalFile, str]]:
-    """The SST files of a database that have changed, each with the hash that it had."""
+    """The files of rows of a database that have changed, each with the hash that it had."""
     there = {file.name: file for file in stored}
     differ = [file for file in found if file.path.name in there and file.sha256 != there[file.path.name].sha256]
     if any(file.path.name == _IDENTITY for file in differ) or _IDENTITY not in there:
         return []
-    differ = [file for file in differ if file.path.suffix == ".sst"]
+    differ = [file for file in differ if file.path.suffix in DATA_SUFFIXES]
     if not differ:
         return []
-    before, now = _stored_entries(shelf, stored), _entries(found)
-    numbers = [(file, int(file.path.stem)) for file in differ]
-    return [
-        (file, there[file.path.name].sha256)
-        for file, number in numbers
-        if number in before and number in now and before[number].identity == now[number].identity != b""
-    ]
+    same = _identities(_stored_entries(shelf, stored)) & _identities(_entries(found))
+    names = {name for name, _ in same}
+    return [(file, there[file.path.name].sha256) for file in differ if file.path.name in names]
+
+
+def _identities(entries: Mapping[int, LiveFile]) -> set[tuple[str, bytes]]:
+    """Names of SST files, and of the blob files that they refer to, each with the identity of the SST file."""
+    found = {(file.name, file.identity) for file in entries.values() if file.identity}
+    linked = [file for file in entries.values() if file.identity and file.oldest_blob]
+    return found | {(blob_name(file.oldest_blob), file.identity) for file in linked}
 
 
 def _entries(found: Iterable[LocalFile]) -> Mapping[int, LiveFile]:

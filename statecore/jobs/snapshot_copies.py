@@ -51,7 +51,7 @@ class StoreCopy:
         databases: its databases by segment, ``None`` where it has none; closed, and nobody else's.
         offsets: what each of them says.
         written: whether one of them was written to.
-        linked: names of the SST files of the originals, by segment.
+        linked: names of the SST files and blob files of the originals, by segment.
     """
 
     taken: TakenStore
@@ -139,7 +139,7 @@ class Copier:
             {segment: moment.path for segment, moment in full.items()},
             offsets,
             bool(written),
-            {segment: frozenset(file.name for file in moment.sst_files) for segment, moment in full.items()},
+            {segment: frozenset(file.name for file in moment.data_files) for segment, moment in full.items()},
         )
 
     def _moments(self, store: TakenStore) -> dict[int | None, Moment]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from statecore import __version__
 from statecore.errors import Fenced
 from statecore.filesystem import file_sha256
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs.plan import isolation_of
 from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_logs import Logs
@@ -248,12 +249,12 @@ def taken_store(copy: StoreCopy, logs: Logs, snapshot: StoreSnapshot, put: Colle
 
 
 def listed(copy: StoreCopy) -> dict[int | None, list[LocalFile]]:
-    """The files of a store by segment, for a plan: large SST files are not read, and have no hash."""
+    """The files of a store by segment, for a plan: large files of rows are not read, and have no hash."""
     found: dict[int | None, list[LocalFile]] = {}
     for segment, database in copy.databases.items():
         sizes = [(file, file.stat().st_size) for file in named_files(database)]
         found[segment] = [
-            LocalFile(file, "" if size >= SMALL and file.suffix == ".sst" else file_sha256(file), size)
+            LocalFile(file, "" if size >= SMALL and file.suffix in DATA_SUFFIXES else file_sha256(file), size)
             for file, size in sizes
         ]
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from statecore.filesystem import FileMoment
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.merge_policy import runs_to_merge
 from statecore.images.model import StoreDigest
@@ -59,10 +60,10 @@ class StoreToFetch:
                 yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}")
 
     @property
-    def sorted_files(self) -> Iterator[Wanted]:
-        """Those that are SST files, and never change in a database either."""
+    def data_files(self) -> Iterator[Wanted]:
+        """Those that have rows (SST files, blob files), and never change in a database either."""
         names = {file.sha256: file.name for database in self.snapshot.databases for file in database.base}
-        return (one for one in self.wanted if names.get(one.sha256, ".sst").endswith(".sst"))
+        return (one for one in self.wanted if names.get(one.sha256, ".sst").endswith(DATA_SUFFIXES))
 
     @property
     def merged_bytes(self) -> int:

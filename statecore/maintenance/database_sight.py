@@ -8,7 +8,7 @@ wrote, its OPTIONS, which name every column family, and the SST files beside it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,8 +21,8 @@ from statecore.maintenance.database import Database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, has_database
-from statecore.stores.rocksdb_files import sst_format_of
+from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in, has_database
+from statecore.stores.rocksdb_files import check_blobs, sst_format_of
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
@@ -61,8 +61,8 @@ class _Files:
     """The files of a database while nobody changed them.
 
     Attributes:
-        named: SST files that its MANIFEST names.
-        present: SST files that there are.
+        named: SST files and blob files that its MANIFEST names.
+        present: those that there are.
         manifest: what the MANIFEST says.
         manifest_bytes: how long it is.
         option_families: column families in the newest OPTIONS; empty where there are none.
@@ -110,10 +110,10 @@ def look_at_database(
 
 def headless(path: Path) -> DatabaseView | None:
     """A directory that lost the file which names all others: RocksDB would make an empty database over its rows."""
-    files = len(list(path.glob("*.sst")))
+    files = len(data_files_in(path))
     if not files or has_database(path):
         return None
-    broken = f"{path} has {files} SST files and no CURRENT: the application would begin an empty database there."
+    broken = f"{path} has {files} files of rows and no CURRENT: the application would begin an empty database there."
     return DatabaseView(
         path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
     )  # fmt: skip
@@ -195,8 +195,18 @@ def _look_at_files(path: Path, seen: _Sight) -> _Files | None:
     """The files of a database that nobody is at work in, ``None`` of another; notes a MANIFEST that lost its end."""
     before = files_of(path)
     try:
-        Witness(path, path).look(read_only=True)
         files = _read_files(path)
+        missing = [] if files is None else sorted(files.named - files.present)
+        if files is not None:
+            check_blobs(path, path, files.manifest.blobs.values())
+    except Corrupted as error:
+        if _is_quiet(path, before):
+            seen.fail("file-missing" if missing else "database-unreadable", error)
+            if missing:
+                seen.broken = _lacks(path, missing)
+        return None
+    try:
+        Witness(path, path).look(read_only=True)
     except Corrupted as error:
         if _is_quiet(path, before):
             seen.fail("manifest-truncated", error)
@@ -209,7 +219,13 @@ def _note_failure(path: Path, seen: _Sight, files: _Files | None, error: Stateco
     seen.fail(_cause_at_opening(error), error)
     missing = sorted(files.named - files.present) if files is not None else []
     if seen.cause == "file-missing" and missing:
-        seen.broken = f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: it cannot be opened."
+        seen.broken = _lacks(path, missing)
+
+
+def _lacks(path: Path, missing: Sequence[str]) -> str:
+    only_blobs = all(name.endswith(".blob") for name in missing)
+    so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
+    return f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: {so}."
 
 
 def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
@@ -221,7 +237,7 @@ def _read_files(path: Path) -> _Files | None:
     try:
         _, data = current_manifest(path)
         manifest = read_manifest(data)
-        present = frozenset(file.name for file in path.glob("*.sst"))
+        present = data_files_in(path)
         known = families_in(newest_options(path))
     except (OSError, ValueError):
         return None
@@ -251,7 +267,7 @@ def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[t
 
 
 def _formats(path: Path, files: _Files | None) -> tuple[int, ...]:
-    names = files.named if files is not None else frozenset(file.name for file in path.glob("*.sst"))
+    names = files.named if files is not None else data_files_in(path)
     found = {version for name in names if (version := _footer(path / name)) is not None}
     return tuple(sorted(found, reverse=True))
 

@@ -36,6 +36,7 @@ from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, T
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.findings import Finding
@@ -384,10 +385,10 @@ def _has_rows(store: StoreOffsets) -> bool:
 
 
 def _times(path: Path) -> list[float]:
-    """When the SST files of a database were written, in seconds; of all its files where it has none."""
+    """When the files of rows of a database were written, in seconds; of all its files where it has none."""
     try:
         files = [file for file in path.iterdir() if file.is_file()]
-        return [file.stat().st_mtime for file in files if file.suffix == ".sst"] or [
+        return [file.stat().st_mtime for file in files if file.suffix in DATA_SUFFIXES] or [
             file.stat().st_mtime for file in files
         ]
     except OSError:

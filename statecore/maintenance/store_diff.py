@@ -206,6 +206,10 @@ class _Newest:
         return segment < live * segmentation.interval_ms
 
 
+_BLOB_LEVEL = -1
+"""Of a blob file, which is in no level."""
+
+
 def have_same_files(one: Path, other: Path) -> bool:
     """Whether the rows of two databases lie in the same files: hard links, in the same order, and nothing in a log."""
     try:
@@ -220,11 +224,13 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
     if any(file.stat().st_size for file in database.glob("*.log")):
         return None
     manifest = read_manifest(current_manifest(database)[1])
+    named = [(file.number, file.family, file.level, file.name) for file in manifest.files.values()]
+    named += [(blob.number, blob.family, _BLOB_LEVEL, blob.name) for blob in manifest.blobs.values()]
     found = []
-    for _, file in sorted(manifest.files.items()):
-        if file.family != OFFSETS_COLUMN_FAMILY:
-            status = (database / file.name).stat()
-            found.append((file.family, file.level, status.st_dev, status.st_ino))
+    for _, family, level, name in sorted(named):
+        if family != OFFSETS_COLUMN_FAMILY:
+            status = (database / name).stat()
+            found.append((family, level, status.st_dev, status.st_ino))
     return found
 
 

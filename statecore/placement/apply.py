@@ -7,7 +7,8 @@ step            what is done                                                    
 ==============  ==============================================================  ====================================
 assemble        images are moved, kept stores hard-linked, gaps created, below  the old directories
                 ``.statecore/placement-<id>/tasks/``
-look            every restored database is read: offset and status              the old directories
+look            of every restored database offset, status and a row of each     the old directories
+                family are read, and its blob files are there
 sync            every file and directory is made durable                        the old directories
 journal         written beside, synced, renamed to ``journal.json``; before it  the old directories
                 what it will become, so that from here on no room is needed

@@ -159,6 +159,8 @@ def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
 def look(task: str, store: PlacedStore, task_directory: Path) -> None:
     """Compare the bookkeeping of a placed database, and its file where it has one, with what they must be.
 
+    A row of every column family is read, so that nothing is put in place that cannot be opened and read.
+
     Args:
         task: the task, for messages.
         store: what was placed.
@@ -167,7 +169,7 @@ def look(task: str, store: PlacedStore, task_directory: Path) -> None:
     Raises:
         Corrupted: it is not.
     """
-    state = read_database_state(task_directory / store.directory)
+    state = read_database_state(task_directory / store.directory, sample=True)
     if state.offsets != store.offsets or not state.closed_cleanly:
         raise _not_as_placed(task, store, f"says {_words(state.offsets)} and status {state.status}", "and status 0 ")
     if store.checkpoint:

@@ -15,6 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb_files import check_blobs, manifest_of
 from statecore.stores.rocksdb_links import opened_through_links
 from statecore.stores.rocksdb_reading import OpenedFamilies
 
@@ -59,11 +60,13 @@ class DatabaseState:
         return self.status == STATUS_CLOSED and not self.offsets
 
 
-def read_database_state(database: Path) -> DatabaseState:
+def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:
     """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
 
     Args:
         database: the directory.
+        sample: read a row of every other family, too, and look whether all blob files are there: whoever is about to
+            put a database in place must know that it can be read.
 
     Raises:
         Corrupted: it is damaged, or its bookkeeping is not what it must be.
@@ -71,7 +74,9 @@ def read_database_state(database: Path) -> DatabaseState:
         Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
     """
     try:
-        links, (families, entries) = opened_through_links(database, lambda where: _read(database, where))
+        if sample:
+            check_blobs(database, database, manifest_of(database)[1].blobs.values())
+        links, (families, entries) = opened_through_links(database, lambda where: _read(database, where, sample))
     except Corrupted as error:
         raise Corrupted(
             f"The database {database} cannot be opened: {error.what}",
@@ -82,9 +87,11 @@ def read_database_state(database: Path) -> DatabaseState:
     return DatabaseState.of_entries(families, entries)
 
 
-def _read(database: Path, where: Path) -> tuple[frozenset[str], dict[bytes, bytes]]:
+def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], dict[bytes, bytes]]:
     """The column families of a database, and the rows of its offsets family."""
     with OpenedFamilies(database, where) as opened:
+        for family in opened.names if sample else ():
+            next(opened.rows(family), None)
         return opened.names, dict(opened.rows(OFFSETS_COLUMN_FAMILY))
 
 

@@ -10,14 +10,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.placement.ownership import Ownership
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
-
-IMMUTABLE_SUFFIXES = (".sst", ".blob")
-"""Files that RocksDB never changes after it finished them: a hard link is as good as a copy."""
 
 
 def exchange(first: Path, second: Path) -> bool:
@@ -98,8 +96,8 @@ def copied_bytes(source: Path, target: Path, ownership: Ownership | None = None)
 
 
 def _may_link(source: Path, ownership: Ownership | None) -> bool:
-    """Whether a hard link is as good as a copy of a file."""
-    if not source.name.endswith(IMMUTABLE_SUFFIXES) or source.is_symlink():
+    """Whether a hard link is as good as a copy of a file: RocksDB never changes it."""
+    if not source.name.endswith(DATA_SUFFIXES) or source.is_symlink():
         return False
     return ownership is None or ownership.by_group or ownership.owns(source)
 

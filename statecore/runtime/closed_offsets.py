@@ -22,6 +22,7 @@ from pathlib import Path
 from statecore.documents import DocumentType
 from statecore.errors import Invalid
 from statecore.filesystem import write_durably
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory, stores_in
 from statecore.placement.state_directory import StateDirectory
@@ -135,7 +136,7 @@ class ClosedOffsets:
             files = sorted(
                 (one.name, one.stat().st_size)
                 for one in entries
-                if one.name.endswith(".sst") or one.name.startswith("MANIFEST-")
+                if one.name.endswith(DATA_SUFFIXES) or one.name.startswith("MANIFEST-")
             )
         digest = hashlib.blake2b(repr(files).encode(), digest_size=16).hexdigest()
         return ClosedDatabase(database.relative_to(self._task).as_posix(), current.st_ino, current.st_mtime_ns, digest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
 from statecore.placement.contents import StoreDirectory, directories_in, segment_start
@@ -60,7 +61,7 @@ def _without_current(place: StoreDirectory) -> list[Path]:
 
 def _has_rows(file: Path) -> bool:
     if file.suffix != ".log":
-        return file.suffix == ".sst"
+        return file.suffix in DATA_SUFFIXES
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:  # whoever has it open deletes files

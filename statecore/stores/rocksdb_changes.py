@@ -19,7 +19,7 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.stores import forks
 from statecore.stores.file_limits import max_open_files, opening_threads
 from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb_directory import close_handles, require_database, tidy
+from statecore.stores.rocksdb_directory import close_handles, data_files_in, require_database, tidy
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_families import compact_files, ingest_files
 from statecore.stores.rocksdb_options_file import keep_levels
@@ -75,7 +75,7 @@ class ChangedDatabase:
         from rocksdict import Options, Rdict
 
         Witness(self.path, where, records=False).look(read_only=False)
-        self._found = frozenset(file.name for file in where.glob("*.sst"))
+        self._found = data_files_in(where)
         options = self._options()
         options.create_if_missing(False)
         options.set_max_open_files(max_open_files())

@@ -18,6 +18,7 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.stores.file_limits import is_crowded, merge_in_steps, opening_threads
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
@@ -72,6 +73,15 @@ def has_database(path: Path) -> bool:
         return (path / "CURRENT").is_file()
     except OSError as error:
         raise translate(path, "Looking into", error) from error
+
+
+def data_files_in(path: Path) -> frozenset[str]:
+    """The names of the files of rows in a database's directory, whether or not its MANIFEST names them.
+
+    Raises:
+        OSError: this user may not look, or it is gone.
+    """
+    return frozenset(file.name for file in path.iterdir() if file.suffix in DATA_SUFFIXES)
 
 
 def identity_of(path: Path) -> str:
@@ -271,7 +281,7 @@ def written_by_older(path: Path) -> Invalid:
 def _is_unfinished(path: Path) -> bool:
     """Whether a process was killed while it made a database: RocksDB writes the options when every family is there."""
     return not any(
-        _OPTIONS.fullmatch(file.name) or file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size)
+        _OPTIONS.fullmatch(file.name) or file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)
         for file in path.iterdir()
     )
 

@@ -1,39 +1,74 @@
-"""The SST files of a closed database by column family: what its MANIFEST and their last bytes tell. Opens nothing."""
+"""The files of a closed database by column family: what its MANIFEST and their last bytes tell. Opens nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from statecore.errors import Corrupted
-from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import read_manifest
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.rocksdb_log import BlobFile, LiveFile, Manifest, read_manifest
 from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.stores.rocksdb_directory import current_manifest
 from statecore.stores.rocksdb_errors import translate
 
 
+def understood(path: Path, content: bytes) -> Manifest:
+    """What a database's MANIFEST says.
+
+    Args:
+        path: the database, as messages name it.
+        content: of its MANIFEST.
+
+    Raises:
+        Invalid: it has something that this reader does not know, so nobody can say which files the database is made of.
+    """
+    try:
+        return read_manifest(content)
+    except ValueError as error:
+        raise Invalid(
+            f"The MANIFEST of the database at {path} is not understood ({error}), so it is not known which files the "
+            "database is made of.",
+            action="Nothing was changed. Where the application chooses this by rocksdb.config.setter, leave the store "
+            "to Kafka Streams; where the MANIFEST is damaged (statecore doctor), restore the store from its changelog.",
+            store_path=str(path),
+        ) from error
+
+
+def manifest_of(path: Path) -> tuple[str, Manifest]:
+    """The name of a database's MANIFEST, and what it says.
+
+    Raises:
+        Invalid: it is not understood, or this user may not read it.
+        Corrupted, NotFound: there is none.
+    """
+    try:
+        name, data = current_manifest(path)
+    except (OSError, ValueError) as error:
+        raise translate(path, "Reading the MANIFEST of", error) from error
+    return name, understood(path, data)
+
+
 def sst_formats(path: Path) -> dict[str, frozenset[int]]:
     """The format versions of a closed database's SST files, by column family; nothing is opened or changed.
 
-    Files that the MANIFEST does not name are not its own and not looked at. Where this reader does not understand the
-    MANIFEST, every file counts for ``default``.
+    Files that the MANIFEST does not name are not its own and not looked at.
 
     Raises:
         Corrupted: a file is missing, or is no SST file.
-        Invalid: this user may not read one.
+        Invalid: the MANIFEST is not understood, or this user may not read a file.
     """
     found: dict[str, set[int]] = {}
-    for name, family, _ in _files(path):
-        file = path / name
+    for live in manifest_of(path)[1].files.values():
+        file = path / live.name
         try:
-            found.setdefault(family, set()).add(sst_format_of(file))
+            found.setdefault(live.family, set()).add(sst_format_of(file))
         except ValueError as error:
             raise Corrupted(
                 f"{file} is no SST file: {error}.", action="Restore this store.", store_path=str(path)
             ) from error
         except FileNotFoundError as error:
             raise Corrupted(
-                f"{path} lacks {name}, which its MANIFEST names.",
+                f"{path} lacks {live.name}, which its MANIFEST names.",
                 action="Restore this store.",
                 store_path=str(path),
             ) from error
@@ -55,25 +90,47 @@ def sst_format_of(file: Path) -> int:
 
 
 def live_files(path: Path) -> dict[str, dict[str, int]]:
-    """The SST files of a closed database and their bytes by column family, as its MANIFEST names them.
-
-    Where this reader does not understand the MANIFEST, every file counts for ``default``.
+    """The SST files and blob files of a closed database, and their bytes, by column family, as its MANIFEST names them.
 
     Raises:
-        Corrupted, Invalid, NotFound: there is no MANIFEST, or this user may not read it.
+        Corrupted, Invalid, NotFound: there is no MANIFEST, it is not understood, or this user may not read it.
     """
+    manifest = manifest_of(path)[1]
+    every: list[LiveFile | BlobFile] = [*manifest.files.values(), *manifest.blobs.values()]
     found: dict[str, dict[str, int]] = {}
-    for name, family, size in _files(path):
-        found.setdefault(family, {})[name] = size
+    for file in sorted(every, key=lambda file: file.number):
+        found.setdefault(file.family, {})[file.name] = file.size
     return found
 
 
-def _files(path: Path) -> list[tuple[str, str, int]]:
-    try:
-        _, data = current_manifest(path)
-    except OSError as error:
-        raise translate(path, "Reading the MANIFEST of", error) from error
-    try:
-        return [(file.name, file.family, file.size) for _, file in sorted(read_manifest(data).files.items())]
-    except ValueError:
-        return [(file.name, DEFAULT_COLUMN_FAMILY, file.stat().st_size) for file in sorted(path.glob("*.sst"))]
+def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
+    """Make sure that blob files are there, each as long as its MANIFEST says.
+
+    RocksDB does so with SST files when it opens a database, and with blob files only when it reads a value of one.
+
+    Args:
+        path: the database, as messages name it.
+        where: where it is.
+        blobs: what its MANIFEST names.
+
+    Raises:
+        Corrupted: one is missing, or has another size.
+        Invalid, Retryable: the system does not let this process look.
+    """
+    for blob in blobs:
+        try:
+            size = (where / blob.name).stat().st_size
+        except FileNotFoundError as error:
+            raise _damaged_blob(path, f"lacks {blob.name}, which its MANIFEST names") from error
+        except OSError as error:
+            raise translate(path, "Looking at a blob file of", error) from error
+        if size != blob.size:
+            raise _damaged_blob(path, f"has {size} bytes of {blob.name}, which has {blob.size} by its MANIFEST")
+
+
+def _damaged_blob(path: Path, why: str) -> Corrupted:
+    return Corrupted(
+        f"{path} {why}: the rows whose values are in it cannot be read.",
+        action="Rebuild the store from its changelog; nothing was changed.",
+        store_path=str(path),
+    )

@@ -21,6 +21,7 @@ from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_directory import (
     claimed,
     close_handles,
+    data_files_in,
     existing_families,
     is_older,
     open_database,
@@ -79,7 +80,7 @@ class DatabaseHandles:
         self.memory: SharedMemory | None = None
         self.witness = Witness(path, path)
         self.made = False
-        self._found: frozenset[str] = frozenset()  # SST files that may be another database's, too
+        self._found: frozenset[str] = frozenset()  # files of rows that may be another database's, too
         self._compacts = False
         self._shadow: Shadow | None = None
         self.claim: Claim | None = None  # the last: who is dropped drops native objects first
@@ -109,7 +110,7 @@ class DatabaseHandles:
         self.witness = Witness(self.path, self.where, options.witnessed)
         try:
             if not options.automatic_compaction:
-                self._found = frozenset(file.name for file in where.glob("*.sst"))
+                self._found = data_files_in(where)
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)

@@ -5,7 +5,8 @@ RocksDB and rocksdict both write into a directory that they open, read-only too,
 Whoever has the database open for writing is not disturbed and need not be asked: what is read is a whole commit, the
 newest that was in files and log when it was opened. But between the listing of the files and the opening of them the
 writer may replace some, and what is opened then looks damaged. So an opening that fails while files come, go or grow is
-tried again; nothing is called damaged before they have stood still.
+tried again; nothing is called damaged before they have stood still. SST files are all opened at once. Blob files
+RocksDB opens when it reads a value of one, so they are held open here, and a link leads to what is open.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.rocksdb_log import BLOB_SUFFIX
 from statecore.stores import forks
+from statecore.stores.descriptors import Descriptor
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, writer_of
@@ -51,7 +54,7 @@ _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
 
 
 class Shadow:
-    """A temporary directory of symbolic links to the files of a database.
+    """A temporary directory of symbolic links to the files of a database, blob files as they are now.
 
     Its path is ``name``. It goes with this object, or with the process that made it, but not with a child forked from
     that process.
@@ -60,18 +63,31 @@ class Shadow:
     def __init__(self, path: Path) -> None:
         self.name = _temporary_directory()
         self._finalizer = weakref.finalize(self, _remove_if_made_here, self.name, os.getpid())
+        self._blobs: list[Descriptor] = []
         try:
             directory = path.resolve()
             for file in directory.iterdir():
                 if file.name not in _NOT_LINKED:
-                    Path(self.name, file.name).symlink_to(file)
+                    Path(self.name, file.name).symlink_to(self._held(file) or file)
         except OSError as error:
             self.cleanup()
             raise translate(path, "Looking into", error) from error
 
+    def _held(self, file: Path) -> Path | None:
+        """A path that leads to a blob file also when a writer has deleted it; ``None`` for another file."""
+        if not file.name.endswith(BLOB_SUFFIX):
+            return None
+        held = Descriptor()
+        with suppress(FileNotFoundError):
+            held.open(file, os.O_RDONLY)
+        self._blobs.append(held)
+        return held.path()
+
     def cleanup(self) -> None:
         """Remove the directory."""
         self._finalizer()
+        for blob in self._blobs:
+            blob.close()
 
 
 def opened_through_links(

@@ -3,10 +3,11 @@
 What a MANIFEST names is of one moment: RocksDB makes files durable before it names them, never writes to one again, and
 takes the edits of a group as one. Kafka Streams keeps no log, and flushes all column families of a database together
 (``atomic_flush``), so what its MANIFEST names is rows, offset and status of its last flush. Here the MANIFEST is read
-once, and every SST file that it names gets a second name; one that has gone meanwhile, as compactions take them away,
+once, and every file of rows that it names (SST files, and blob files where the application has its values in such)
+gets a second name; one that has gone meanwhile, as compactions take them away,
 means that the MANIFEST is to be read again. What RocksDB appends to is copied. Nothing of the database is changed.
 
-A writer may be faster than a MANIFEST is understood. So all SST files that there are get their second names right
+A writer may be faster than a MANIFEST is understood. So all files of rows that there are get their second names right
 before and right after it is read, and those that it does not name lose them in the end. What was named once need not be
 named again by another attempt, as long as the database is the same one.
 """
@@ -21,11 +22,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Fenced, Invalid, NotFound
+from statecore.errors import Fenced, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, link_or_copy
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
+from statecore.stores.rocksdb_files import check_blobs, understood
 
 _ATTEMPTS = 40
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.5
@@ -61,8 +63,8 @@ class Moment:
         return not self.manifest.files and not self.logs
 
     @property
-    def sst_files(self) -> tuple[Path, ...]:
-        """Its SST files, by number."""
+    def data_files(self) -> tuple[Path, ...]:
+        """Its SST files and blob files, by number."""
         return tuple(self.path / name for name in self.manifest.names)
 
 
@@ -80,6 +82,7 @@ def take_moment(source: Path, target: Path) -> Moment:
     Raises:
         NotFound: there is no database, or it has gone.
         Invalid: its MANIFEST is not understood, or this user has no right to a file.
+        Corrupted: a blob file is not as long as its MANIFEST says.
         Fenced: a writer changes its files faster than they can be named.
         Capacity: no room.
     """
@@ -104,6 +107,9 @@ def take_moment(source: Path, target: Path) -> Moment:
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             raise translate(source, "Linking", error) from error
+        except StatecoreError:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
         time.sleep(min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
     shutil.rmtree(target, ignore_errors=True)
     raise Fenced(
@@ -116,7 +122,7 @@ def take_moment(source: Path, target: Path) -> Moment:
 
 def _taken(source: Path, target: Path, identity: str | None) -> Moment:
     for file in target.iterdir():
-        if file.suffix != ".sst":  # of an earlier attempt: its logs would be replayed
+        if file.suffix not in DATA_SUFFIXES:  # of an earlier attempt: its logs would be replayed
             file.unlink()
     _link_all(source, target)
     name = (source / _CURRENT).read_text().strip()
@@ -127,6 +133,7 @@ def _taken(source: Path, target: Path, identity: str | None) -> Moment:
     if manifest.group_left:
         raise _Changed
     _keep(source, target, set(manifest.names))
+    check_blobs(source, target, manifest.blobs.values())
     if _identity(source) != identity:
         raise _Changed
     for file in _small(source):
@@ -143,19 +150,19 @@ def _taken(source: Path, target: Path, identity: str | None) -> Moment:
 
 
 def _link_all(source: Path, target: Path) -> None:
-    """Give all SST files that there are a second name. Where they would have to be copied none: one that is still being
-    written would be cut.
+    """Give all files of rows that there are a second name; none where they would have to be copied, which would cut one
+    that is still being written.
     """
     with os.scandir(source) as entries:
         for entry in entries:
-            if entry.name.endswith(".sst"):
+            if entry.name.endswith(DATA_SUFFIXES):
                 with suppress(OSError):
                     os.link(entry.path, target / entry.name)
 
 
 def _keep(source: Path, target: Path, named: Set[str]) -> None:
-    """Have these SST files in the target, and no others."""
-    there = {file.name for file in target.glob("*.sst")}
+    """Have these files of rows in the target, and no others."""
+    there = {file.name for file in target.iterdir() if file.suffix in DATA_SUFFIXES}
     for name in named - there:
         link_or_copy(source / name, target / name)
     for name in there - named:
@@ -168,22 +175,6 @@ def _identity(source: Path) -> str | None:
         return (source / _IDENTITY).read_text(errors="replace")
     except FileNotFoundError:
         return None
-
-
-def understood(path: Path, content: bytes) -> Manifest:
-    """What a database's MANIFEST says.
-
-    Raises:
-        Invalid: it is not understood.
-    """
-    try:
-        return read_manifest(content)
-    except ValueError as error:
-        raise Invalid(
-            f"The MANIFEST of the database at {path} is not understood ({error}).",
-            action="Look at it with statecore inspect; restore the store from its changelog where it is damaged.",
-            store_path=str(path),
-        ) from error
 
 
 def named_files(path: Path) -> tuple[Path, ...]:

@@ -13,9 +13,9 @@ flush or a compaction leaves one. So a database is refused only when there is a 
 
 Both only ever say less than they could: the record may be missing or old. Commits write none, so they cost nothing.
 
-Where nobody can tell (no record of this MANIFEST), files that it does not name get a second name in ``lost/``, where
-RocksDB's own repair puts such files, before RocksDB deletes the first one; a database whose files cannot get one is
-not opened for writing. RocksDB and Kafka Streams look at neither.
+Where nobody can tell (no record of this MANIFEST), files of rows that it does not name get a second name in ``lost/``,
+where RocksDB's own repair puts such files, before RocksDB deletes the first one; a database whose files cannot get
+one is not opened for writing. RocksDB and Kafka Streams look at neither.
 
 The record also tells whose rows these are. A commit of this library writes rows and offset at once, so after a kill
 they agree, whatever ``status`` says. Of a store that Kafka Streams wrote to last nobody can know that.
@@ -37,12 +37,14 @@ from typing import Any
 
 from crc32c import crc32c
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.filesystem import link_or_copy, sync_file
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
+from statecore.stores.rocksdb_directory import current_manifest, data_files_in
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_files import check_blobs, manifest_of, understood
 from statecore.stores.rocksdb_links import Shadow
 from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor
@@ -83,10 +85,11 @@ class _Sight:
     Attributes:
         current: the MANIFEST's name.
         manifest: what it says.
-        unnamed: SST files that it does not name.
+        unnamed: files of rows that it does not name.
         first_logged: sequence number of the first row in the oldest log, if there is any.
         last_logged: that of the last row in the newest.
         record: what was written down, if it was.
+        damaged_blob: what is wrong with a blob file, if anything is.
     """
 
     current: str
@@ -95,6 +98,7 @@ class _Sight:
     first_logged: int | None
     last_logged: int | None
     record: _Record | None
+    damaged_blob: Corrupted | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -131,13 +135,18 @@ class Witness:
         """Look at the files of a database that is about to be opened; to be opened for writing, keep what would go.
 
         Raises:
-            Corrupted: its MANIFEST does not say all that it said.
+            Corrupted: its MANIFEST does not say all that it said, or a blob file is missing or was cut.
+            Invalid: it is to be written to, and has a MANIFEST that RocksDB understands and this reader does not.
             Capacity, Invalid, Retryable: files that would go could not be kept.
         """
         self._sight = sight = _look(self.where)
         if sight is None:
+            if not read_only:
+                _refuse_unknown(self.path, self.where)
             return
         record, manifest = sight.record, sight.manifest
+        if sight.damaged_blob is not None:
+            check_blobs(self.path, self.where, manifest.blobs.values())
         if record is not None and sight.witnessed and manifest.whole_bytes < record.bytes:
             raise _refusal(
                 sight,
@@ -192,8 +201,8 @@ class Witness:
         if not self._sight.written_here_last and self._sight.unnamed:
             self._goes_at_close = sound
             _log.warning(
-                "%s had %d SST files that its MANIFEST does not name (%s), as a kill in a flush or a compaction leaves "
-                "them, or the loss of a part of the MANIFEST; they are kept in %s/%s%s.",
+                "%s had %d files of rows that its MANIFEST does not name (%s), as a kill in a flush or a compaction "
+                "leaves them, or the loss of a part of the MANIFEST; they are kept in %s/%s%s.",
                 self.path,
                 len(self._sight.unnamed),
                 _names(self._sight.unnamed),
@@ -316,16 +325,26 @@ def _look(path: Path) -> _Sight | None:
             current = (path / "CURRENT").read_text().strip()
             data = (path / current).read_bytes()
             first, last = _logged(path)
-            files = [file for file in path.glob("*.sst") if file.stem.isdigit()]
+            files = [path / name for name in data_files_in(path) if Path(name).stem.isdigit()]
+            manifest = read_manifest(data)
+            damaged = _damaged_blob(path, manifest)
             if (path / current).stat().st_size != len(data) or (path / "CURRENT").read_text().strip() != current:
                 continue
-            manifest = read_manifest(data)
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
             return None
-        unnamed = tuple(sorted(file for file in files if int(file.stem) not in manifest.files))
-        return _Sight(current, manifest, unnamed, first, last, record)
+        named = frozenset(manifest.names)
+        unnamed = tuple(sorted(file for file in files if file.name not in named))
+        return _Sight(current, manifest, unnamed, first, last, record, damaged)
+    return None
+
+
+def _damaged_blob(path: Path, manifest: Manifest) -> Corrupted | None:
+    try:
+        check_blobs(path, path, manifest.blobs.values())
+    except Corrupted as error:
+        return error
     return None
 
 
@@ -395,7 +414,7 @@ def _note_opening(path: Path, sequence: int) -> None:
 
 
 def _keep(path: Path, where: Path, files: tuple[Path, ...]) -> None:
-    """Give SST files that RocksDB is about to delete a second name.
+    """Give files of rows that RocksDB is about to delete a second name.
 
     Raises:
         Capacity, Invalid, Retryable: one could not be given, so the database must not be opened for writing.
@@ -408,7 +427,7 @@ def _keep(path: Path, where: Path, files: tuple[Path, ...]) -> None:
                 _link(file, lost)
         sync_file(lost)
     except OSError as error:
-        raise translate(path, f"Keeping SST files without an entry in {LOST_DIRECTORY}/ of", error) from error
+        raise translate(path, f"Keeping files without an entry in {LOST_DIRECTORY}/ of", error) from error
 
 
 def _link(file: Path, lost: Path) -> None:
@@ -429,12 +448,27 @@ def _link(file: Path, lost: Path) -> None:
 
 
 def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
-    there = f" SST files that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
+    there = f" Files of rows that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
     return Corrupted(
         f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(where)}",
         action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
     )
+
+
+def _refuse_unknown(path: Path, where: Path) -> None:
+    """Refuse a database that RocksDB can open and that this reader does not know all files of.
+
+    Raises:
+        Invalid: it is one.
+    """
+    try:
+        manifest_of(where)
+    except Invalid:
+        if _as_it_would_open(where):
+            understood(path, current_manifest(where)[1])
+    except StatecoreError:
+        return  # RocksDB says what is wrong
 
 
 def _as_it_would_open(path: Path) -> str:

@@ -31,7 +31,7 @@ from statecore.placement.mounts import why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.rocksdb_directory import data_files_in, has_database
 from statecore.stores.rocksdb_files import live_files, sst_formats
 from statecore.stores.rocksdb_witness import Witness
 
@@ -265,11 +265,11 @@ def _known(offsets: Mapping[TopicPartition, int]) -> Position:
 
 
 def _headless(found: StoreDirectory) -> str:
-    """Why a store has rows that nobody reads: SST files without the file that names all others."""
+    """Why a store has rows that nobody reads: files of rows without the file that names all others."""
     places = sorted(path for path in found.path.iterdir() if path.is_dir()) if found.segmented else [found.path]
     for place in places:
-        if not has_database(place) and any(place.glob("*.sst")):
-            return f"{place} has SST files and no CURRENT."
+        if not has_database(place) and data_files_in(place):
+            return f"{place} has files of rows and no CURRENT."
     return ""
 
 

@@ -213,7 +213,7 @@ def test_a_base_that_changes_between_the_look_and_the_link_is_refused(
 ) -> None:
     base_until(tmp_path / "base", 4000)
     runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
-    look = bases_module._manifest
+    look = bases_module.manifest_of
 
     def changed_first(path: Path) -> object:
         with RocksDBStore(path, KIND) as store:
@@ -221,7 +221,7 @@ def test_a_base_that_changes_between_the_look_and_the_link_is_refused(
             store.commit({CHANGELOG: 7000})
         return look(path)
 
-    monkeypatch.setattr(bases_module, "_manifest", changed_first)
+    monkeypatch.setattr(bases_module, "manifest_of", changed_first)
     with pytest.raises(Fenced, match="was opened while"):
         build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
 

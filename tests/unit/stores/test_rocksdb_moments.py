@@ -97,8 +97,8 @@ def test_files_have_second_names_and_the_database_stays_as_it_was(tmp_path: Path
     before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
     moment = take_moment(path, tmp_path / "copy")
     assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
-    assert moment.sst_files
-    for file in moment.sst_files:
+    assert moment.data_files
+    for file in moment.data_files:
         assert file.samefile(path / file.name)
     assert (moment.is_empty, moment.logs) == (False, False)
     assert moment.begun is not None
@@ -168,7 +168,7 @@ def test_a_file_that_may_not_be_linked_is_copied(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "link", refuse)
     moment = take_moment(path, tmp_path / "copy")
-    for file in moment.sst_files:
+    for file in moment.data_files:
         assert not file.samefile(path / file.name)
         assert file.read_bytes() == (path / file.name).read_bytes()
 

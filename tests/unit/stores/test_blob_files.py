@@ -1,0 +1,160 @@
+"""Databases whose values lie in blob files: wherever files of a database are listed, linked, checked or read."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.rocksdb_log import Manifest
+from statecore.images.bases import Base, Bases, base_identity
+from statecore.images.image import build_image
+from statecore.maintenance.database import Database
+from statecore.maintenance.database_sight import Depth, look_at_database
+from statecore.maintenance.store_diff import have_same_files
+from statecore.placement.contents import Segment
+from statecore.placement.database_state import read_database_state
+from statecore.stores import rocksdb_files, rocksdb_witness
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_files import live_files, manifest_of, sst_formats
+from statecore.stores.rocksdb_moments import named_files, take_moment
+from tests.unit.formats.test_rocksdb_blobs import added_at
+from tests.unit.stores.blobs import CHANGELOG, KIND, blob_files, row, write
+
+ROWS = 200
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = write(tmp_path / "s", range(ROWS // 2))
+    return write(path, range(ROWS // 2, ROWS), deleted=range(20))
+
+
+def rows_of(path: Path) -> dict[bytes, bytes]:
+    with RocksDBStore(path, KIND, read_only=True) as opened:
+        return {key: value for keys, values in opened.scan_lists() for key, value in zip(keys, values, strict=True)}
+
+
+EXPECTED = dict(map(row, range(20, ROWS)))
+
+
+def test_blob_files_are_files_of_a_database(store: Path, tmp_path: Path) -> None:
+    names = {file.name for file in blob_files(store)}
+    assert len(names) == 2
+    assert names <= {file.name for file in named_files(store)}
+    found = live_files(store)[KIND.data_column_family]
+    assert {name: size for name, size in found.items() if name in names} == {
+        file.name: file.stat().st_size for file in blob_files(store)
+    }
+    moment = take_moment(store, tmp_path / "moment")
+    assert {file.name for file in blob_files(moment.path)} == names
+    assert rows_of(moment.path) == EXPECTED
+
+
+def test_an_image_on_a_base_has_its_blob_files(store: Path, tmp_path: Path) -> None:
+    bases = Bases({None: Base(store)}, {CHANGELOG: ROWS})
+    build_image(tmp_path / "image", KIND, [], {CHANGELOG: ROWS + 5}, bases=bases)
+    assert rows_of(tmp_path / "image") == EXPECTED
+    assert [file.stat().st_ino for file in blob_files(tmp_path / "image")] == [
+        file.stat().st_ino for file in blob_files(store)
+    ]
+
+
+def test_the_identity_of_a_base_is_of_its_blob_files_too(store: Path) -> None:
+    before = base_identity(store)
+    write(store, range(ROWS, ROWS + 1))
+    assert base_identity(store) != before
+
+
+def lost(store: Path) -> None:
+    blob_files(store)[0].unlink()
+
+
+def cut(store: Path) -> None:
+    file = blob_files(store)[0]
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def emptied(store: Path) -> None:
+    blob_files(store)[1].write_bytes(b"")
+
+
+DAMAGES: list[Callable[[Path], None]] = [lost, cut, emptied]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_blob_file_that_is_missing_or_cut_is_damage_before_anything_is_opened(
+    store: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(store)
+    before = {file.name: file.read_bytes() for file in store.iterdir()}
+    for read_only in (True, False):
+        with pytest.raises(Corrupted, match=r"\.blob"):
+            RocksDBStore(store, KIND, read_only=read_only).open()
+    with pytest.raises(Corrupted, match=r"\.blob"):
+        read_database_state(store, sample=True)
+    with pytest.raises(Corrupted, match=r"\.blob"):
+        build_image(
+            tmp_path / "image", KIND, [], {CHANGELOG: ROWS}, bases=Bases({None: Base(store)}, {CHANGELOG: ROWS})
+        )
+    assert {file.name: file.read_bytes() for file in store.iterdir()} == before
+
+
+@pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
+def test_a_look_at_a_database_finds_it(store: Path, damage: Callable[[Path], None], cause: str) -> None:
+    found = look_at_database(Segment(store, None), None, Depth())
+    assert found is not None
+    assert (found.cause, found.rows) == ("", ROWS - 20)
+    damage(store)
+    found = look_at_database(Segment(store, None), None, Depth(count=False))
+    assert found is not None
+    assert (found.cause, found.error) == (cause, "Corrupted")
+
+
+def test_a_reader_keeps_the_blob_files_that_a_writer_deletes(store: Path) -> None:
+    with Database(store) as opened:
+        for file in (*blob_files(store), *store.glob("*.sst")):
+            file.unlink()
+        assert dict(opened.rows(KIND.data_column_family)) == EXPECTED
+
+
+def test_two_databases_share_their_rows_only_where_they_share_their_blob_files(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "linked", copy_function=lambda one, other: Path(other).hardlink_to(one))
+    assert have_same_files(store, tmp_path / "linked")
+    (file, *_) = blob_files(tmp_path / "linked")
+    content = file.read_bytes()
+    file.unlink()
+    assert not have_same_files(store, tmp_path / "linked")
+    file.write_bytes(content)
+    assert not have_same_files(store, tmp_path / "linked")
+
+
+def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(store: Path, tmp_path: Path) -> None:
+    edit = added_at(path_id=1)
+    with (store / manifest_of(store)[0]).open("ab") as manifest:
+        manifest.write(struct.pack("<IHB", 0, len(edit), 1) + edit)
+    for ask in (manifest_of, named_files, live_files, sst_formats, base_identity):
+        with pytest.raises(Invalid, match="db_paths"):
+            ask(store)
+    with pytest.raises(Invalid, match="db_paths"):
+        take_moment(store, tmp_path / "moment")
+    assert not (tmp_path / "moment").exists()
+
+
+def test_a_database_whose_files_nobody_knows_is_not_opened_for_writing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_understood(_: bytes) -> Manifest:
+        raise ValueError("tag 999 of a version edit")
+
+    monkeypatch.setattr(rocksdb_files, "read_manifest", not_understood)
+    monkeypatch.setattr(rocksdb_witness, "read_manifest", not_understood)
+    before = {file.name: file.read_bytes() for file in store.iterdir()}
+    with pytest.raises(Invalid, match="tag 999"):
+        RocksDBStore(store, KIND).open()
+    assert {file.name: file.read_bytes() for file in store.iterdir()} == before
+    assert rows_of(store) == EXPECTED
