@@ -230,7 +230,7 @@ def test_a_store_whose_files_cannot_be_kept_is_not_opened_for_writing(
 
     with monkeypatch.context() as full:
         full.setattr(rocksdb_witness, "link_or_copy", fail)
-        with pytest.raises(kind, match=f"Keeping SST files without an entry in lost/ of {path} failed"):
+        with pytest.raises(kind, match=f"entry in lost/ of {path} failed"):
             RocksDBStore(path, KIND).open()
         assert contents(path, read_only=True) == ({b"6"}, 6), "who reads deletes nothing"
     assert {file.name for file in path.iterdir()} == before | {LOST_DIRECTORY}
