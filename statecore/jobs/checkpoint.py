@@ -224,7 +224,7 @@ class _Checkpoint(Job):
             phase=self.phase,
             progress=self.progress,
             faults=self.faults,
-        ).judged(planned, read, int(time.time() * 1000))
+        ).judged(planned, read)
         self.reconciled = judgement.reconciled
         self._say(grouped(judgement.unsound.refused))
         self.refused |= judgement.unsound.for_good
@@ -316,8 +316,6 @@ class _Checkpoint(Job):
         """Publish what is new; ``None`` where nothing is."""
         news = news_of(planned, publication, self.reconciled.keys())
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
-        if self.request.stores:  # nobody has looked at the others of these tasks
-            cuts = {}
         if not news.tasks and not cuts:
             return None
         with self.phase("publish"):
