@@ -19,6 +19,7 @@ tail itself is Kafka Streams' to read, so nobody can tell here whether it is who
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
@@ -40,20 +41,30 @@ class _Verdict(NamedTuple):
 
 
 class _Topics(NamedTuple):
-    """What the cluster says: topics and logs as they are, where the epochs of ends end there, and the time in ms."""
+    """What the cluster says: topics and logs as they are, where the epochs of ends end there, and the time in ms. And
+    by task for how long deletes were kept, as newer snapshots say.
+    """
 
     topics: Mapping[str, TopicDescription]
     logs: Mapping[TopicPartition, LogOffsets]
     epoch_ends: Mapping[tuple[TopicPartition, int], int | None]
     now_ms: int | None
+    horizons: Mapping[str, int]
 
 
-def check_topics(cluster: Cluster, stores: Iterable[StoreToFetch], *, no_doubts: bool = False) -> list[str]:
+def check_topics(
+    cluster: Cluster,
+    stores: Iterable[StoreToFetch],
+    horizons: Mapping[str, int] = MappingProxyType({}),
+    *,
+    no_doubts: bool = False,
+) -> list[str]:
     """Compare what stores end at with the topics as they are now.
 
     Args:
         cluster: where the topics are.
         stores: the stores.
+        horizons: by task the least time in ms for which deletes were kept, as newer snapshots say.
         no_doubts: whether what nobody knows speaks against a store: a newer snapshot did not fit, and an older one
             whose age or topic is not known may fit even less.
 
@@ -73,7 +84,7 @@ def check_topics(cluster: Cluster, stores: Iterable[StoreToFetch], *, no_doubts:
     try:
         logs = cluster.log_offsets(present)
         known = [parent_end(end, None, None) for _, end in ends if end.topic_partition in present]
-        seen = _Topics(topics, logs, told_epoch_ends(known, cluster.epoch_ends), cluster.time_ms())
+        seen = _Topics(topics, logs, told_epoch_ends(known, cluster.epoch_ends), cluster.time_ms(), horizons)
     except NotFound as error:
         raise _gone(error) from error
     wrong, doubts = [], []
@@ -120,16 +131,17 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
     if why is not None:
         return _Verdict(f"does not fit: {why}")
-    return _compare_ages(store, end, log, topic, seen.now_ms)
+    horizon = min(horizon_seen(topic), seen.horizons.get(store.task, ENDLESS_MS))
+    return _compare_ages(store, end, log, horizon, seen.now_ms)
 
 
 def _compare_ages(
-    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, topic: TopicDescription, now_ms: int | None
+    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, horizon: int, now_ms: int | None
 ) -> _Verdict:
     """Whether deletes may be missing behind an end."""
     unnamed = "" if end.topic_id else "has no topic id in the snapshot, so a topic that was made anew is not seen"
     recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
-    horizon = horizon_seen(topic) if recorded is None else min(recorded, horizon_seen(topic))
+    horizon = horizon if recorded is None else min(recorded, horizon)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000

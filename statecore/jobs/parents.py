@@ -75,6 +75,16 @@ class Parent:
         """Where deletes have something to hide."""
         return Below(segments=self.segments)
 
+    def within(self, horizon_ms: int | None) -> Parent:
+        """The parent, behind whose ends deletes were at some time kept for no longer than that, where it is known."""
+        if horizon_ms is None:
+            return self
+        ends = {
+            part: end if end.horizon_ms is None else replace(end, horizon_ms=min(end.horizon_ms, horizon_ms))
+            for part, end in self.ends.items()
+        }
+        return replace(self, ends=ends)
+
     @staticmethod
     def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Parent:
         """A store of a snapshot.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_seen, least_horizon_ms
@@ -40,7 +39,7 @@ class Logs:
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
-    horizons: Mapping[str, int] = MappingProxyType({})
+    horizons: Mapping[str, int] = field(default_factory=dict)
 
     def cut_ms(self, store: tuple[str, str]) -> int | None:
         """The cut time of a store, by task and name: when its ends were read, if nothing lay behind them then.

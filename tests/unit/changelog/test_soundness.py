@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
 from statecore.formats.topic_partition import TopicPartition
@@ -19,7 +19,7 @@ HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 HOUR = 3_600_000
 MOMENT = 1_700_000_000_000
-END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT)
+END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, horizon_ms=10 * HOUR)
 LOG = LogOffsets(40, 150, 150, 5)
 
 
@@ -170,7 +170,8 @@ def test_a_log_start_that_passed_the_end_during_the_read_is_a_reason_whatever_el
 
 
 def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
-    assert missed(seen(5), after=99 * HOUR, end=replace(END, read_at_ms=None), policy="delete") is None
+    never = replace(END, read_at_ms=None, horizon_ms=ENDLESS_MS)
+    assert missed(seen(5), after=99 * HOUR, end=never, policy="delete") is None
 
 
 @settings(deadline=None, max_examples=500)

@@ -18,12 +18,14 @@ from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.snapshot_parents import SnapshotParents
+from statecore.repository.composition import Cut
 from statecore.repository.manifest import ChangelogEnd, Extent, Manifest, PartReference, StoreSnapshot, TaskPart
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
+QUIET = Cut(NOW, None)
 NEWEST = "newest"
 VERSIONED = StoreKind.VERSIONED_KEY_VALUE
 
@@ -106,7 +108,7 @@ def news(
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
     found = news(planned("0_0", end=101), planned("0_1"))
-    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": NOW}, NOW)
+    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
@@ -135,7 +137,7 @@ def test_one_store_makes_its_whole_task_news() -> None:
 
 def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
     found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
-    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": NOW})
+    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": QUIET})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_doe
 def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
     part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
     found = news(part, there=[published(part, **changed)])
-    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": NOW}))
+    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     for part in parts:
         has_all = part.start == part.end and part.parent == NEWEST and part.was_all
         complete -= set() if has_all or part.left_to_restore else {part.task}
-    assert found.cuts == dict.fromkeys(complete, NOW)
+    assert found.cuts == dict.fromkeys(complete, QUIET)
     assert not found.tasks & found.cuts.keys()
     lagging = {part.task for part in parts if not part.was_all}
     assert {part.task for part in parts} == found.tasks | found.cuts.keys() | lagging
@@ -225,7 +227,7 @@ def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes
     oldest_ms: int | None, horizon_ms: int | None, aged: bool
 ) -> None:
     assert is_aged(oldest_ms, NOW, horizon_ms) is aged
-    assert News(frozenset(), {"0_0": NOW}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+    assert News(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
 
 
 def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:

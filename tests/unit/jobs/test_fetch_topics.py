@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from statecore.changelog.horizon import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
@@ -33,6 +34,14 @@ class FakeCluster:
     topic_id: str = ID
     partitions: int = 2
     configs: dict[str, str] | None = None
+    epoch_end: int | None = None
+    now: float | None = NOW
+
+    def time_ms(self) -> int | None:
+        return None if self.now is None else int(self.now * 1000)
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted, self.epoch_end)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         absent = sorted(set(names) - {TOPIC})
@@ -44,15 +53,17 @@ class FakeCluster:
         return dict.fromkeys(wanted, self.log)
 
 
-def store(cut: float | None = NOW - 60, **changes: Any) -> StoreToFetch:
+def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
     end = replace(ChangelogEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
     cut_ms = None if cut is None else int(cut * 1000)
+    horizon_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
     snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", cut_ms=cut_ms)
+    snapshot = replace(snapshot, horizon_ms=horizon_ms)
     return StoreToFetch("0_1", snapshot, left=False)
 
 
 def check(cluster: FakeCluster, *stores: StoreToFetch) -> list[str]:
-    return check_topics(cluster, stores, clock=lambda: NOW)  # type: ignore[arg-type]
+    return check_topics(cluster, stores)  # type: ignore[arg-type]
 
 
 def refused(match: str, cluster: FakeCluster, one: StoreToFetch) -> Invalid:

@@ -42,6 +42,7 @@ def judged(
     epoch: int = -1,
     epoch_end: int | None = None,
     read_at_ms: int | None = MOMENT,
+    horizon_ms: int | None = 10 * HOUR,
     now_ms: int = MOMENT + 100_000,
     topic: TopicDescription = TOPIC,
 ) -> Unsound:
@@ -50,7 +51,9 @@ def judged(
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
     )
-    parent = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms)}, frozenset([None]))
+    parent = Parent(
+        "newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, horizon_ms)}, frozenset([None])
+    )
     return unsound(
         plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
     )

@@ -355,7 +355,7 @@ def test_nothing_is_written_by_path_when_the_lock_is_lost_in_the_middle_of_a_rea
         world.reader.before = taken
         with pytest.raises(Fenced, match="lock"):
             world.follow(task)
-        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(0), task.recycle, task.close):
+        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(), task.recycle, task.close):
             with pytest.raises(Fenced, match="lock"):
                 step()
         assert [there()] == before
