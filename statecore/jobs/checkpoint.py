@@ -314,7 +314,10 @@ class _Checkpoint(Job):
 
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
         """Publish what is new; ``None`` where nothing is."""
-        news = news_of(planned, publication, self.reconciled.keys())
+        is_whole = not self.request.stores and not self.request.partitions
+        news = news_of(
+            planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
+        )
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
         if not news.tasks and not cuts:
             return None
@@ -331,7 +334,7 @@ class _Checkpoint(Job):
             published = publication.publish(
                 self.made,
                 whole=False,
-                tasks=None if self.request.stores or self.request.partitions else planned.plan.tasks,
+                tasks=planned.plan.tasks if is_whole else None,
                 rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
                 cuts=cuts,

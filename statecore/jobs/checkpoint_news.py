@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.jobs.checkpoint_plan import CheckpointPlan
@@ -61,13 +61,19 @@ def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     return least_known(None if one is None else one.cut_ms for one in references)
 
 
-def news_of(planned: CheckpointPlan, publication: Publication, reconciled: Collection[Key] = frozenset()) -> News:
+def news_of(
+    planned: CheckpointPlan,
+    publication: Publication,
+    reconciled: Collection[Key] = frozenset(),
+    goes: Callable[[str], bool] = lambda _: False,
+) -> News:
     """What is news of what was read: where a log has gone on without a record, that it has.
 
     Args:
         planned: the plan.
         publication: what it knows of the newest snapshot.
         reconciled: stores that were compared with their whole changelogs: they end elsewhere, whatever has differed.
+        goes: asked whether a store of that name leaves the snapshot, so that nobody needs to look at it.
     """
     manifest = publication.newest
     there: dict[Key, StoreSnapshot] = {
@@ -87,7 +93,11 @@ def news_of(planned: CheckpointPlan, publication: Publication, reconciled: Colle
         (new if is_news else quiet).add(key[0])
         if not all(part.was_all or part.left_to_restore for part in of_store):
             lagging.add(key[0])
-    unread = {key[0] for key, store in there.items() if key not in planned.plan.stores and not store.left_to_restore}
+    unread = {
+        key[0]
+        for key, store in there.items()
+        if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
+    }
     quiet -= new | lagging | unread
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
     cuts = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}

@@ -174,6 +174,29 @@ def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
     assert missed(seen(5), after=99 * HOUR, end=never, policy="delete") is None
 
 
+def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
+    low = replace(END, horizon_ms=60_000)
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, retention=24 * HOUR))
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, policy="delete"))
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, retention=60_000))
+    assert missed(seen(0), after=1000, end=low, retention=24 * HOUR) is None
+    never = replace(END, horizon_ms=ENDLESS_MS)
+    assert missed(seen(1), after=0, end=never) is None
+    assert "delete.retention.ms (1h)" in str(missed(seen(1), after=2 * HOUR, end=never))
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_what_nobody_recorded_proves_nothing(policy: str) -> None:
+    unknown = replace(END, horizon_ms=None)
+    assert missed(seen(1), after=0, end=unknown, policy=policy) is not None
+    assert missed(seen(0), after=0, end=unknown, policy=policy) is None
+
+
+def test_without_the_clusters_time_no_age_is_known() -> None:
+    assert missed_deletes(END, topic(), [seen(1)], None) is not None
+    assert missed_deletes(END, topic(), [seen(0)], None) is None
+
+
 @settings(deadline=None, max_examples=500)
 @given(history=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), taken=st.data())
 def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_more(

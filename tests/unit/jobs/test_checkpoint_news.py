@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -66,8 +66,8 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
     return replace(store, **changed)
 
 
-def manifest(cuts: Mapping[str, int | None]) -> Manifest:
-    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut) for task, cut in cuts.items())
+def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
+    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items())
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
 
@@ -78,6 +78,9 @@ def news(
     cuts: Mapping[str, int | None] | None = None,
     is_first: bool = False,
     reconciled: Collection[Key] = (),
+    horizon_ms: int | None = None,
+    more: Mapping[str, StoreSnapshot] = {},
+    goes: Callable[[str], bool] = lambda _: False,
 ) -> News:
     """What is news of a plan, where the newest snapshot has all its stores as they were when their tails began.
 
@@ -87,13 +90,18 @@ def news(
         cuts: the moments that it says of tasks.
         is_first: whether there is no snapshot.
         reconciled: stores that were compared with their whole changelogs.
+        horizon_ms: for how long deletes were kept, as the newest snapshot says.
+        more: by task a store that it has besides, and the plan has not.
+        goes: whether that leaves the snapshot.
     """
     of_task: dict[str, list[StoreSnapshot]] = {part.task: [] for part in plan}
     for task, store in zip((part.task for part in plan), there or map(published, plan), strict=True):
         of_task[task].append(store)
+    for task, store in more.items():
+        of_task[task].append(store)
     parts = {task: TaskPart(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
-        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR)),
+        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
         parts=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
@@ -103,12 +111,32 @@ def news(
     of = CheckpointPlan(
         frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotParents, None)
     )
-    return news_of(of, cast(Publication, publication), reconciled)
+    return news_of(of, cast(Publication, publication), reconciled, goes)
 
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
     found = news(planned("0_0", end=101), planned("0_1"))
     assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
+
+
+def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_behind_it() -> None:
+    unread = {"0_0": published(planned(store="other"))}
+    assert news(planned(), planned("0_1"), more=unread).cuts == {"0_1": QUIET}
+    assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").cuts.keys() == {
+        "0_0",
+        "0_1",
+    }
+    left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
+    assert news(planned(), more=left).cuts == {"0_0": QUIET}
+
+
+def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
+    parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
+    found = news(*parts, horizon_ms=2 * HOUR + 1)
+    assert (found.cuts, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
+    assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
+    assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
+    assert news(planned(horizon_ms=1), planned(store="other")).cuts == {"0_0": QUIET}
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:

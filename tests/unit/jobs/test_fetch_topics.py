@@ -126,6 +126,34 @@ def test_a_log_that_ends_before_the_store_has_lost_records() -> None:
     refused("ends at 299 now, before the store's end 300", FakeCluster(LogOffsets(0, 299, 299)), store())
 
 
+def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused() -> None:
+    assert check(FakeCluster(GROWN, epoch_end=400), store(leader_epoch=3)) == []
+    refused("was truncated at 299", FakeCluster(GROWN, epoch_end=299), store(leader_epoch=3))
+    refused("was truncated at 299", FakeCluster(STILL, epoch_end=299), store(leader_epoch=3))
+
+
+@pytest.mark.parametrize("now", [{}, {"delete.retention.ms": str(int(9 * DAY * 1000))}, {"cleanup.policy": "delete"}])
+def test_what_was_in_force_when_the_snapshot_was_made_counts(now: dict[str, str]) -> None:
+    old = NOW - 0.5 * DAY
+    refused("compacted away after 60 s", FakeCluster(GROWN, configs=now), store(old, horizon=60))
+    (doubt,) = check(FakeCluster(GROWN, configs=now), store(old, horizon=None))
+    assert "nobody knows" in doubt or "does not say" in doubt
+    assert check(FakeCluster(STILL, configs=now), store(old, horizon=60)) == []
+
+
+def test_what_newer_snapshots_have_seen_counts() -> None:
+    of: Any = FakeCluster(GROWN)
+    assert check_topics(of, [store()], {"0_0": 1000, "0_1": int(DAY * 1000)}) == []
+    with pytest.raises(Invalid):
+        check_topics(of, [store()], {"0_1": 1000})
+
+
+def test_where_the_cluster_tells_no_time_that_is_said() -> None:
+    (doubt,) = check(FakeCluster(GROWN, now=None), store())
+    assert "does not tell its time" in doubt
+    assert check(FakeCluster(STILL, now=None), store()) == []
+
+
 def test_a_topic_or_a_partition_that_is_gone_is_named() -> None:
     error = refused("topics that do not exist", FakeCluster(), store(topic="gone"))
     assert error.context["topics"] == ["gone"]
