@@ -376,7 +376,7 @@ class ScriptedBrokers:
     def _describequorum(self, request: Any) -> Any:
         topic = DescribeQuorumResponse.TopicData
         part = topic.PartitionData
-        replica = DescribeQuorumResponse.ReplicaState
+        replica = part.ReplicaState
         voters = [
             replica(
                 replica_id=node,
