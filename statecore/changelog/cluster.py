@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _TOPIC = 2  # resource type in DescribeConfigs
 _UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _TOPIC_DENIED = 3, 5, 17, 29
+_PASSING = {5, 6, 7, 13, 14, 15, 41}  # no controller, or another one than the broker thought
+_METADATA_LOG = "__cluster_metadata"
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,20 @@ class Cluster(BrokerClient):
             return {}
         return self.run(self._epoch_ends, dict(sorted(wanted.items())), self.deadline())
 
+    def time_ms(self) -> int | None:
+        """The time by the cluster's clock: that of the active controller, in ms since the epoch.
+
+        No other answer of a broker has the time. What describes the quorum has it where the leader speaks of itself.
+
+        Returns:
+            The time; ``None`` where the cluster does not tell it: its brokers have ZooKeeper or are older than Kafka
+            3.3, or this client may not describe the cluster.
+
+        Raises:
+            Retryable: no broker answered in time.
+        """
+        return self.run(self._time_ms, self.deadline())
+
     def leader(self, tp: TopicPartition, *, refresh: bool = False, deadline: float | None = None) -> Leader:
         """Who leads a partition.
 
@@ -158,6 +174,32 @@ class Cluster(BrokerClient):
         if refresh or tp.topic not in self._topics:
             self.run(self._look_up, [tp.topic], until)
         return self._leader(tp)
+
+    async def _time_ms(self, deadline: float) -> int | None:
+        from kafka.errors import IncompatibleBrokerVersion
+        from kafka.protocol.admin import DescribeQuorumRequest
+
+        def request() -> Any:
+            topic = DescribeQuorumRequest.TopicData
+            part = topic.PartitionData(partition_index=0)
+            return DescribeQuorumRequest(topics=[topic(topic_name=_METADATA_LOG, partitions=[part])])
+
+        pause = 0.05
+        while True:
+            try:
+                response = await self.ask(self.any_node, request, deadline)
+            except Invalid as error:
+                if isinstance(error.__cause__, IncompatibleBrokerVersion):
+                    return None
+                raise
+            parts = [part for topic in response.topics for part in topic.partitions]
+            codes = {response.error_code, *(part.error_code for part in parts)} - {0}
+            if not codes:
+                return _time_of_leader(parts)
+            if not codes & _PASSING or time.monotonic() + pause >= deadline:
+                return None
+            await self.sleep(pause)
+            pause = min(2 * pause, 1.0)
 
     async def _metadata(self, names: list[str] | None, deadline: float) -> Any:
         from kafka.protocol.metadata import MetadataRequest
@@ -324,3 +366,14 @@ class Cluster(BrokerClient):
                 self._check_rights({tp.topic: code})
                 problem = f"{tp} (error {code})"
         return problem
+
+
+def _time_of_leader(parts: Iterable[Any]) -> int | None:
+    """What the controller says of itself in a description of the quorum: it has caught up now."""
+    told = [
+        voter.last_caught_up_timestamp
+        for part in parts
+        for voter in part.current_voters
+        if voter.replica_id == part.leader_id
+    ]
+    return max((one for one in told if one is not None and one > 0), default=None)

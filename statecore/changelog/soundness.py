@@ -16,11 +16,15 @@ things is shown of the tail of a compacted topic:
   than that, and the read was over before ``delete.retention.ms`` had passed.
 - **It is whole.** Every offset of it lay in a record batch that was read, so compaction has removed nothing of it.
 
-The first needs the parent's age. The machine that read the parent's end is another one than the one that reads the
-tail, and each broker compacts by a clock of its own; ``CLOCK_MARGIN_MS`` is kept for what these clocks differ by. Where
-more than that shows (a read that was over before the parent's end was read) age proves nothing, and the tail must be
-whole. How long deletes are kept is what the topic says now: who sets ``delete.retention.ms`` up, after a time in which
-it was low, makes parents of that time seem sounder than they are.
+The first needs the parent's age. Both moments are told by the cluster (:meth:`Cluster.time_ms`) and never by the
+machines that read, whose clocks nobody has compared. Each broker compacts by a clock of its own, and the controller
+that tells the time may be another one later; ``CLOCK_MARGIN_MS`` is kept for what these clocks differ by. Where more
+than that shows (a read that was over before the parent's end was read), or the cluster tells no time, age proves
+nothing, and the tail must be whole.
+
+How long deletes are kept is the least of what was in force when the parent's end was read, which the parent records,
+and of what the topic says now. Where nobody recorded it, age proves nothing either. What was in force in between, and
+at neither moment, nobody can tell.
 
 These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read; `start_moved`,
 `missed_deletes` and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
@@ -33,10 +37,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.duration import format_duration
+
+NO_TIME = "the cluster does not tell its time (KRaft does, from Kafka 3.3 on, to users with Describe on the cluster)"
+"""Why no age is known."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,9 @@ class ParentEnd:
         end: the first offset that it has not.
         leader_epoch: the epoch of the leader that the end was read from; -1 where it is not known.
         read_at_ms: a moment at which nothing lay behind the end, in ms since the epoch; ``None`` where none is known.
+        horizon_ms: how long deletes were kept then at least; :data:`statecore.changelog.horizon.ENDLESS_MS` where the
+            topic was not compacted, ``None`` where nobody knows it. It is known only where ``read_at_ms`` is by the
+            cluster's clock.
     """
 
     topic_partition: TopicPartition
@@ -56,6 +66,7 @@ class ParentEnd:
     end: int
     leader_epoch: int
     read_at_ms: int | None
+    horizon_ms: int | None = None
 
 
 def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> str | None:
@@ -122,24 +133,29 @@ def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | N
 
 
 def missed_deletes(
-    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int
+    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
 ) -> str | None:
     """Why deletes may be missing in a tail, or ``None`` where none can be.
 
     Args:
         end: of the parent.
-        topic: its topic as it was described before the tail was read.
+        topic: its topic as it is, or was before the tail was read, whichever kept deletes for a shorter time.
         statistics: of all ranges of the tail, each read to its end; none where the tail is empty.
-        finished_ms: when the last of them had been read, in ms since the epoch.
+        finished_ms: when the last of them had been read, in ms since the epoch; ``None`` where the cluster did not tell
+            the time.
     """
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    horizon = horizon_ms(topic)
-    if horizon is None or not removed:
+    horizon = least_horizon_ms((end.horizon_ms, horizon_seen(topic)))
+    if horizon == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     if end.read_at_ms is None:
         return f"{gone}: nobody knows since when something has lain behind the parent's end"
+    if horizon is None:
+        return f"{gone}: nobody knows for how long deletes were kept when the parent's end was read"
+    if finished_ms is None:
+        return f"{gone}: {NO_TIME}"
     age = finished_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
         return f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong"

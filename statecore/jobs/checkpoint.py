@@ -224,7 +224,7 @@ class _Checkpoint(Job):
             phase=self.phase,
             progress=self.progress,
             faults=self.faults,
-        ).judged(planned, read, int(time.time() * 1000))
+        ).judged(planned, read)
         self.reconciled = judgement.reconciled
         self._say(grouped(judgement.unsound.refused))
         self.refused |= judgement.unsound.for_good
@@ -314,10 +314,11 @@ class _Checkpoint(Job):
 
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
         """Publish what is new; ``None`` where nothing is."""
-        news = news_of(planned, publication, self.reconciled.keys())
+        is_whole = not self.request.stores and not self.request.partitions
+        news = news_of(
+            planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
+        )
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
-        if self.request.stores:  # nobody has looked at the others of these tasks
-            cuts = {}
         if not news.tasks and not cuts:
             return None
         with self.phase("publish"):
@@ -333,7 +334,7 @@ class _Checkpoint(Job):
             published = publication.publish(
                 self.made,
                 whole=False,
-                tasks=None if self.request.stores or self.request.partitions else planned.plan.tasks,
+                tasks=planned.plan.tasks if is_whole else None,
                 rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
                 cuts=cuts,

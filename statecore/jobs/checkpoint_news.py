@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.jobs.checkpoint_plan import CheckpointPlan
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import PartitionPlan
-from statecore.repository.manifest import Manifest, StoreSnapshot, first_cut
+from statecore.repository.composition import Cut
+from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot, least_known
 from statecore.repository.publication import Publication
 
 _SHARE_OF_HORIZON = 4
@@ -20,15 +21,17 @@ class News:
 
     Attributes:
         tasks: those of which something is new.
-        cuts: of the others, when nothing lay behind their ends, in ms since the epoch.
+        cuts: of the others, when nothing lay behind their ends; none of a task that has stores nobody looked at.
         oldest_ms: the first of the moments that the newest snapshot says of these; ``None`` where it lacks one.
         now_ms: when the ends were read.
+        is_lowered: whether deletes of one of these are kept for a shorter time than the newest snapshot says.
     """
 
     tasks: frozenset[str]
-    cuts: Mapping[str, int]
+    cuts: Mapping[str, Cut]
     oldest_ms: int | None
     now_ms: int
+    is_lowered: bool = False
 
     def is_aged(self, horizon_ms: int | None) -> bool:
         """Whether the moments are worth a publication of their own.
@@ -36,7 +39,7 @@ class News:
         Args:
             horizon_ms: the time after which deletes may be gone; ``None`` where none go.
         """
-        return bool(self.cuts) and is_aged(self.oldest_ms, self.now_ms, horizon_ms)
+        return bool(self.cuts) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
 
 
 def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
@@ -55,16 +58,22 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
 def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     """The first of the moments that a snapshot says of some tasks, in ms; ``None`` where it lacks one."""
     references = [manifest.part(task) for task in tasks]
-    return first_cut(None if one is None else one.cut_ms for one in references)
+    return least_known(None if one is None else one.cut_ms for one in references)
 
 
-def news_of(planned: CheckpointPlan, publication: Publication, reconciled: Collection[Key] = frozenset()) -> News:
+def news_of(
+    planned: CheckpointPlan,
+    publication: Publication,
+    reconciled: Collection[Key] = frozenset(),
+    goes: Callable[[str], bool] = lambda _: False,
+) -> News:
     """What is news of what was read: where a log has gone on without a record, that it has.
 
     Args:
         planned: the plan.
         publication: what it knows of the newest snapshot.
         reconciled: stores that were compared with their whole changelogs: they end elsewhere, whatever has differed.
+        goes: asked whether a store of that name leaves the snapshot, so that nobody needs to look at it.
     """
     manifest = publication.newest
     there: dict[Key, StoreSnapshot] = {
@@ -84,10 +93,32 @@ def news_of(planned: CheckpointPlan, publication: Publication, reconciled: Colle
         (new if is_news else quiet).add(key[0])
         if not all(part.was_all or part.left_to_restore for part in of_store):
             lagging.add(key[0])
-    quiet -= new | lagging
+    unread = {
+        key[0]
+        for key, store in there.items()
+        if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
+    }
+    quiet -= new | lagging | unread
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
-    cuts = dict.fromkeys(quiet, planned.made_ms)
-    return News(frozenset(new), cuts, oldest, planned.made_ms)
+    cuts = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
+    is_lowered = manifest is not None and any(_is_lower(cut, manifest.part(task)) for task, cut in cuts.items())
+    return News(frozenset(new), cuts, oldest, planned.made_ms, is_lowered)
+
+
+def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
+    """The least time for which deletes were kept in the changelogs of a task when the ends were read."""
+    parts = [part for part in planned.plan.partitions if part.task == task and not part.left_to_restore]
+    return least_known(part.horizon_ms for part in parts)
+
+
+def _is_lower(cut: Cut, known: PartReference | None) -> bool:
+    """Whether deletes are kept for a shorter time than a snapshot says."""
+    return (
+        cut.horizon_ms is not None
+        and known is not None
+        and known.horizon_ms is not None
+        and cut.horizon_ms < known.horizon_ms
+    )
 
 
 def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bool:

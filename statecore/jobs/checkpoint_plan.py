@@ -41,7 +41,7 @@ class CheckpointPlan(PlannedTails):
     @property
     def made_ms(self) -> int:
         """When the ends were read, in ms since the epoch."""
-        return int(self.frozen.made_at * 1000)
+        return self.frozen.cut_ms
 
     @property
     def not_advanced(self) -> frozenset[Key]:
@@ -109,7 +109,15 @@ def plan_checkpoint(
     )
     newest = "" if publication.newest is None else publication.newest.snapshot
     parents, before, _ = planned.chosen
-    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest, refused=before)
+    frozen = FrozenPlan(
+        planned.plan,
+        request.partitions,
+        made_at,
+        request.request_id,
+        newest=newest,
+        refused=before,
+        read_at_ms=planned.read_at_ms,
+    )
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
     old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]

@@ -7,7 +7,6 @@ only where it is shorter now, as Kafka Streams itself notices it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -112,8 +111,7 @@ class DirectoryParents:
 
 def _empty(offsets: Mapping[TopicPartition, int]) -> Parent:
     """A store whose changelog was empty when it was closed: nothing lies below, so no delete can be missing."""
-    now_ms = int(time.time() * 1000)
-    return Parent(DIRECTORY, {part: ParentEnd(part, "", 0, -1, now_ms) for part in offsets}, frozenset())
+    return Parent(DIRECTORY, {part: ParentEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:

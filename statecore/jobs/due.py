@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import shortest_horizon_ms
+from statecore.changelog.horizon import ENDLESS_MS, horizon_seen, shortest_horizon_ms
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
@@ -257,10 +257,22 @@ class _Asked:
         horizon = shortest_horizon_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
         oldest = oldest_cut(manifest, quiet)
+        if (lowered := self._lowered(manifest, quiet)) is not None:
+            return f"nothing is new, and deletes are kept for {format_duration(lowered)} now, and were for longer"
         if not quiet or not is_aged(oldest, now_ms, horizon):
             return None
         since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"
         return f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}"
+
+    def _lowered(self, manifest: Manifest, tasks: Collection[str]) -> int | None:
+        """The time for which deletes are kept in changelogs of a task, where a snapshot says a longer one of it."""
+        seen: dict[str, int] = {}
+        for (task, _), (store, _) in self.stores.items():
+            if task in tasks and not is_left(store, self.versioned):
+                seen[task] = min(horizon_seen(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
+        known = {part.task: part.horizon_ms for part in manifest.parts}
+        lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
+        return min(lowered, default=None)
 
     def _lags(self, store: StoreSnapshot) -> bool:
         """Whether something lies behind the ends of a store."""

@@ -273,8 +273,9 @@ class _Fetch(Job):
         servers = self.request.bootstrap_servers or (self.declared.bootstrap_servers if self.declared else "")
         if not servers or not todo.stores:
             return ()
+        seen = self.snapshots.horizons_since(todo.found)
         with Cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
-            return tuple(check_topics(cluster, todo.stores, no_doubts=self.snapshots.has_unfit))
+            return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
 
     def _brought_and_built(
         self, todo: Todo, at_hand: Mapping[str, Path], work: Path

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.seen_horizons import horizons_since
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, TaskPart
@@ -92,6 +94,7 @@ class Snapshots:
         self._gone: list[StatecoreError] = []
 
     def _candidates(self, head: Head) -> list[SnapshotEntry]:
+        self._every = head.snapshots
         named = self._request.snapshot
         if named == NEWEST:
             return list(head.snapshots)
@@ -184,6 +187,15 @@ class Snapshots:
             action=newest.action,
             **{**newest.context, "passed_over": [vars(one) for one in self.passed_over]},
         )
+
+    def horizons_since(self, found: FoundSnapshot) -> dict[str, int]:
+        """By task the least time for which deletes were kept, as the snapshots say that are newer than one.
+
+        Raises:
+            Invalid, Retryable: a manifest cannot be read.
+        """
+        newer = takewhile(lambda one: one.snapshot != found.entry.snapshot, self._every)
+        return horizons_since(newer, lambda entry: self.shelf.manifest(entry).value)
 
     def notes(self) -> Iterator[str]:
         """What was passed over, for the report."""

@@ -5,22 +5,30 @@ what is compared                                  otherwise
 ================================================  =====================================================================
 the topic is there, and the same (its id)         offsets of a topic that was made anew mean nothing
 the log begins at or before the store's end       what lies between is gone, and under exactly-once the task is wiped
-the log reaches as far as the store               the records that the store has were lost, and others took their place
+the log reaches as far as the store, and the      the records that the store has were lost, and others took their place
+epoch of its end has not ended before it
 the end is younger than ``delete.retention.ms``,  deletes that lie beyond the end may be compacted away, and the store
 or the log has not grown since                    would keep the dead keys
 ================================================  =====================================================================
+
+It is what a checkpoint asks of a parent before it reads a tail (:mod:`statecore.changelog.soundness`), by the same
+clock and the same horizon: that of the cluster, and the least of what the snapshot recorded and the topic says. The
+tail itself is Kafka Streams' to read, so nobody can tell here whether it is whole.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import horizon_ms
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen
 from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import NO_TIME, refusal
 from statecore.errors import Invalid, NotFound
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.parents import parent_end, told_epoch_ends
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 
@@ -32,21 +40,33 @@ class _Verdict(NamedTuple):
     doubt: str = ""
 
 
+class _Topics(NamedTuple):
+    """What the cluster says: topics and logs as they are, where the epochs of ends end there, and the time in ms. And
+    by task for how long deletes were kept, as newer snapshots say.
+    """
+
+    topics: Mapping[str, TopicDescription]
+    logs: Mapping[TopicPartition, LogOffsets]
+    epoch_ends: Mapping[tuple[TopicPartition, int], int | None]
+    now_ms: int | None
+    horizons: Mapping[str, int]
+
+
 def check_topics(
     cluster: Cluster,
     stores: Iterable[StoreToFetch],
+    horizons: Mapping[str, int] = MappingProxyType({}),
     *,
     no_doubts: bool = False,
-    clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Compare what stores end at with the topics as they are now.
 
     Args:
         cluster: where the topics are.
         stores: the stores.
+        horizons: by task the least time in ms for which deletes were kept, as newer snapshots say.
         no_doubts: whether what nobody knows speaks against a store: a newer snapshot did not fit, and an older one
             whose age or topic is not known may fit even less.
-        clock: seconds since the epoch.
 
     Returns:
         What the operator should know although nothing speaks against them.
@@ -62,14 +82,15 @@ def check_topics(
         raise _gone(error) from error
     present = {end.topic_partition for _, end in ends if end.partition < topics[end.topic].partitions}
     try:
-        offsets = cluster.log_offsets(present)
+        logs = cluster.log_offsets(present)
+        known = [parent_end(end, None, None) for _, end in ends if end.topic_partition in present]
+        seen = _Topics(topics, logs, told_epoch_ends(known, cluster.epoch_ends), cluster.time_ms(), horizons)
     except NotFound as error:
         raise _gone(error) from error
     wrong, doubts = [], []
     for store, end in ends:
-        seen = offsets.get(end.topic_partition)
-        verdict = _compare(store, end, topics[end.topic], seen, clock())
-        if no_doubts and verdict.doubt and (store.snapshot.cut_ms is None or not end.topic_id):
+        verdict = _compare(store, end, seen)
+        if no_doubts and verdict.doubt and (store.snapshot.horizon_ms is None or not end.topic_id):
             verdict = _Verdict(f"{verdict.doubt}; and a newer snapshot did not fit")
         where = f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} "
         wrong += [where + verdict.wrong] if verdict.wrong else []
@@ -95,38 +116,58 @@ def _gone(error: NotFound) -> Invalid:
     )
 
 
-def _compare(
-    store: StoreToFetch, end: ChangelogEnd, topic: TopicDescription, seen: LogOffsets | None, now: float
-) -> _Verdict:
-    if seen is None:
+def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
+    log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
+    if log is None:
         return _Verdict("is no partition any more")
     if end.topic_id and end.topic_id != topic.topic_id:
         return _Verdict("is of a topic that was created anew since the snapshot was made")
     if end.offset < 0:
         return _Verdict()
-    if seen.log_start > end.end:
-        return _Verdict(f"begins at {seen.log_start} now, after the store's end {end.end}")
-    if seen.log_end < end.end:
-        return _Verdict(f"ends at {seen.log_end} now, before the store's end {end.end}")
+    if log.log_start > end.end:
+        return _Verdict(f"begins at {log.log_start} now, after the store's end {end.end}")
+    if log.log_end < end.end:
+        return _Verdict(f"ends at {log.log_end} now, before the store's end {end.end}")
+    why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
+    if why is not None:
+        return _Verdict(f"does not fit: {why}")
+    horizon = min(horizon_seen(topic), seen.horizons.get(store.task, ENDLESS_MS))
+    return _compare_ages(store, end, log, horizon, seen.now_ms)
+
+
+def _compare_ages(
+    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, horizon: int, now_ms: int | None
+) -> _Verdict:
+    """Whether deletes may be missing behind an end."""
     unnamed = "" if end.topic_id else "has no topic id in the snapshot, so a topic that was made anew is not seen"
-    horizon = horizon_ms(topic)
-    if seen.log_end == end.end or horizon is None:
+    recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
+    horizon = horizon if recorded is None else min(recorded, horizon)
+    if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
-    retention = horizon / 1000
-    if store.snapshot.cut_ms is None:
+    grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
+    if horizon == ENDLESS_MS:
+        return _Verdict(doubt=f"{grown}, and nobody knows whether it was compacted when the snapshot was made")
+    if cut_ms is None:
         return _Verdict(
-            doubt=f"has grown by {seen.log_end - end.end} since, and nobody knows how old the store is; if it is older "
+            doubt=f"{grown}, and nobody knows how old the store is; if it is older "
             f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since"
         )
-    age = abs(now - store.snapshot.cut_ms / 1000)  # a clock that was ahead tells no age either
-    if age > retention:
+    if now_ms is None:
+        return _Verdict(doubt=f"{grown}, and nobody knows the store's age: {NO_TIME}")
+    age_ms = abs(now_ms - cut_ms)  # a clock that was ahead tells no age either
+    if age_ms > horizon:
         return _Verdict(
-            f"has grown since, and the store is {age:.0f} s old; deletes in what it grew by may have been compacted "
-            f"away after {retention:.0f} s (delete.retention.ms)"
+            f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have been "
+            f"compacted away after {retention:.0f} s (delete.retention.ms)"
         )
-    if age > retention / 2:
+    if recorded is None:
         return _Verdict(
-            doubt=f"has grown since, and the store is {age:.0f} s old; the application has to have read what it grew "
-            f"by before {retention:.0f} s (delete.retention.ms) are over"
+            doubt=f"{grown}, and the snapshot does not say for how long deletes were kept "
+            "when it was made, or not by the cluster's clock; it may keep keys that were deleted since"
+        )
+    if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
+        return _Verdict(
+            doubt=f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to have read what "
+            f"it grew by before {retention:.0f} s (delete.retention.ms) are over"
         )
     return _Verdict(doubt=unnamed)

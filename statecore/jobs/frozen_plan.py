@@ -49,7 +49,7 @@ class FrozenPlan:
     Attributes:
         plan: the plan.
         partitions: the partitions that were asked for; empty for all.
-        made_at: when its end offsets were read, in seconds since the epoch.
+        made_at: when its end offsets were read, in seconds since the epoch, by the clock of this machine.
         request_id: the request it was made for.
         staging: the directory below which it is built.
         newest: the snapshot that was the newest then; empty where there was none, or nobody asked.
@@ -59,6 +59,8 @@ class FrozenPlan:
         left_out: the stores that it lacks altogether for that reason.
         words: the command and the options that ask for it, but for the spec, the state directory and the request id;
             empty where nobody is told them.
+        read_at_ms: when its end offsets were read, by the cluster's clock, in ms since the epoch; ``None`` where that
+            did not tell it.
     """
 
     plan: RestorePlan
@@ -71,6 +73,12 @@ class FrozenPlan:
     is_part: bool = False
     left_out: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    read_at_ms: int | None = None
+
+    @property
+    def cut_ms(self) -> int:
+        """When its end offsets were read, in ms since the epoch: by the best clock there is."""
+        return int(self.made_at * 1000) if self.read_at_ms is None else self.read_at_ms
 
 
 FROZEN_PLAN = DocumentType(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
-from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
+from statecore.changelog.soundness import NO_TIME, ParentEnd, refusal
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -123,13 +123,17 @@ def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
         end: of the copy.
         now: its changelog.
     """
-    horizon = horizon_ms(now.topic)
-    if horizon is None or end.end >= now.log.last_stable:  # a log is not compacted behind its last stable offset
+    horizon = least_horizon_ms((end.horizon_ms, horizon_seen(now.topic)))
+    if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # a log is not compacted behind its last stable offset
         return None
     name = str(end.topic_partition)
     behind = f"{name} goes on behind offset {end.end}, and compaction may have removed deletes from there"
     if end.read_at_ms is None:
         return f"{behind}: nobody knows since when"
+    if horizon is None:
+        return f"{behind}: nobody knows for how long deletes were kept when it was at the end"
+    if now.asked_at_ms is None:
+        return f"{behind}: {NO_TIME}"
     age = now.asked_at_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
         return f"{behind}: by the clocks the copy was followed {-age / 1000:,.0f} s after now, so they are wrong"

@@ -25,7 +25,7 @@ from statecore.jobs.processes import of_this_machine
 from statecore.jobs.publishing import Made
 from statecore.jobs.range_tasks import ClusterSettings
 from statecore.jobs.reconciling import Reconciled, Reconciler, Reconciliation, divided
-from statecore.jobs.tails import Unsound, unsound
+from statecore.jobs.tails import Unsound, found_unsound
 from statecore.progress import Progress
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -78,13 +78,12 @@ class Judge:
     progress: Progress
     faults: FaultPoints
 
-    def judged(self, planned: CheckpointPlan, made: Made, finished_ms: int) -> Judgement:
+    def judged(self, planned: CheckpointPlan, made: Made) -> Judgement:
         """What of the tails goes upon their parents.
 
         Args:
             planned: the plan.
             made: what came of it.
-            finished_ms: when the last of it had been read, in ms since the epoch.
 
         Raises:
             Invalid, Retryable: brokers or repository cannot be reached.
@@ -94,7 +93,7 @@ class Judge:
         if not plan.offsets:
             return Judgement(made, Unsound.of(()))
         with self.connect() as cluster:
-            found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, finished_ms)
+            found = found_unsound(plan, planned.parents, made.runs, planned.topics, cluster)
         if self.when_refused != WhenRefused.RECONCILE:
             return Judgement(made, found)
         right, wrong = divided(planned, found.refused)

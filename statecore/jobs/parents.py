@@ -75,6 +75,16 @@ class Parent:
         """Where deletes have something to hide."""
         return Below(segments=self.segments)
 
+    def within(self, horizon_ms: int | None) -> Parent:
+        """The parent, behind whose ends deletes were at some time kept for no longer than that, where it is known."""
+        if horizon_ms is None:
+            return self
+        ends = {
+            part: end if end.horizon_ms is None else replace(end, horizon_ms=min(end.horizon_ms, horizon_ms))
+            for part, end in self.ends.items()
+        }
+        return replace(self, ends=ends)
+
     @staticmethod
     def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Parent:
         """A store of a snapshot.
@@ -84,7 +94,8 @@ class Parent:
             store: the store.
             cut_ms: when nothing lay behind its ends, in ms since the epoch; ``None`` where nobody knows it.
         """
-        ends = {end.topic_partition: _end_of(end, cut_ms) for end in store.changelogs}
+        horizon_ms = store.horizon_ms
+        ends = {end.topic_partition: parent_end(end, cut_ms, horizon_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
         stream_time = store.stream_time
         if stream_time is None:  # which is of the newest segment at least
@@ -92,8 +103,9 @@ class Parent:
         return Parent(name, ends, segments, stream_time, store)
 
 
-def _end_of(end: ChangelogEnd, cut_ms: int | None) -> ParentEnd:
-    return ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms)
+def parent_end(end: ChangelogEnd, cut_ms: int | None, horizon_ms: int | None) -> ParentEnd:
+    """What a snapshot says of one of a store's ends: read at a moment, when deletes were kept for that time."""
+    return ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms, horizon_ms)
 
 
 @dataclass(frozen=True)
@@ -245,7 +257,7 @@ def choose(
                 refused.append(found)
             else:
                 looked[key] = found
-        told = _told(looked.values(), epoch_ends)
+        told = told_epoch_ends((end for parent in looked.values() for end in parent.ends.values()), epoch_ends)
         for key, parent in looked.items():
             why = _why_refused(parent, stores[key], topics, logs, ends, told)
             if why is not None:
@@ -261,15 +273,18 @@ def choose(
     return Chosen(parents, tuple(refused), tuple(dearer))
 
 
-def _told(
-    parents: Iterable[Parent],
+def told_epoch_ends(
+    ends: Iterable[ParentEnd],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[tuple[TopicPartition, int], int | None]:
-    """Where the leader epochs of some parents end in the logs, by partition and epoch, as far as brokers tell it."""
+    """Where the leader epochs of some ends end in the logs, by partition and epoch, as far as brokers tell it.
+
+    Args:
+        ends: how far parents have come.
+        epoch_ends: asks where leader epochs end in the logs as they are now (:meth:`Cluster.epoch_ends`).
+    """
     told: dict[tuple[TopicPartition, int], int | None] = {}
-    left = {
-        (part, end.leader_epoch) for parent in parents for part, end in parent.ends.items() if end.leader_epoch >= 0
-    }
+    left = {(end.topic_partition, end.leader_epoch) for end in ends if end.leader_epoch >= 0}
     while left:  # a request has one epoch of each partition, and stores that share a changelog may have several
         now = dict(left)
         told |= {(part, now[part]): end for part, end in epoch_ends(now).items()}

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.shapes import PartitionShape
@@ -70,6 +71,8 @@ class PartitionPlan:
         was_all: whether nothing lay behind ``end`` when the plan was made that compaction could have touched. An open
             transaction does not count, because the cleaner does not go beyond the last stable offset; a record of a
             source topic that the application had still to process does.
+        horizon_ms: how long deletes were kept in the topic when the plan was made, as a snapshot records it
+            (:attr:`statecore.repository.manifest.StoreSnapshot.horizon_ms`).
     """
 
     store: str
@@ -89,6 +92,7 @@ class PartitionPlan:
     log_start: int = -1
     parent: str = ""
     was_all: bool = True
+    horizon_ms: int | None = None
 
     @property
     def is_global(self) -> bool:
@@ -253,6 +257,7 @@ def make_plan(
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     parents: Mapping[Key, Parent] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
+    is_timed: bool = False,
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
@@ -268,6 +273,7 @@ def make_plan(
         epochs: the epochs of the leaders, as far as they are known.
         parents: (task, store) → what its runs are put upon; the others are read whole.
         log_ends: where all of each log ends, where ``offsets`` do not say it: source topics are consumed in part.
+        is_timed: whether the cluster has told when this was; else no horizon is known.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -306,6 +312,7 @@ def make_plan(
             log_start=offsets[span.topic_partition].log_start,
             parent=_name(parents.get((task_of(store, span.partition), store.name))),
             was_all=span.end >= log_ends.get(span.topic_partition, span.end),
+            horizon_ms=horizon_seen(topics[span.topic]) if is_timed else None,
         )
         for store, span in whole
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -77,7 +76,7 @@ def still_standing(
     """
     plan = frozen.plan
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
-    if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
+    if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
         return stale
     parents: dict[Key, Parent] = {}
     for key, parts in plan.stores.items():

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import delete_retention_ms
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.soundness import NO_TIME
 from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
@@ -53,6 +54,8 @@ class PlannedRestore(NamedTuple):
         disk: what it takes of the disk.
         chosen: what lies below its runs, and what was refused.
         topics: the changelogs.
+        read_at_ms: a moment before the ends were read, by the cluster's clock, in ms since the epoch; ``None`` where
+            that did not tell it.
     """
 
     plan: RestorePlan
@@ -60,6 +63,7 @@ class PlannedRestore(NamedTuple):
     disk: DiskNeed
     chosen: Chosen
     topics: Mapping[str, TopicDescription]
+    read_at_ms: int | None
 
 
 def plan_restore(
@@ -104,6 +108,7 @@ def plan_restore(
         Retryable: no broker could be reached.
     """
     stores = select_stores(spec, request.stores, request.partitions)
+    read_at_ms = cluster.time_ms()
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
     wanted = {
         store: kept
@@ -121,10 +126,13 @@ def plan_restore(
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     sources = {part: consumed(offsets[part], committed[part]) for part in reused}
     seen = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
+    since_ms = None
+    if versioned_ms is not None:
+        since_ms = (int(time.time() * 1000) if read_at_ms is None else read_at_ms) - versioned_ms
     chosen = (
         NO_PARENTS
         if candidates is None
-        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, versioned_ms)
+        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, since_ms)
     )
     workers = parallelism()
     budget = request.memory_budget
@@ -151,12 +159,13 @@ def plan_restore(
         epochs={part: log.leader_epoch for part, log in offsets.items()},
         parents=chosen.parents,
         log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
+        is_timed=read_at_ms is not None,
     )
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
-    return PlannedRestore(plan, notes, disk, chosen, topics)
+    return PlannedRestore(plan, notes, disk, chosen, topics, read_at_ms)
 
 
 def _chosen(
@@ -169,20 +178,20 @@ def _chosen(
     seen: Mapping[TopicPartition, LogOffsets],
     candidates: Candidates,
     cost: Cost | None,
-    versioned_ms: int | None,
+    since_ms: int | None,
 ) -> Chosen:
     """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
     versioned: set[Key] = set()
     for store, numbers in wanted.items():
-        if is_left(store, request.versioned) or (store.kind.is_versioned and versioned_ms is None):
+        if is_left(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
             continue
         for number in numbers:
             key = task_of(store, number), store.name
             stores[key].add(TopicPartition(store.changelog, number))
             versioned |= {key} if store.kind.is_versioned else set()
-    if versioned_ms is not None:
-        candidates = Younger(candidates, versioned, int(time.time() * 1000) - versioned_ms)
+    if since_ms is not None:
+        candidates = Younger(candidates, versioned, since_ms)
     return choose(
         {key: frozenset(parts) for key, parts in stores.items()},
         candidates,
@@ -235,7 +244,7 @@ def why_stale(
     frozen: FrozenPlan,
     topics: Mapping[str, TopicDescription],
     offsets: Mapping[TopicPartition, LogOffsets],
-    now: float,
+    now_ms: int | None,
 ) -> str | None:
     """Why a frozen plan must be made anew, or ``None`` while it is good.
 
@@ -243,7 +252,7 @@ def why_stale(
         frozen: the plan.
         topics: its topics as they are now.
         offsets: its partitions as they are now.
-        now: seconds since the epoch.
+        now_ms: now, by the cluster's clock, in ms since the epoch; ``None`` where that does not tell it.
     """
     for part in frozen.plan.partitions:
         seen = offsets.get(part.topic_partition)
@@ -258,19 +267,29 @@ def why_stale(
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
         if part.parent and seen.log_start > part.start:
             return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
-        retention = delete_retention_ms(topics[part.topic]) / 1000
-        # Half of it, because the application needs time, too, to read what lies beyond the end.
-        if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
-            return (
-                f"{name} has grown since and the plan is {now - frozen.made_at:.0f} s old; deletes in what it grew by "
-                f"may be compacted away after {retention:.0f} s (delete.retention.ms)"
-            )
+        if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
+            return f"{name} has grown since and {why}"
     if not frozen.partitions and not frozen.is_part:
         for topic in {part.topic for part in frozen.plan.partitions}:
             planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
             if planned != topics[topic].partitions:
                 return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
     return None
+
+
+def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
+    """Why deletes may be missing behind a plan's end, or ``None`` while none can be."""
+    if now_ms is None or frozen.read_at_ms is None or part.horizon_ms is None:
+        return f"nobody knows how old the plan is: {NO_TIME}"
+    age_ms = now_ms - frozen.read_at_ms
+    retention_ms = min(delete_retention_ms(topic), part.horizon_ms)
+    # Half of it, because the application needs time, too, to read what lies beyond the end.
+    if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
+        return None
+    return (
+        f"the plan is {age_ms / 1000:.0f} s old; deletes in what it grew by may be compacted away after "
+        f"{retention_ms / 1000:.0f} s (delete.retention.ms)"
+    )
 
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:

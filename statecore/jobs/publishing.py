@@ -29,6 +29,7 @@ from statecore.repository.manifest import (
     StoredRun,
     StoreSnapshot,
     TaskPart,
+    least_known,
 )
 from statecore.repository.publication import Publication, Published
 from statecore.repository.shelf import Shelf
@@ -99,7 +100,7 @@ class SnapshotOf:
             made,
             images,
             parents=planned.parents,
-            cut_ms=int(frozen.made_at * 1000),
+            cut_ms=frozen.cut_ms,
             spec_digest=spec_hash(self._spec),
         )
         whole = not self._request.stores and not self._request.partitions and plan == frozen.plan
@@ -153,8 +154,11 @@ def task_parts(
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
         # Of a versioned store it is how old it is, because no tail is put upon it.
-        its_cut = cut_ms if parts[0].kind.is_versioned or all(part.was_all for part in parts) else None
-        store = _store(plan, parts, databases, stream_time, content, its_cut, spec_digest)
+        was_all = all(part.was_all for part in parts)
+        its_cut = cut_ms if parts[0].kind.is_versioned or was_all else None
+        horizon_ms = least_known(part.horizon_ms for part in parts) if was_all else None
+        store = _store(plan, parts, databases, stream_time, content, spec_digest)
+        store = replace(store, cut_ms=its_cut, horizon_ms=horizon_ms)
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
     return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
@@ -195,7 +199,6 @@ def _store(
     databases: Sequence[StoredDatabase],
     stream_time: int | None,
     content: StoreDigest | None,
-    cut_ms: int | None,
     spec_digest: str,
 ) -> StoreSnapshot:
     one = parts[0]
@@ -218,7 +221,6 @@ def _store(
         ),
         isolation=plan.isolation.name.lower(),
         databases=tuple(databases),
-        cut_ms=cut_ms,
         stream_time=stream_time,
         retention_ms=one.retention_ms,
         segment_interval_ms=one.segment_interval_ms,

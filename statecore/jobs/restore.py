@@ -53,7 +53,7 @@ from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staged_names, staging_base
 from statecore.jobs.staging_place import StagingPlace
-from statecore.jobs.tails import unsound
+from statecore.jobs.tails import found_unsound
 from statecore.jobs.under_way import said_under_way
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.ownership import parse_owner
@@ -302,9 +302,8 @@ class _Restore(Job):
         """Whether a parent turned out not to be sound when its tail was read; then it is not used again."""
         if not planned.parents:
             return False
-        plan, now_ms = planned.plan, int(time.time() * 1000)
         with self._cluster() as cluster:
-            found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms)
+            found = found_unsound(planned.plan, planned.parents, made.runs, planned.topics, cluster)
         self.refused |= found.for_good
         for one in found.refused:
             self.say(str(one))

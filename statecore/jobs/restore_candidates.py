@@ -78,7 +78,8 @@ class RestoreCandidates:
                 entries = every
             else:
                 entries = every[:1] if start == LATEST else (entry_of(shelf, head.head, start),)
-            self._snapshots = SnapshotParents(shelf, spec, entries, None, {}, refused)
+            newer = every[: every.index(entries[0])] if entries else ()
+            self._snapshots = SnapshotParents(shelf, spec, entries, None, {}, refused, newer)
 
     def of(self, key: Key) -> Iterator[Parent | Refused]:
         """See :class:`statecore.jobs.parents.Candidates`."""

@@ -130,6 +130,7 @@ def plan_anew(
         is_part=is_part,
         left_out=tuple(sorted(left_out)),
         words=_words(request),
+        read_at_ms=planned.read_at_ms,
     )
     notes = (*planned.notes, *_upon(plan, request), *_staying(stays), *kept, *grouped((*refused, *dearer)))
     parents = {key: parent for key, parent in parents.items() if key in plan.stores}

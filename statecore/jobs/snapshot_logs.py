@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import horizon_seen, least_horizon_ms
 from statecore.changelog.markers import of_markers
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Retryable
@@ -27,15 +28,18 @@ class Logs:
 
     Attributes:
         ends: of each store, by task and name, how far it has come in what its changelogs were like then.
-        read_ms: when they were asked, in ms since the epoch; ``None`` where nobody did.
+        read_ms: when they were asked, in ms since the epoch; ``None`` where nobody did. By the cluster's clock where
+            horizons are known.
         partitions: how many partitions each topic has; none likewise.
         only_markers: what lies behind ends, where it was seen to be markers of transactions and nothing else.
+        horizons: for how long each topic kept deletes then; none where the cluster did not tell the time.
     """
 
     ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
+    horizons: Mapping[str, int] = field(default_factory=dict)
 
     def cut_ms(self, store: tuple[str, str]) -> int | None:
         """The cut time of a store, by task and name: when its ends were read, if nothing lay behind them then.
@@ -45,6 +49,14 @@ class Logs:
         ends = self.ends[store]
         nothing = all(one.end == one.log_end or _behind(one) in self.only_markers for one in ends)
         return self.read_ms if nothing else None
+
+    def horizon_ms(self, store: tuple[str, str]) -> int | None:
+        """For how long deletes were kept behind the ends of a store, by task and name, at its cut time. Of a time
+        before that nobody knows it.
+        """
+        if self.cut_ms(store) is None:
+            return None
+        return least_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
 
 
 def not_asked(stores: Iterable[StoreCopy]) -> Logs:
@@ -67,7 +79,7 @@ def asked(
         stores: the stores.
         refuse: told every reason why an offset does not fit its log.
         timeout: seconds that one call may take.
-        clock: seconds since the epoch.
+        clock: seconds since the epoch, by this machine's clock: it counts where the cluster does not tell the time.
 
     Raises:
         NotFound: a topic or partition does not exist.
@@ -78,8 +90,9 @@ def asked(
     wanted = [partition for store in every for partition, _ in _said(store)]
     try:
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
+            told_ms = cluster.time_ms()
+            read_ms = int(clock() * 1000) if told_ms is None else told_ms
             topics = cluster.describe_topics({partition.topic for partition in wanted})
-            read_ms = int(clock() * 1000)
             offsets = cluster.log_offsets(wanted)
             ends = {_key(store): tuple(_asked(store, topics, offsets)) for store in every}
             behind = {_behind(one) for found in ends.values() for one in found if one.end < one.log_end}
@@ -93,7 +106,9 @@ def asked(
     for store in every:
         for one in ends[_key(store)]:
             _check(store, one, refuse)
-    return Logs(ends, read_ms, {name: topic.partitions for name, topic in topics.items()}, only_markers)
+    partitions = {name: topic.partitions for name, topic in topics.items()}
+    horizons = {} if told_ms is None else {name: horizon_seen(topic) for name, topic in topics.items()}
+    return Logs(ends, read_ms, partitions, only_markers, horizons)
 
 
 def _asked(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from statecore.errors import Corrupted
 from statecore.jobs.parents import DAMAGED, Key, Parent, Refused
+from statecore.jobs.seen_horizons import horizons_since
 from statecore.repository.agreement import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskPart
@@ -27,6 +28,7 @@ class SnapshotParents:
         newest: the newest, where there is one.
         parts: all of its parts.
         refused: parents that were refused after their tails were read, with the reason.
+        newer: snapshots that do not count here, and are newer than all that do.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class SnapshotParents:
         newest: Manifest | None,
         parts: Mapping[str, TaskPart],
         refused: Mapping[tuple[Key, str], str],
+        newer: Sequence[SnapshotEntry] = (),
     ) -> None:
         self._shelf, self._spec, self._refused = shelf, spec, refused
-        self._entries = entries
+        self._entries, self._newer = entries, newer
+        self._horizons: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
         self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
         if newest is not None:
@@ -57,7 +61,7 @@ class SnapshotParents:
         """
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._store(entry, key)
-        return Parent.of_snapshot(snapshot, found, found.cut_ms) if isinstance(found, StoreSnapshot) else None
+        return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
 
     def task(self, snapshot: str, task: str) -> TaskPart | None:
         """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
@@ -80,7 +84,7 @@ class SnapshotParents:
             if ends in seen:  # what speaks against one speaks against the other
                 continue
             seen.add(ends)
-            parent = Parent.of_snapshot(entry.snapshot, found, found.cut_ms)
+            parent = self._parent(entry, key, found)
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
@@ -91,6 +95,14 @@ class SnapshotParents:
                 yield Refused(*key, entry.snapshot, f"the same speaks against it as against {better.name}")
             else:
                 yield parent
+
+    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
+        """A store of a snapshot, as far as it and all newer snapshots have seen how long deletes were kept."""
+        if entry.snapshot not in self._horizons:
+            newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
+            self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
+        seen = self._horizons[entry.snapshot].get(key[0])
+        return Parent.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> str | None:
         """What speaks against a store, whatever its topics are."""

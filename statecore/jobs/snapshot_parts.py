@@ -154,6 +154,7 @@ def snapshot_of(
         left_to_restore=copy.left_to_restore,
         spec_digest=spec_hash(spec),
         made_by=__version__,
+        horizon_ms=None if copy.left_to_restore else logs.horizon_ms(key(copy)),
     )
 
 
@@ -203,11 +204,15 @@ _WORTH_MS = 3_600_000
 
 
 def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
-    """Whether brokers have told what the snapshot before does not know: which topic it is, or a much later moment."""
+    """Whether brokers have told what the snapshot before does not know: which topic it is, a much later moment, or one
+    by their own clock, or that deletes are kept for a shorter time.
+    """
     topics = {end.topic_partition: end.topic_id for end in before.changelogs}
     named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
     if store.cut_ms is None:
         return named
+    if store.horizon_ms is not None and (before.horizon_ms is None or store.horizon_ms < before.horizon_ms):
+        return True
     return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _WORTH_MS
 
 

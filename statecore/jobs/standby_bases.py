@@ -30,7 +30,6 @@ from pathlib import Path
 from threading import Event
 
 from statecore.blobs.base import PATIENT, Patience
-from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
@@ -38,6 +37,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, TASK_NAME
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.parents import parent_end
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STANDBY
 from statecore.progress import NullProgress
@@ -330,7 +330,7 @@ class Bases:
         logs = FollowedLogs(self._base(task) / _LOGS)
         for store in shelf.parts([reference])[task].part.stores:
             for end in store.changelogs:
-                logs.reached(ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, reference.cut_ms))
+                logs.reached(parent_end(end, store.cut_ms, store.horizon_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:

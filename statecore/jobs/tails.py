@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import least_horizon_ms, stricter
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.soundness import ParentEnd, missed_deletes, start_moved, truncation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent, Refused
-from statecore.jobs.plan import RestorePlan
+from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 
 
@@ -37,7 +40,7 @@ def unsound(
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
-    finished_ms: int,
+    finished_ms: int | None,
 ) -> Unsound:
     """The parents that turned out not to be sound, with the reason.
 
@@ -45,10 +48,11 @@ def unsound(
         plan: what was read.
         parents: what it was to be put upon.
         runs: what came of it.
-        topics: the changelogs.
+        topics: the changelogs; as they were when they kept deletes for the shortest time, since the plan was made.
         epoch_ends: asks where leader epochs end in the logs as they are now: one that was truncated below the plan's
             end since may have other records there.
-        finished_ms: when the last of it had been read, in ms since the epoch.
+        finished_ms: when the last of it had been read, by the cluster's clock, in ms since the epoch; ``None`` where
+            that does not tell it.
     """
     truncated = truncations(plan, parents, epoch_ends)
     refused: list[Refused] = []
@@ -62,7 +66,9 @@ def unsound(
             ]
             end = parent.ends[part.topic_partition]
             moved = moved or start_moved(end, seen)
-            missed = missed or missed_deletes(end, topics[part.topic], seen, finished_ms)
+            if parent.segments and missed is None:  # without rows there is none that a delete could miss
+                end = replace(end, horizon_ms=_horizon_of(end, part))
+                missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
         if moved is not None:
             refused.append(Refused(*key, parent.name, moved))
         elif key in truncated:
@@ -70,6 +76,34 @@ def unsound(
         elif missed is not None:
             refused.append(Refused(*key, parent.name, missed, missed_deletes=True))
     return Unsound.of(refused)
+
+
+def found_unsound(
+    plan: RestorePlan,
+    parents: Mapping[Key, Parent],
+    runs: Mapping[Key, Sequence[RangeResult]],
+    topics: Mapping[str, TopicDescription],
+    cluster: Cluster,
+) -> Unsound:
+    """What :func:`unsound` finds, by what the brokers say now that all has been read.
+
+    Args:
+        plan: what was read.
+        parents: what it was to be put upon.
+        runs: what came of it.
+        topics: the changelogs as they were when it was planned.
+        cluster: where they are.
+
+    Raises:
+        NotFound: a topic is gone.
+        Retryable: no broker answered in time.
+        Invalid: this client may not ask.
+    """
+    if not parents:
+        return Unsound.of(())
+    finished_ms = cluster.time_ms()
+    now = cluster.describe_topics(topics)
+    return unsound(plan, parents, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
 
 
 def truncations(
@@ -82,7 +116,7 @@ def truncations(
     Args:
         plan: what was read.
         keys: the stores.
-        epoch_ends: as of :func:`unsound`.
+        epoch_ends: asks where leader epochs end in the logs as they are now.
     """
     stores = plan.stores
     parts = [(key, part) for key in keys for part in stores[key]]
@@ -95,3 +129,9 @@ def truncations(
         if why is not None:
             found.setdefault(key, why)
     return found
+
+
+def _horizon_of(end: ParentEnd, part: PartitionPlan) -> int | None:
+    """How long deletes were kept behind a parent's end, as far as it was recorded: then, and when the plan was made."""
+    seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
+    return least_horizon_ms(seen)

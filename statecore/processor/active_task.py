@@ -35,12 +35,15 @@ from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.processor.commit_policy import CommitPolicy, CommitSettings
 from statecore.processor.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
 from statecore.processor.store_kinds import check_kind
-from statecore.runtime.changelog_ends import changelog_ends, isolation_of
+from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends, isolation_of
 from statecore.runtime.checkpoint_policy import CheckpointSettings
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
 from statecore.runtime.task_offsets import MeantFor
 from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec
+
+_LOOK_SECONDS = 300.0
+"""After these the brokers are asked again what the changelogs are like, so that what is written of them stays young."""
 
 
 class TaskState(Enum):
@@ -86,7 +89,6 @@ class ActiveTask:
         commits: how often it is to be committed; by default Kafka Streams' intervals.
         checkpoints: how often ``.checkpoint`` is written.
         faults: where tests let the process die.
-        now: seconds since the epoch.
         clock: seconds that never go back.
 
     Raises:
@@ -108,7 +110,6 @@ class ActiveTask:
         commits: CommitSettings | None = None,
         checkpoints: CheckpointSettings | None = None,
         faults: FaultPoints = NO_FAULTS,
-        now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for store in stores.stores:
@@ -128,15 +129,13 @@ class ActiveTask:
         self._sources = frozenset(sources)
         isolation = isolation_of(spec)
         self._exactly_once = isolation is IsolationLevel.READ_COMMITTED
-        self._follower = StandbyTask(
-            stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints, now=now
-        )
+        self._follower = StandbyTask(stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints)
         self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)
         self._faults = faults
         how = ExactlyOnce if self._exactly_once else AtLeastOnce
         self._work: KafkaCommits = how(stores.name, producer, consumer, self._commits.max_block_ms, faults)
-        self._now = now
         self._clock = clock
+        self._looked_at = 0.0
         self._state = TaskState.CREATED
         self._logged: dict[str, ChangeLoggingStore] = {}
         self._policy = CommitPolicy(self._commits, clock=clock)
@@ -199,8 +198,7 @@ class ActiveTask:
         """
         self._check(TaskState.RESTORING)
         before = committed_offsets(self._cluster, self._spec.application_id, self._sources)
-        specs = [store.spec for store in self.stores.stores]
-        ends = changelog_ends(self._cluster, self._spec, specs, self._follower.epochs(), now=self._now)
+        ends = self._look()
         done = self._follower.follow(ends, stopped)
         if done.failed:
             raise next(iter(done.failed.values()))
@@ -215,6 +213,18 @@ class ActiveTask:
         self._positions = dict(after)
         self._begin()
         return CaughtUp(True, done.records)
+
+    def _look(self) -> dict[TopicPartition, ChangelogEnd]:
+        """Ask the brokers for the changelogs."""
+        self._looked_at = self._clock()
+        specs = [store.spec for store in self.stores.stores]
+        return changelog_ends(self._cluster, self._spec, specs, self._follower.epochs())
+
+    def _look_again(self) -> None:
+        """Ask the brokers for the changelogs, now and then: the age of what is written counts from the last time."""
+        if self._clock() - self._looked_at >= _LOOK_SECONDS:
+            with suppress(StatecoreError):  # what was told before is true, and only older
+                self._follower.see(self._look())
 
     def process(self, records: Iterable[InputRecord]) -> None:
         """Process records, each source partition's in order; nothing of it counts until :meth:`commit`.
@@ -270,7 +280,7 @@ class ActiveTask:
         """
         self._check(TaskState.RUNNING)
         if self._work.has_begun:
-            asked_at_ms = int(self._now() * 1000)
+            self._look_again()
             with self._kafka():
                 self._work.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
@@ -279,7 +289,7 @@ class ActiveTask:
                     if number:
                         self._faults.reach("active.between-stores")
                     store.commit()
-                self._follower.written(asked_at_ms)
+                self._follower.written()
             except BaseException:
                 self._fail()
                 raise

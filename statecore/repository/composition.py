@@ -39,6 +39,19 @@ MOST_BLOBS = 8
 """Blobs that the parts of a snapshot may lie in before those at hand are put into one."""
 
 
+class Cut(NamedTuple):
+    """A moment at which nothing lay behind the ends of a task.
+
+    Attributes:
+        at_ms: in ms since the epoch.
+        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it,
+            and then the moment is not by the cluster's clock.
+    """
+
+    at_ms: int
+    horizon_ms: int | None
+
+
 class Written(NamedTuple):
     """A part that is to be written.
 
@@ -91,7 +104,7 @@ def composed(
     standing: Collection[str],
     whole: bool,
     tasks: Collection[str] | None,
-    cuts: Mapping[str, int],
+    cuts: Mapping[str, Cut],
 ) -> Composition:
     """What the next snapshot is made of.
 
@@ -103,7 +116,7 @@ def composed(
         standing: tasks of the job that stay as the newest snapshot has them.
         whole: whether the parts are all that the application has; other tasks and stores are dropped.
         tasks: all tasks that the application has; ``None`` where the job does not know them.
-        cuts: moments at which nothing lay behind the ends of kept tasks, by task.
+        cuts: moments at which nothing lay behind the ends of kept tasks, by task; of all their stores.
     """
     touched = {part.task for part in made}
     before = read([reference for task, reference in newest.items() if task in touched])
@@ -119,11 +132,7 @@ def composed(
                 del kept[task]
                 warnings += _left_out([less], spec, undeclared=True)
                 written += [less] if less.part.stores else []
-    cut = {
-        task: replace(reference, cut_ms=max(cuts[task], reference.cut_ms or cuts[task]))
-        for task, reference in kept.items()
-        if task in cuts
-    }
+    cut = {task: _later(reference, cuts[task]) for task, reference in kept.items() if task in cuts}
     news = {task for task, reference in cut.items() if reference != kept[task]}
     dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
     if tasks is not None and dropped:
@@ -173,6 +182,15 @@ def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, Cha
             is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
             if is_same and known.end > end.end:
                 yield store, end, known.end
+
+
+def _later(reference: PartReference, cut: Cut) -> PartReference:
+    """A reference as of a moment, where it is not as of a later one, or of one that proves more."""
+    if (reference.horizon_ms is None) == (cut.horizon_ms is None):
+        stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
+    else:
+        stays = cut.horizon_ms is None
+    return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
 
 
 def _completed(part: TaskPart, before: ReadPart | None, spec: ApplicationSpec, *, whole: bool) -> Written:

@@ -150,7 +150,8 @@ class StoreSnapshot:
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
         cut_ms: when the ends were read, in ms since the epoch; ``None`` where nobody knows it, as of a directory behind
-            whose offsets there were records already.
+            whose offsets there were records already. By the cluster's clock where ``horizon_ms`` is known, else by that
+            of the machine that made it, which proves no age.
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where nobody knows it.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
@@ -162,6 +163,9 @@ class StoreSnapshot:
         layout: the release of Kafka Streams whose layout its databases have.
         made_by: the release of statecore that made it.
         advanced_from: the snapshot above whose store the newest runs were put; ``None`` where it was made whole.
+        horizon_ms: how long deletes were kept in the changelog, at least, as it was configured at ``cut_ms``:
+            ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where nobody knows it, or
+            the cluster did not tell the time; then a tail above it has to be whole.
     """
 
     store: str
@@ -182,6 +186,7 @@ class StoreSnapshot:
     layout: str = LAYOUT
     made_by: str = ""
     advanced_from: str | None = None
+    horizon_ms: int | None = None
 
     @property
     def content(self) -> StoreDigest | None:
@@ -234,22 +239,32 @@ class TaskPart:
     @property
     def cut_ms(self) -> int | None:
         """When the first of its ends was read, in ms since the epoch; ``None`` where nobody knows it."""
-        return first_cut(store.cut_ms for store in self.stores if not store.left_to_restore)
+        return least_known(store.cut_ms for store in self.stores if not store.left_to_restore)
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """The least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it."""
+        return least_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
 
     @property
     def identity(self) -> str:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
-    def as_of(self, cut_ms: int | None) -> TaskPart:
+    def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskPart:
         """The part, where its manifest knows a later moment at which nothing lay behind its ends than it does itself.
 
         Args:
             cut_ms: that moment, in ms since the epoch.
+            horizon_ms: how long deletes were kept then.
         """
-        if cut_ms is None or all(_is_cut(store, cut_ms) for store in self.stores):
+        known = [_is_cut(store, cut_ms, horizon_ms) for store in self.stores]
+        if cut_ms is None or all(known):
             return self
-        stores = (store if _is_cut(store, cut_ms) else replace(store, cut_ms=cut_ms) for store in self.stores)
+        stores = (
+            store if is_known else replace(store, cut_ms=cut_ms, horizon_ms=horizon_ms)
+            for store, is_known in zip(self.stores, known, strict=True)
+        )
         return replace(self, stores=tuple(stores))
 
 
@@ -265,6 +280,8 @@ class PartReference:
         file_bytes: bytes of all files that it names.
         cut_ms: when the first of its ends was read, or a later moment at which nothing lay behind any of them, in ms
             since the epoch; ``None`` where nobody knows it.
+        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it,
+            and then ``cut_ms`` is not by the cluster's clock.
     """
 
     task: str
@@ -273,6 +290,7 @@ class PartReference:
     extent: Extent
     file_bytes: int
     cut_ms: int | None
+    horizon_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -358,15 +376,22 @@ def new_bytes(parts: Iterable[TaskPart], before: Iterable[TaskPart]) -> int:
     return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)
 
 
-def first_cut(cuts: Iterable[int | None]) -> int | None:
-    """The first of some moments; ``None`` where one is not known, or there is none."""
-    known = list(cuts)
-    return None if None in known else min((cut for cut in known if cut is not None), default=None)
+def least_known(values: Iterable[int | None]) -> int | None:
+    """The first of some moments, or the least of some times; ``None`` where one is not known, or there is none."""
+    known = list(values)
+    return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def _is_cut(store: StoreSnapshot, cut_ms: int) -> bool:
-    """Whether a store knows of itself that nothing lay behind its ends at a moment, or has no such ends."""
-    return store.left_to_restore or (store.cut_ms is not None and store.cut_ms >= cut_ms)
+def _is_cut(store: StoreSnapshot, cut_ms: int | None, horizon_ms: int | None) -> bool:
+    """Whether a store knows of itself as much as its manifest does of a moment at which nothing lay behind its ends.
+
+    Of two moments of which one is by the cluster's clock, that one counts.
+    """
+    if store.left_to_restore or cut_ms is None:
+        return True
+    if (store.horizon_ms is None) != (horizon_ms is None):
+        return horizon_ms is None
+    return store.cut_ms is not None and store.cut_ms >= cut_ms
 
 
 def _hash_of(pairs: Iterable[list[str]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from statecore.errors import Fenced
-from statecore.repository.composition import behind
+from statecore.repository.composition import Cut, behind
 from statecore.repository.manifest import PartReference, TaskPart
 from statecore.repository.part_structure import check_made
 from statecore.repository.seen import Reader, Seen
@@ -26,7 +26,7 @@ class Asked:
     tasks: Collection[str] | None
     rebase: Rebase | None
     refused: Collection[tuple[str, str]]
-    cuts: Mapping[str, int]
+    cuts: Mapping[str, Cut]
 
     @property
     def made(self) -> set[str]:

@@ -45,7 +45,8 @@ def joined_parts(
         document = _document(part, before)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
-        references.append(PartReference(part.task, part.identity, digest, extent, part.file_bytes, part.cut_ms))
+        known = part.cut_ms, part.horizon_ms
+        references.append(PartReference(part.task, part.identity, digest, extent, part.file_bytes, *known))
         content += document
     return bytes(content), tuple(references)
 

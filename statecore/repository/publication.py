@@ -41,7 +41,7 @@ from statecore import __version__
 from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.repository.composition import Composition, blob_of, composed
+from statecore.repository.composition import Composition, Cut, blob_of, composed
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.keeping import kept_entries
 from statecore.repository.manifest import (
@@ -49,7 +49,7 @@ from statecore.repository.manifest import (
     Manifest,
     PartReference,
     TaskPart,
-    first_cut,
+    least_known,
     new_bytes,
 )
 from statecore.repository.others import Asked, Others, Rebase
@@ -171,7 +171,7 @@ class Publication:
         tasks: Collection[str] | None = None,
         rebase: Rebase | None = None,
         refused: Collection[tuple[str, str]] = frozenset(),
-        cuts: Mapping[str, int] | None = None,
+        cuts: Mapping[str, Cut] | None = None,
         hourly: bool = False,
     ) -> Published | None:
         """Publish what a job has made.
@@ -187,7 +187,7 @@ class Publication:
                 have published since the job began is ``Fenced``.
             refused: stores, as task and name, whose newest ends were refused with evidence: to go back behind these is
                 no reason to stop, as long as nobody else has published the store.
-            cuts: by task, a moment in ms since the epoch at which nothing lay behind its ends. It is said in the
+            cuts: by task, a moment at which nothing lay behind the ends of any of its stores. It is said in the
                 manifest of tasks that are not made and that nobody else has published; their parts are not written.
             hourly: whether to look at everything that is taken over, and only in the first publication of an hour of
                 the clock. Else what the job did not make is looked at, each time, and what its stores stand upon.
@@ -300,7 +300,7 @@ class Publication:
             sha256(content).hexdigest(),
             manifest.identity,
             manifest.made,
-            first_cut(part.cut_ms for part in manifest.parts),
+            least_known(part.cut_ms for part in manifest.parts),
             self._request,
             manifest.origin,
             len(manifest.parts),

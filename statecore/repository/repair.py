@@ -35,7 +35,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.examination import AT_ONCE, Damage, Examination
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.keeping import kept_entries
-from statecore.repository.manifest import MANIFEST, Manifest, first_cut, new_bytes
+from statecore.repository.manifest import MANIFEST, Manifest, least_known, new_bytes
 from statecore.repository.repository import MARK_NAME, refuse_another_mark
 from statecore.repository.shelf import Shelf
 
@@ -290,7 +290,7 @@ def _entries(shelf: Shelf, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry
             one.sha256,
             one.manifest.identity,
             one.manifest.made,
-            first_cut(part.cut_ms for part in one.manifest.parts),
+            least_known(part.cut_ms for part in one.manifest.parts),
             one.manifest.request,
             one.manifest.origin,
             len(one.manifest.parts),

@@ -72,4 +72,4 @@ class Reader:
 
     def _as_known(self, reference: PartReference) -> ReadPart:
         read = self.known[reference.sha256]
-        return read._replace(part=read.part.as_of(reference.cut_ms))
+        return read._replace(part=read.part.as_of(reference.cut_ms, reference.horizon_ms))

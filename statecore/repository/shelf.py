@@ -257,7 +257,8 @@ class Shelf:
                 read = PART.read(opened(checked(document, reference.sha256, what, self.instead), what, self.instead))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
-                found[reference.task] = ReadPart(read.value.as_of(reference.cut_ms), read.raw, document)
+                part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
+                found[reference.task] = ReadPart(part, read.raw, document)
         return found
 
     def _read_together(self, references: Sequence[PartReference]) -> tuple[int, bytes]:

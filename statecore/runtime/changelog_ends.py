@@ -6,12 +6,12 @@ application has consumed: a store that held later records would be ahead of its 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.followed_store import FollowedSpec
@@ -28,14 +28,20 @@ class ChangelogEnd:
         topic: the topic.
         epoch_end: where the leader epoch ends that was asked for; ``None`` where nobody asked, or the brokers do not
             tell it.
-        asked_at_ms: a moment before the brokers were asked, in ms since the epoch.
+        asked_at_ms: a moment before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None``
+            where that does not tell it.
     """
 
     end: int
     log: LogOffsets
     topic: TopicDescription
     epoch_end: int | None
-    asked_at_ms: int
+    asked_at_ms: int | None
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """How long deletes were kept at that moment; ``None`` where nobody knows when that was."""
+        return None if self.asked_at_ms is None else horizon_seen(self.topic)
 
 
 def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
@@ -49,8 +55,6 @@ def changelog_ends(
     spec: ApplicationSpec,
     stores: Collection[FollowedSpec],
     epochs: Mapping[TopicPartition, int] | None = None,
-    *,
-    now: Callable[[], float] = time.time,
 ) -> dict[TopicPartition, ChangelogEnd]:
     """Ask for the changelogs of stores, all at once.
 
@@ -59,14 +63,13 @@ def changelog_ends(
         spec: the application.
         stores: the stores.
         epochs: by changelog the leader epoch whose end is to be found out.
-        now: seconds since the epoch.
 
     Raises:
         NotFound: a topic or partition does not exist.
         Retryable: brokers did not answer in time.
         Invalid: this client may not see a topic, or the application's group.
     """
-    asked_at_ms = int(now() * 1000)
+    asked_at_ms = cluster.time_ms()
     changelogs = {store.changelog for store in stores}
     topics = cluster.describe_topics(sorted({changelog.topic for changelog in changelogs}))
     wanted = {at: epoch for at, epoch in (epochs or {}).items() if at in changelogs and epoch >= 0}

@@ -46,6 +46,8 @@ class FollowedLog:
         read_at_ms: a moment at which nothing lay behind the end, or before the store's first record was fetched, in ms
             since the epoch; ``None`` where none is known.
         databases: the identities of the store's databases; none where they are not known.
+        horizon_ms: how long deletes were kept at that moment at least; ``None`` where nobody knows it, and then the
+            moment is not by the cluster's clock.
     """
 
     topic: str
@@ -55,6 +57,12 @@ class FollowedLog:
     leader_epoch: int
     read_at_ms: int | None
     databases: tuple[str, ...] = ()
+    horizon_ms: int | None = None
+
+    @property
+    def age(self) -> tuple[int | None, int | None]:
+        """The moment, and how long deletes were kept then."""
+        return self.read_at_ms, self.horizon_ms
 
 
 @dataclass(frozen=True)
@@ -64,10 +72,10 @@ class _FollowedLogs:
 
 _DOCUMENT = DocumentType(
     "record of followed changelogs",
-    2,
+    3,
     _FollowedLogs,
     "Let statecore standby follow the task, which makes its stores anew.",
-    older={1: lambda fields: fields},  # without the databases
+    older={1: lambda fields: fields, 2: lambda fields: fields},  # without the databases, and without the horizon
     is_sealed=True,
 )
 _DOUBTED = -1
@@ -126,9 +134,9 @@ class FollowedLogs:
         if known is None:
             return ParentEnd(changelog, "", position, -1, None)
         if known.end == position:
-            return ParentEnd(changelog, known.topic_id, position, known.leader_epoch, known.read_at_ms)
+            return ParentEnd(changelog, known.topic_id, position, known.leader_epoch, *known.age)
         if known.end < position:  # killed between the commit and the record: nothing lay behind the earlier end then
-            return ParentEnd(changelog, known.topic_id, position, -1, known.read_at_ms)
+            return ParentEnd(changelog, known.topic_id, position, -1, *known.age)
         return ParentEnd(changelog, known.topic_id, position, -1, None)
 
     def has_begun(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
@@ -144,7 +152,7 @@ class FollowedLogs:
         """A store of these databases, where they are known, has come to this end."""
         at = end.topic_partition
         said = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
-        self._known[at] = FollowedLog(at.topic, at.partition, *said, tuple(sorted(databases)))
+        self._known[at] = FollowedLog(at.topic, at.partition, *said, tuple(sorted(databases)), end.horizon_ms)
 
     def forget(self, changelog: TopicPartition) -> None:
         """A store was emptied."""

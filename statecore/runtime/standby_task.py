@@ -14,12 +14,12 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import horizon_seen, stricter
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved
@@ -103,7 +103,6 @@ class StandbyTask:
         isolation: how they are read.
         settings: how much at once.
         checkpoints: how often ``.checkpoint`` is written.
-        now: seconds since the epoch.
     """
 
     def __init__(
@@ -114,16 +113,16 @@ class StandbyTask:
         settings: StandbySettings = StandbySettings(),
         *,
         checkpoints: CheckpointSettings | None = None,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self.stores = stores
+        self._cluster = cluster
         self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.timeout))
         self._isolation = isolation
         self._settings = settings
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
-        self._now = now
         self._logs = FollowedLogs(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
+        self._seen: dict[TopicPartition, ChangelogEnd] = {}
         self._told: set[str] = set()
         """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
         self._failed: frozenset[str] = frozenset()
@@ -192,6 +191,7 @@ class StandbyTask:
                 break
             passed_over.discard(store.name)
             self._ends[store.changelog] = now.end
+            self._seen[store.changelog] = now
             start, records = store.position, 0
             why: str | None = None
             self._told.discard(store.name)
@@ -251,14 +251,18 @@ class StandbyTask:
         self._logs.forget(self.stores.store(store).changelog)
         self._logs.write()
 
-    def written(self, asked_at_ms: int) -> None:
+    def see(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
+        """Take what the brokers have just told of the changelogs of stores that somebody else writes: :meth:`written`
+        goes by it.
+        """
+        self._seen |= ends
+
+    def written(self) -> None:
         """Whoever writes to the changelogs has committed to the databases of the stores: they stand where these say.
 
         What is known of the changelogs is written to the disk with ``.checkpoint``, when that is due, or by
-        :meth:`recycle`.
-
-        Args:
-            asked_at_ms: a moment at which nothing of anybody else lay behind the new offsets, in ms since the epoch.
+        :meth:`recycle`. Nothing of anybody else lies behind the new offsets, so nothing lay there when the brokers were
+        asked the last time (:meth:`follow`, :meth:`see`).
 
         Raises:
             Invalid: the stores were handed over, or are not open.
@@ -272,7 +276,9 @@ class StandbyTask:
             store.take_offset()
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
-                end = ParentEnd(store.changelog, known.topic_id, store.position, epoch, asked_at_ms)
+                seen = self._seen.get(store.changelog)
+                age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
+                end = ParentEnd(store.changelog, known.topic_id, store.position, epoch, *age)
                 self._logs.reached(end, store.identities)
         if self._policy.due:
             self._logs.write()
@@ -357,11 +363,11 @@ class StandbyTask:
         """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
         known = self._logs.end_of(store.changelog, store.position, store.identities)
         if store.position >= now.end:
-            self._reached(store, now, known.read_at_ms)
+            self._reached(store, now, known)
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
-            began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, int(self._now() * 1000))
+            began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
             self._logs.reached(began, store.identities)
             self._logs.write()
             known = replace(began, end=now.log.log_start)
@@ -380,7 +386,7 @@ class StandbyTask:
                     return
                 runs = builder.finish(end)
             self.stores.apply(store.name, runs, end, builder.statistics.stream_time)
-            self._reached(store, now, known.read_at_ms)
+            self._reached(store, now, known)
             self._logs.write()
             if read:
                 yield read[-1]
@@ -415,16 +421,24 @@ class StandbyTask:
         """Why what was read cannot be applied. In the first piece of a store there are no rows that a delete misses."""
         moved = start_moved(known, read)
         behind = read[1:] if is_first else read
-        why = moved or missed_deletes(known, now.topic, behind, int(self._now() * 1000))
+        why = moved
+        if moved is None and any(one.removed for one in behind):
+            finished_ms = self._cluster.time_ms()
+            topics = {now.topic.name: now.topic}
+            topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
+            why = missed_deletes(known, topic, behind, finished_ms)
         if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
             self._told.add(store.name)
         return why
 
-    def _reached(self, store: FollowedStore, now: ChangelogEnd, read_at_ms: int | None) -> None:
+    def _reached(self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd) -> None:
         """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
-        if store.position >= now.log.last_stable:
-            read_at_ms = now.asked_at_ms
+        read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
+        if store.position >= now.log.last_stable and now.asked_at_ms is not None:
+            read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
+        elif horizon_ms is not None:
+            horizon_ms = min(horizon_ms, horizon_seen(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
-            end = ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms)
+            end = ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
             self._logs.reached(end, store.identities)

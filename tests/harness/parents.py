@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
 from statecore.changelog.soundness import ParentEnd, refusal
 from statecore.formats.kinds import StoreKind
@@ -33,10 +33,11 @@ def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool
         known: whether its age is known.
     """
     described = cluster.describe_topics([topic])[topic]
-    read_at = int(time.time() * 1000) if known else None
+    read_at = cluster.time_ms() if known else None
     log = log_of(cluster, topic)
     end = log.last_stable if stable else log.log_end
-    return ParentEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at)
+    horizon = horizon_seen(described) if known else None
+    return ParentEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, horizon)
 
 
 def why_hopeless(cluster: Cluster, parent: ParentEnd) -> str | None:
@@ -74,6 +75,6 @@ def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatisti
         {key: [RangeResult(*key, span, (), one, 0.0, {}, {}) for one in seen]},
         {tp.topic: topic},
         cluster.epoch_ends,
-        int(time.time() * 1000),
+        cluster.time_ms(),
     )
     return found.refused[0].why if found.refused else None

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.images.fold_policy import FoldSettings
-from statecore.jobs import checkpoint
 from statecore.jobs.checkpoint import run_checkpoint
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.engine import Engine, Workers
@@ -199,8 +198,8 @@ def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_lo
     shop.write(100)
     shop.compact(shop.changelog("plain"), shop.changelog("clicks"), deletes_go=False)
     if age == "too great":
-        later = SimpleNamespace(time=lambda: time.time() + 2 * 86_400, monotonic=time.monotonic)
-        monkeypatch.setattr(checkpoint, "time", later)
+        time_ms = Cluster.time_ms
+        monkeypatch.setattr(Cluster, "time_ms", lambda cluster: (time_ms(cluster) or 0) + 2 * 86_400_000)
     of_snapshot = Parent.of_snapshot
     if age == "unknown":
         monkeypatch.setattr(Parent, "of_snapshot", lambda name, store, _: of_snapshot(name, store, None))

@@ -35,6 +35,8 @@ from kafka.protocol.admin import (
     DescribeConfigsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
 )
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.protocol.consumer.group import OffsetFetchRequest, OffsetFetchResponse
@@ -63,6 +65,7 @@ _REQUESTS = {
         ApiVersionsRequest,
         DescribeConfigsRequest,
         DescribeLogDirsRequest,
+        DescribeQuorumRequest,
         FetchRequest,
         FindCoordinatorRequest,
         ListOffsetsRequest,
@@ -134,6 +137,8 @@ class ScriptedBrokers:
         self.sizes: list[tuple[str, int, int]] = []
         """Replicas, as DescribeLogDirs has them: topic, partition, bytes."""
         self.versions = dict(versions)
+        self.time_ms = 1_700_000_000_000
+        """The controller's clock."""
         self.password: tuple[str, str] | None = None
         self.coordinator = 0
         self._seen: list[Asked] = []
@@ -367,6 +372,33 @@ class ScriptedBrokers:
                 for one in request.resources
             ],
         )
+
+    def _describequorum(self, request: Any) -> Any:
+        topic = DescribeQuorumResponse.TopicData
+        part = topic.PartitionData
+        replica = part.ReplicaState
+        voters = [
+            replica(
+                replica_id=node,
+                replica_directory_id=uuid.UUID(int=node + 1),
+                log_end_offset=7,
+                last_fetch_timestamp=self.time_ms - late,
+                last_caught_up_timestamp=self.time_ms - late,
+            )
+            for node, late in ((3000, 500), (3001, 0))
+        ]
+        described = part(
+            partition_index=0,
+            error_code=0,
+            error_message=None,
+            leader_id=3001,
+            leader_epoch=2,
+            high_watermark=7,
+            current_voters=voters,
+            observers=[],
+        )
+        topics = [topic(topic_name=one.topic_name, partitions=[described]) for one in request.topics]
+        return DescribeQuorumResponse(error_code=0, error_message=None, topics=topics, nodes=[])
 
     def _listoffsets(self, request: Any) -> Any:
         topic_type = ListOffsetsResponse.ListOffsetsTopicResponse

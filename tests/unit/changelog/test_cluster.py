@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeQuorumRequest, DescribeQuorumResponse
 from kafka.protocol.consumer.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -478,3 +478,39 @@ def test_ends_of_epochs_that_may_not_be_seen_are_refused_at_once(
 def test_ends_of_epochs_of_a_topic_that_is_gone_are_not_found(brokers: ScriptedBrokers, connect: Connect) -> None:
     with pytest.raises(NotFound, match="orders"):
         connect(brokers).epoch_ends({ORDERS: 7})
+
+
+def quorum_error(code: int) -> Callable[[Any], Any]:
+    """An answer to DescribeQuorum that has an error."""
+    return lambda _: DescribeQuorumResponse(error_code=code, error_message="no", topics=[], nodes=[])
+
+
+def test_the_time_is_what_the_controller_says_of_itself(brokers: ScriptedBrokers, connect: Connect) -> None:
+    cluster = connect(brokers)
+    assert cluster.time_ms() == brokers.time_ms
+    brokers.time_ms += 77
+    assert cluster.time_ms() == brokers.time_ms
+    assert {one.topic_name for asked in brokers.asked(DescribeQuorumRequest) for one in asked.topics} == {
+        "__cluster_metadata"
+    }
+
+
+@pytest.mark.parametrize("versions", [{}, {DescribeQuorumRequest.API_KEY: (0, 0)}], ids=["ZooKeeper", "Kafka 3.2"])
+def test_brokers_without_a_quorum_or_too_old_for_its_times_tell_none(
+    start: Start, connect: Connect, versions: dict[int, tuple[int, int]]
+) -> None:
+    known = {key: of for key, of in NEWEST.items() if key != DescribeQuorumRequest.API_KEY}
+    assert connect(start(versions=known | versions)).time_ms() is None
+
+
+def test_who_may_not_describe_the_cluster_is_told_no_time(brokers: ScriptedBrokers, connect: Connect) -> None:
+    brokers.next(DescribeQuorumRequest, quorum_error(31))
+    assert connect(brokers).time_ms() is None
+    assert len(brokers.asked(DescribeQuorumRequest)) == 1
+
+
+def test_a_controller_that_is_being_elected_is_asked_again(
+    brokers: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    brokers.next(DescribeQuorumRequest, quorum_error(6))
+    assert connect(brokers).time_ms() == brokers.time_ms

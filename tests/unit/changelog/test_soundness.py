@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
 from statecore.formats.topic_partition import TopicPartition
@@ -19,7 +19,7 @@ HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 HOUR = 3_600_000
 MOMENT = 1_700_000_000_000
-END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT)
+END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, horizon_ms=10 * HOUR)
 LOG = LogOffsets(40, 150, 150, 5)
 
 
@@ -170,7 +170,31 @@ def test_a_log_start_that_passed_the_end_during_the_read_is_a_reason_whatever_el
 
 
 def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
-    assert missed(seen(5), after=99 * HOUR, end=replace(END, read_at_ms=None), policy="delete") is None
+    never = replace(END, read_at_ms=None, horizon_ms=ENDLESS_MS)
+    assert missed(seen(5), after=99 * HOUR, end=never, policy="delete") is None
+
+
+def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
+    low = replace(END, horizon_ms=60_000)
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, retention=24 * HOUR))
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, policy="delete"))
+    assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, retention=60_000))
+    assert missed(seen(0), after=1000, end=low, retention=24 * HOUR) is None
+    never = replace(END, horizon_ms=ENDLESS_MS)
+    assert missed(seen(1), after=0, end=never) is None
+    assert "delete.retention.ms (1h)" in str(missed(seen(1), after=2 * HOUR, end=never))
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_what_nobody_recorded_proves_nothing(policy: str) -> None:
+    unknown = replace(END, horizon_ms=None)
+    assert missed(seen(1), after=0, end=unknown, policy=policy) is not None
+    assert missed(seen(0), after=0, end=unknown, policy=policy) is None
+
+
+def test_without_the_clusters_time_no_age_is_known() -> None:
+    assert missed_deletes(END, topic(), [seen(1)], None) is not None
+    assert missed_deletes(END, topic(), [seen(0)], None) is None
 
 
 @settings(deadline=None, max_examples=500)

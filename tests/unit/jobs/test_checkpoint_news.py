@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,12 +18,14 @@ from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.snapshot_parents import SnapshotParents
+from statecore.repository.composition import Cut
 from statecore.repository.manifest import ChangelogEnd, Extent, Manifest, PartReference, StoreSnapshot, TaskPart
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
+QUIET = Cut(NOW, None)
 NEWEST = "newest"
 VERSIONED = StoreKind.VERSIONED_KEY_VALUE
 
@@ -64,8 +66,8 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
     return replace(store, **changed)
 
 
-def manifest(cuts: Mapping[str, int | None]) -> Manifest:
-    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut) for task, cut in cuts.items())
+def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
+    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items())
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
 
@@ -76,6 +78,9 @@ def news(
     cuts: Mapping[str, int | None] | None = None,
     is_first: bool = False,
     reconciled: Collection[Key] = (),
+    horizon_ms: int | None = None,
+    more: Mapping[str, StoreSnapshot] = {},
+    goes: Callable[[str], bool] = lambda _: False,
 ) -> News:
     """What is news of a plan, where the newest snapshot has all its stores as they were when their tails began.
 
@@ -85,13 +90,18 @@ def news(
         cuts: the moments that it says of tasks.
         is_first: whether there is no snapshot.
         reconciled: stores that were compared with their whole changelogs.
+        horizon_ms: for how long deletes were kept, as the newest snapshot says.
+        more: by task a store that it has besides, and the plan has not.
+        goes: whether that leaves the snapshot.
     """
     of_task: dict[str, list[StoreSnapshot]] = {part.task: [] for part in plan}
     for task, store in zip((part.task for part in plan), there or map(published, plan), strict=True):
         of_task[task].append(store)
+    for task, store in more.items():
+        of_task[task].append(store)
     parts = {task: TaskPart(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
-        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR)),
+        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
         parts=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
@@ -101,12 +111,32 @@ def news(
     of = CheckpointPlan(
         frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotParents, None)
     )
-    return news_of(of, cast(Publication, publication), reconciled)
+    return news_of(of, cast(Publication, publication), reconciled, goes)
 
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
     found = news(planned("0_0", end=101), planned("0_1"))
-    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": NOW}, NOW)
+    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
+
+
+def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_behind_it() -> None:
+    unread = {"0_0": published(planned(store="other"))}
+    assert news(planned(), planned("0_1"), more=unread).cuts == {"0_1": QUIET}
+    assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").cuts.keys() == {
+        "0_0",
+        "0_1",
+    }
+    left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
+    assert news(planned(), more=left).cuts == {"0_0": QUIET}
+
+
+def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
+    parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
+    found = news(*parts, horizon_ms=2 * HOUR + 1)
+    assert (found.cuts, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
+    assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
+    assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
+    assert news(planned(horizon_ms=1), planned(store="other")).cuts == {"0_0": QUIET}
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
@@ -135,7 +165,7 @@ def test_one_store_makes_its_whole_task_news() -> None:
 
 def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
     found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
-    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": NOW})
+    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": QUIET})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +174,7 @@ def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_doe
 def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
     part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
     found = news(part, there=[published(part, **changed)])
-    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": NOW}))
+    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +233,7 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     for part in parts:
         has_all = part.start == part.end and part.parent == NEWEST and part.was_all
         complete -= set() if has_all or part.left_to_restore else {part.task}
-    assert found.cuts == dict.fromkeys(complete, NOW)
+    assert found.cuts == dict.fromkeys(complete, QUIET)
     assert not found.tasks & found.cuts.keys()
     lagging = {part.task for part in parts if not part.was_all}
     assert {part.task for part in parts} == found.tasks | found.cuts.keys() | lagging
@@ -225,7 +255,7 @@ def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes
     oldest_ms: int | None, horizon_ms: int | None, aged: bool
 ) -> None:
     assert is_aged(oldest_ms, NOW, horizon_ms) is aged
-    assert News(frozenset(), {"0_0": NOW}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+    assert News(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
 
 
 def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:

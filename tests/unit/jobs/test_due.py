@@ -20,7 +20,9 @@ from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import fold
 from statecore.jobs.due import FOLD, NO_SNAPSHOT, Verdict, beside_each_other, is_due, look, made_ms, made_since
+from statecore.repository.composition import Cut
 from statecore.repository.head import SnapshotEntry
+from statecore.repository.publication import Publication
 from statecore.spec.reader import parse_spec
 from tests.unit.jobs.snapshots import World
 
@@ -167,6 +169,19 @@ def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTh
     assert verdict.is_due
     assert verdict.why == "15 offsets are new in 1 partitions; the last one was 300 s ago, one every 5m"
     assert verdict.upon == application.entry.snapshot
+
+
+@pytest.mark.parametrize(("retention_ms", "is_due"), [(DAY - 1, True), (DAY, False), (2 * DAY, False)])
+def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
+    application: AtTheBrokers, retention_ms: int, is_due: bool
+) -> None:
+    shelf, made = application.world.shelf, made_ms([application.entry])
+    assert made is not None
+    publication = Publication(
+        shelf, parse_spec(application.world.spec, "test"), request="q", origin="checkpoint", clock=lambda: made / 1000
+    )
+    assert publication.publish([], whole=False, cuts={"0_0": Cut(made, DAY)}) is not None
+    assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 
 def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_the_head(

@@ -451,4 +451,10 @@ def _topics(ends: Mapping[TopicPartition, int]) -> Any:
         def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
             return {one: LogOffsets(0, ends[one], ends[one]) for one in wanted}
 
+        def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+            return dict.fromkeys(wanted)
+
+        def time_ms(self) -> int:
+            return int((CUT + 60) * 1000)
+
     return Topics

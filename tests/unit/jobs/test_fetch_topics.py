@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from statecore.changelog.horizon import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
@@ -33,6 +34,14 @@ class FakeCluster:
     topic_id: str = ID
     partitions: int = 2
     configs: dict[str, str] | None = None
+    epoch_end: int | None = None
+    now: float | None = NOW
+
+    def time_ms(self) -> int | None:
+        return None if self.now is None else int(self.now * 1000)
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted, self.epoch_end)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         absent = sorted(set(names) - {TOPIC})
@@ -44,15 +53,17 @@ class FakeCluster:
         return dict.fromkeys(wanted, self.log)
 
 
-def store(cut: float | None = NOW - 60, **changes: Any) -> StoreToFetch:
+def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
     end = replace(ChangelogEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
     cut_ms = None if cut is None else int(cut * 1000)
+    horizon_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
     snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", cut_ms=cut_ms)
+    snapshot = replace(snapshot, horizon_ms=horizon_ms)
     return StoreToFetch("0_1", snapshot, left=False)
 
 
 def check(cluster: FakeCluster, *stores: StoreToFetch) -> list[str]:
-    return check_topics(cluster, stores, clock=lambda: NOW)  # type: ignore[arg-type]
+    return check_topics(cluster, stores)  # type: ignore[arg-type]
 
 
 def refused(match: str, cluster: FakeCluster, one: StoreToFetch) -> Invalid:
@@ -113,6 +124,34 @@ def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:
 
 def test_a_log_that_ends_before_the_store_has_lost_records() -> None:
     refused("ends at 299 now, before the store's end 300", FakeCluster(LogOffsets(0, 299, 299)), store())
+
+
+def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused() -> None:
+    assert check(FakeCluster(GROWN, epoch_end=400), store(leader_epoch=3)) == []
+    refused("was truncated at 299", FakeCluster(GROWN, epoch_end=299), store(leader_epoch=3))
+    refused("was truncated at 299", FakeCluster(STILL, epoch_end=299), store(leader_epoch=3))
+
+
+@pytest.mark.parametrize("now", [{}, {"delete.retention.ms": str(int(9 * DAY * 1000))}, {"cleanup.policy": "delete"}])
+def test_what_was_in_force_when_the_snapshot_was_made_counts(now: dict[str, str]) -> None:
+    old = NOW - 0.5 * DAY
+    refused("compacted away after 60 s", FakeCluster(GROWN, configs=now), store(old, horizon=60))
+    (doubt,) = check(FakeCluster(GROWN, configs=now), store(old, horizon=None))
+    assert "nobody knows" in doubt or "does not say" in doubt
+    assert check(FakeCluster(STILL, configs=now), store(old, horizon=60)) == []
+
+
+def test_what_newer_snapshots_have_seen_counts() -> None:
+    of: Any = FakeCluster(GROWN)
+    assert check_topics(of, [store()], {"0_0": 1000, "0_1": int(DAY * 1000)}) == []
+    with pytest.raises(Invalid):
+        check_topics(of, [store()], {"0_1": 1000})
+
+
+def test_where_the_cluster_tells_no_time_that_is_said() -> None:
+    (doubt,) = check(FakeCluster(GROWN, now=None), store())
+    assert "does not tell its time" in doubt
+    assert check(FakeCluster(STILL, now=None), store()) == []
 
 
 def test_a_topic_or_a_partition_that_is_gone_is_named() -> None:

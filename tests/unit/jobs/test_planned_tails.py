@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -35,6 +34,9 @@ class Brokers:
         self.asked = set(parts)
         return {part: LogOffsets(self.starts.get(part.topic, 0), 150, 150) for part in self.asked}
 
+    def time_ms(self) -> int:
+        return 10 * HOUR
+
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         configs = {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)}
         return {name: TopicDescription(name, "a" * 32, 2, configs) for name in names}
@@ -53,7 +55,9 @@ class Parents:
 
 def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent: str = "newest") -> PartitionPlan:
     kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
-    return PartitionPlan(store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), parent=parent)
+    return PartitionPlan(
+        store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), parent=parent, horizon_ms=HOUR
+    )
 
 
 def parent(*parts: PartitionPlan) -> Parent:
@@ -75,7 +79,7 @@ def stands(
 
 def frozen(*plan: PartitionPlan, age: float = 0.0, **more: Any) -> FrozenPlan:
     of = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
-    return FrozenPlan(of, (0,), time.time() - age, "one", **more)
+    return FrozenPlan(of, (0,), 0.0, "one", read_at_ms=10 * HOUR - int(age * 1000), **more)
 
 
 def cluster(brokers: Brokers | None = None) -> Cluster:

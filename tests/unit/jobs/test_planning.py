@@ -44,6 +44,9 @@ class FakeCluster:
     def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         return dict.fromkeys(partitions, self.seen)
 
+    def time_ms(self) -> int:
+        return 7_000
+
     def list_topics(self) -> list[str]:
         return self.topics
 
@@ -78,14 +81,14 @@ def plan(
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> FrozenPlan:
-    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging"))
+    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000))
     loaded = load_plan(tmp_path / "plans" / "one.json")
     assert loaded is not None
     return loaded
 
 
 def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
-    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging")
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2)
     topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
     topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
     offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
-    return why_stale(frozen, topics, offsets, frozen.made_at + age)
+    return why_stale(frozen, topics, offsets, frozen.cut_ms + int(age * 1000))
 
 
 def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
@@ -215,7 +218,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_pl
     frozen = FrozenPlan(made, (), 0.0, "one", "/staging")
     topics = FakeCluster().describe_topics(["app-v-changelog"])
     later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
-    assert why_stale(frozen, topics, later, 1e9) is None
+    assert why_stale(frozen, topics, later, 10**12) is None
     assert covers(frozen, declared, request())
     assert not covers(frozen, declared, request(versioned=VersionedStart.LATEST))
 

@@ -27,6 +27,7 @@ class Brokers:
     partitions = 1
     topic_id = TOPIC_ID
     failure: Exception | None = None
+    now_ms: int | None = int(NOW * 1000)
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -38,6 +39,9 @@ class Brokers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+    def time_ms(self) -> int | None:
+        return self.now_ms
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         if self.failure is not None:

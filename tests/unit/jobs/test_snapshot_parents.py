@@ -14,6 +14,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.snapshot_parents import SnapshotParents
+from statecore.repository.composition import Cut
 from statecore.repository.manifest import ChangelogEnd
 from tests.unit.repository.published import CUT_MS, STORE, TOPIC, Publishing
 
@@ -108,7 +109,7 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
 
 def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, cuts={"0_0": CUT_MS + 7})
+    done = application.begin().publish([], whole=False, cuts={"0_0": Cut(CUT_MS + 7, None)})
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)

@@ -45,6 +45,7 @@ from statecore.blobs.pointers import Pointed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
 from statecore.repository import believed
+from statecore.repository.composition import Cut
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import MANIFEST, StoredRun, TaskPart
 from statecore.repository.others import Rebase
@@ -431,7 +432,7 @@ class Simulation:
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
-            cuts=dict.fromkeys(quiet, plan.cut_ms),
+            cuts=dict.fromkeys(quiet, Cut(plan.cut_ms, None)),
             hourly=True,
         )
 

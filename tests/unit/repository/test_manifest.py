@@ -25,7 +25,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskPart,
     checked,
-    first_cut,
+    least_known,
 )
 from tests.harness.simulated_store import all_flips
 from tests.unit.repository.snapshots import reference_of, store_of
@@ -143,7 +143,7 @@ def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_l
 
 @pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
 def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int | None) -> None:
-    assert first_cut(cuts) == first
+    assert least_known(cuts) == first
 
 
 def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.repository.composition import MOST_BLOBS
+from statecore.repository.composition import MOST_BLOBS, Cut
 from statecore.repository.manifest import Manifest, StoredRun, TaskPart
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Fold, advanced, folded
@@ -79,7 +79,7 @@ def checkpoint(
     job = publication(shelf, request, **options)
     parents = job.parts()
     made = [tail(shelf, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
-    quiet = dict.fromkeys(parents.keys() - set(tasks), int(NOW * 1000) + 5)
+    quiet = dict.fromkeys(parents.keys() - set(tasks), Cut(int(NOW * 1000) + 5, None))
     return job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), cuts=quiet, hourly=True)
 
 
@@ -133,8 +133,10 @@ def test_where_there_is_nothing_to_publish_nothing_is(shelf: Shelf, first: Publi
     job = publication(shelf, "none")
     assert job.publish([], whole=False) is None
     assert job.publish([], whole=False, tasks=ALL, cuts={}) is None
-    assert job.publish([], whole=False, cuts={"0_0": int(NOW * 1000) - 1}) is None, "it was known to be later"
-    assert job.publish([], whole=False, cuts={"0_9": int(NOW * 1000) + 1}) is None, "there is no such task"
+    assert job.publish([], whole=False, cuts={"0_0": Cut(int(NOW * 1000) - 1, None)}) is None, (
+        "it was known to be later"
+    )
+    assert job.publish([], whole=False, cuts={"0_9": Cut(int(NOW * 1000) + 1, None)}) is None, "there is no such task"
     assert not asked.keys() & {"put", "swap"}
 
 
@@ -143,7 +145,7 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
 ) -> None:
     before, blobs = newest(shelf), set(storage.blobs)
     later = int(NOW * 1000) + 5
-    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, later))
+    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(later, None)))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
@@ -159,7 +161,7 @@ def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_an
     shelf: Shelf, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
-    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": later})
+    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": Cut(later, None)})
     job = publication(shelf, "more")
     made = tail(shelf, directory, "0_0", job.parts()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], cut_ms=later + 1),))
@@ -173,12 +175,12 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(shelf: Shelf, first:
     late = publication(shelf, "late")
     checkpoint(shelf, directory, "other", ["0_0"])
     later = int(NOW * 1000) + 9
-    done = late.publish([], whole=False, cuts={"0_0": later, "0_1": later})
+    done = late.publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(later, None)))
     assert done is not None
     cuts = {part.task: part.cut_ms for part in newest(shelf).parts}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
-    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": later}) is None
+    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": Cut(later, None)}) is None
 
 
 def test_a_tail_is_published_above_a_fold_that_was_first(shelf: Shelf, directory: Path) -> None:
@@ -337,7 +339,10 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
         assert dict(asked) == {"read": 1, "get": 3, "put": 3, "swap": 1}
         assert done.warnings == ()
     asked.clear()
-    assert publication(shelf, "cuts").publish([], whole=False, cuts=dict.fromkeys(ALL, int(NOW * 1000) + 1)) is not None
+    assert (
+        publication(shelf, "cuts").publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(int(NOW * 1000) + 1, None)))
+        is not None
+    )
     assert asked["put"] + asked["swap"] == 2
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -133,13 +133,21 @@ class World:
         settings = StandbySettings(piece_offsets=piece_offsets)
         made = StandbyTask(
             self.stores(),
-            cast(Cluster, None),
+            cast(Cluster, self),
             IsolationLevel.READ_UNCOMMITTED,
             settings,
-            now=lambda: self.now,
         )
         made._reader = cast(Any, self.reader)
         return made
+
+    def time_ms(self) -> int | None:
+        """As :meth:`Cluster.time_ms`."""
+        return int(self.now * 1000)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """As :meth:`Cluster.describe_topics`."""
+        topic = TopicDescription(CHANGELOG.topic, self.log.topic_id, 1, self.log.configs)
+        return dict.fromkeys(names, topic)
 
     def follow(self, task: StandbyTask, stopped: Callable[[], bool] = lambda: False) -> Round:
         """One round to the end of the log."""

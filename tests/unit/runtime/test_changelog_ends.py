@@ -25,6 +25,9 @@ class Brokers:
     def __init__(self) -> None:
         self.asked: Mapping[TopicPartition, int] = {}
 
+    def time_ms(self) -> int:
+        return 7_500
+
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         return {name: TopicDescription(name, "1" * 32, 2, {}) for name in names}
 
@@ -53,8 +56,8 @@ def test_a_log_is_followed_to_what_is_stable_and_a_source_topic_to_what_was_cons
     ]
     brokers: Any = Brokers()
     epochs = {CHANGELOG: 3, SOURCE: -1, TopicPartition("other", 0): 4}
-    found = changelog_ends(brokers, spec, stores, epochs, now=lambda: 7.5)
+    found = changelog_ends(brokers, spec, stores, epochs)
     assert {at: one.end for at, one in found.items()} == {CHANGELOG: end, SOURCE: min(end, most)}
     assert brokers.asked == {CHANGELOG: 3}
     assert (found[CHANGELOG].epoch_end, found[SOURCE].epoch_end) == (70, None)
-    assert {one.asked_at_ms for one in found.values()} == {7_500}
+    assert {(one.asked_at_ms, one.horizon_ms) for one in found.values()} == {(7_500, 86_400_000)}

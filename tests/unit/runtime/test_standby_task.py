@@ -355,7 +355,7 @@ def test_nothing_is_written_by_path_when_the_lock_is_lost_in_the_middle_of_a_rea
         world.reader.before = taken
         with pytest.raises(Fenced, match="lock"):
             world.follow(task)
-        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(0), task.recycle, task.close):
+        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(), task.recycle, task.close):
             with pytest.raises(Fenced, match="lock"):
                 step()
         assert [there()] == before
@@ -521,4 +521,39 @@ def test_a_copy_that_is_put_back_is_not_judged_by_the_record_of_one_that_was_beg
     task.rebuild("plain")
     world.follow(task)
     assert b"dead" not in rows_of(task)
+    task.close()
+
+
+def deleted_behind(world: World) -> StandbyTask:
+    """A store at the end of its log, behind which a row was deleted, and compaction has taken the delete."""
+    world.log.put("gone", "here")
+    world.log.put("k", "v")
+    task = world.task()
+    task.open()
+    assert not world.follow(task).stale
+    world.log.put("gone", None)
+    world.log.put("k", "w")
+    world.compact(0, 2)
+    return task
+
+
+@pytest.mark.parametrize("now", [{"delete.retention.ms": str(9 * DAY_MS)}, {"cleanup.policy": "delete"}])
+def test_a_copy_is_judged_by_what_was_in_force_in_its_last_round(world: World, now: dict[str, str]) -> None:
+    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
+    task = deleted_behind(world)
+    world.log.configs = {**world.log.configs, **now}
+    assert list(world.follow(task).stale) == [STORE]
+    task.close()
+    task = world.task()
+    task.open()
+    assert list(world.follow(task).stale) == [STORE], "as the next process knows it too"
+    task.close()
+
+
+def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = deleted_behind(world)
+    monkeypatch.setattr("time.time", lambda: 1e12)
+    assert not world.follow(task).stale
     task.close()
