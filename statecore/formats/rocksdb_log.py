@@ -82,12 +82,14 @@ class Manifest:
         last_sequence: the greatest sequence number in an SST file.
         files: its SST files, by number.
         group_left: how many edits are to come of the group that its last one is of; a group counts when it is whole.
+        families: the names of its column families.
     """
 
     whole_bytes: int
     last_sequence: int
     files: Mapping[int, LiveFile]
     group_left: int = 0
+    families: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +119,8 @@ def read_manifest(data: bytes) -> Manifest:
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
-    return Manifest(whole, last_sequence, version.live_files(), version.group_left)
+    families = frozenset(version.families.values())
+    return Manifest(whole, last_sequence, version.live_files(), version.group_left, families)
 
 
 def first_sequence(log: bytes) -> int | None:
