@@ -34,10 +34,11 @@ def is_unfinished_creation(database: Path, data_family: str = "", beside: Iterab
     families = families_of(database) if holds_nothing(database) else frozenset()
     if not families or writer_of(database) is not None:
         return False
-    ended_early = creation_ended_early(database, families, data_family)
-    if OFFSETS_COLUMN_FAMILY in families:
-        return ended_early and data_family not in {"", *families}
-    return ended_early or any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
+    if creation_ended_early(database, families, data_family):
+        return OFFSETS_COLUMN_FAMILY not in families or data_family not in {"", *families}
+    if OFFSETS_COLUMN_FAMILY in families or not _named(database) <= families:
+        return False
+    return any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
 
 
 def creation_ended_early(database: Path, families: Collection[str], data_family: str = "") -> bool:
@@ -48,10 +49,7 @@ def creation_ended_early(database: Path, families: Collection[str], data_family:
         families: its column families.
         data_family: that of the rows of its kind; empty where the kind is not known.
     """
-    try:
-        named = families_in(newest_options(database))
-    except OSError:
-        return False
+    named = _named(database)
     if not named <= set(families) or not holds_nothing(database):
         return False  # one that is named and not there was lost with the end of the MANIFEST
     return named != set(families) or (data_family not in {"", *families} and named == {DEFAULT_COLUMN_FAMILY})
@@ -74,4 +72,12 @@ def families_of(database: Path) -> frozenset[str]:
         current = (database / "CURRENT").read_text().strip()
         return read_manifest((database / current).read_bytes()).families
     except (OSError, ValueError):
+        return frozenset()
+
+
+def _named(database: Path) -> frozenset[str]:
+    """The column families that the newest ``OPTIONS`` of a database names; none where there is none."""
+    try:
+        return families_in(newest_options(database))
+    except OSError:
         return frozenset()
