@@ -1,7 +1,7 @@
 """What Kafka Streams 4.3 leaves of a database when it is killed while it creates it.
 
-``RocksDBStore.openRocksDB`` opens the database with ``default`` alone, so that the first ``OPTIONS`` names only that. It
-has the other families added to the MANIFEST one by one, ``offsets`` last, and another ``OPTIONS`` names all of them.
+``RocksDBStore.openRocksDB`` opens the database with ``default`` alone, so that the first ``OPTIONS`` names that, and it
+has the other families added to the MANIFEST one by one, ``offsets`` last. Another ``OPTIONS`` names all of them then.
 """
 
 from __future__ import annotations
