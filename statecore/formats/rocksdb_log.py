@@ -117,6 +117,7 @@ class Manifest:
         files: its SST files, by number.
         group_left: how many edits are to come of the group that its last one is of; a group counts when it is whole.
         blobs: its blob files, by number.
+        families: the names of its column families.
     """
 
     whole_bytes: int
@@ -124,6 +125,7 @@ class Manifest:
     files: Mapping[int, LiveFile]
     group_left: int = 0
     blobs: Mapping[int, BlobFile] = field(default_factory=dict)
+    families: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,7 +156,8 @@ def read_manifest(data: bytes) -> Manifest:
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
-    return Manifest(whole, last_sequence, version.live_files(), version.group_left, version.live_blobs())
+    files, blobs, families = version.live_files(), version.live_blobs(), frozenset(version.families.values())
+    return Manifest(whole, last_sequence, files, version.group_left, blobs, families)
 
 
 def first_sequence(log: bytes) -> int | None:

@@ -27,7 +27,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace
 from statecore.placement.contents import Segment
-from statecore.stores.rocksdb_directory import has_database
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _segments(place: StorePlace) -> tuple[Segment, ...]:
     """Its databases, the oldest segment first; those that have no time in their name are none."""
     if place.segmented:
         return tuple(segment for segment in place.segments if segment.start is not None)
-    return (Segment(place.path, None),) if has_database(place.path) else ()
+    return tuple(Segment(path, None) for path in place.databases)
 
 
 def _of_file(path: Path) -> dict[TopicPartition, int]:

@@ -1,12 +1,13 @@
 """What lies in a task's directory, or in ``global/``: its stores, whatever their shape, and the files beside them.
 
 The shape of a store's directory says whether it has segments; which kind of store it is, it does not say (both are in
-the table of :mod:`statecore.formats.releases`). Only names are read here.
+the table of :mod:`statecore.formats.releases`). Only names are read here, and of a database without rows its MANIFEST.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,9 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
-from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.rocksdb_directory import has_database, is_begun
+from statecore.stores.rocksdb_ownership import writer_of
+from statecore.stores.unfinished_creation import is_unfinished_creation
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
@@ -54,6 +57,8 @@ class StoreDirectory:
     def segments(self) -> tuple[Segment, ...]:
         """Its segments in order of time, as they are now; none for a store that is one database.
 
+        One whose creation was interrupted is none (:mod:`statecore.stores.unfinished_creation`).
+
         Raises:
             Invalid: this user may not look.
         """
@@ -63,12 +68,20 @@ class StoreDirectory:
     def databases(self) -> tuple[Path, ...]:
         """Its databases as they are now, whatever its shape: its own directory, or its segments in order of time.
 
-        There are none where Kafka Streams has not made one yet.
+        There are none where Kafka Streams has not made one yet, or was killed at that.
 
         Raises:
             Invalid: this user may not look.
         """
         return tuple(databases_of(self.path))
+
+    def finished_databases(self, data_family: str) -> tuple[Path, ...]:
+        """Its databases but those that the column family of its rows is missing in because a kill came before.
+
+        Args:
+            data_family: of its kind; empty where that is not known.
+        """
+        return tuple(path for path in self.databases if not is_unfinished_creation(path, data_family))
 
     @property
     def checkpoint_file(self) -> Path:
@@ -100,7 +113,7 @@ def segments_in(store_directory: Path, store: str) -> list[Segment]:
         Invalid: this user may not look.
     """
     found = [Segment(path, segment_start(path.name, store)) for path in directories_in(store_directory)]
-    found = [segment for segment in found if has_database(segment.path)]
+    found = [segment for segment in found if _is_there(segment.path, store_directory)]
     return sorted(found, key=lambda segment: (segment.start is None, segment.start or 0, segment.path.name))
 
 
@@ -127,8 +140,45 @@ def segment_start(name: str, store: str) -> int | None:
 def databases_of(store_directory: Path) -> list[Path]:
     """The databases of a store, whatever its shape: its directory itself, or its segments in order of time."""
     if has_database(store_directory):
-        return [store_directory]
+        return [store_directory] if _is_there(store_directory, store_directory) else []
     return [segment.path for segment in segments_in(store_directory, store_directory.name)]
+
+
+def unfinished_in(store: StoreDirectory, data_family: str) -> list[Path]:
+    """The directories that interrupted creations of databases have left: of segments, or the store's own.
+
+    Args:
+        store: the store.
+        data_family: the column family of the rows of its kind.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    places = [store.path]
+    if store.segmented:
+        places = [path for path in directories_in(store.path) if segment_start(path.name, store.store) is not None]
+    return [path for path in places if _is_unfinished(path, store.path, data_family)]
+
+
+def _is_unfinished(path: Path, store_directory: Path, data_family: str) -> bool:
+    if has_database(path):
+        return is_unfinished_creation(path, data_family, _others(path, store_directory))
+    return is_begun(path) and writer_of(path) is None
+
+
+def _is_there(database: Path, store_directory: Path) -> bool:
+    """Whether a directory is a database, and none whose creation was interrupted."""
+    return has_database(database) and not is_unfinished_creation(database, beside=_others(database, store_directory))
+
+
+def _others(database: Path, store_directory: Path) -> Iterator[Path]:
+    """The other databases of a store, of its task, and of the tasks beside that, finished or not."""
+    task = store_directory.parent.parent if store_directory.parent.name == PLAIN_PARENT else store_directory.parent
+    for directory in dict.fromkeys((task, *directories_in(task.parent))):
+        for store in stores_in(directory):
+            for path in (store.path, *directories_in(store.path)):
+                if path != database and has_database(path):
+                    yield path
 
 
 def directories_in(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ A store of a kind without segments is one database. Others have one for each seg
   with the next runs, which changes nothing.
 - **A new segment** is made aside, with the offset that the others have, and gets its name by a rename, so none is ever
   seen without an offset.
+- **A database whose creation was interrupted** (:mod:`statecore.stores.unfinished_creation`) is deleted.
 - **A segment that has expired** by the stream time is renamed away before it is deleted. What could not be taken away
   is tried again, and does not say where the store stands. One always stays: without a
   database there is no offset, and under exactly-once Kafka Streams would wipe the whole task.
@@ -39,7 +40,7 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, RunFile, Segmentation, segment_order
-from statecore.placement.contents import StoreDirectory, segments_in
+from statecore.placement.contents import StoreDirectory, segments_in, unfinished_in
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import store_directory
 from statecore.runtime.partial_stores import half_deleted, half_expired
@@ -185,6 +186,8 @@ class FollowedStore:
         self._expired.clear()
         try:
             self._refuse_half_deleted()
+            for path in unfinished_in(self._place, self.spec.kind.data_column_family):
+                self._take_away(path)
             found = self._found()
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)

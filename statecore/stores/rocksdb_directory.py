@@ -24,6 +24,7 @@ from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_options_file import keep_levels
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
+from statecore.stores.unfinished_creation import creation_ended_early
 
 CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
@@ -59,8 +60,6 @@ def check_request(
 
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
 """What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
-
-_OPTIONS = re.compile(r"OPTIONS-\d+")
 
 
 def has_database(path: Path) -> bool:
@@ -185,7 +184,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
-        if begun and _is_begun(path):
+        if begun and is_begun(path):
             missing = [path, *path.parents]  # nobody knows which of them the killed process had made
         else:
             path.mkdir(parents=True, mode=DIRECTORY_MODE)
@@ -193,7 +192,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
-        if begun and (_is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
+        if begun and (is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
             raise Fenced(
                 f"Another process is making a database at {path}.",
                 action=STOP_THE_OTHER,
@@ -204,7 +203,8 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         raise translate(path, "Making", error) from error
 
 
-def _is_begun(path: Path) -> bool:
+def is_begun(path: Path) -> bool:
+    """Whether there is nothing but what a process leaves that is killed before it has made a database."""
     return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
 
@@ -237,7 +237,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if {data, OFFSETS_COLUMN_FAMILY} - found and _is_unfinished(where):  # families come one by one
+    if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found, data):
         if begun:
             return found
         raise NotFound(
@@ -256,15 +256,18 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     return found
 
 
-def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
+def is_older(where: Path, families: Set[str], kind: StoreKind, *, begun: bool = False) -> bool:
     """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
 
     Args:
         where: the database.
         families: its column families.
+        kind: what it is.
         begun: whether one that a process was killed at while it made it is none.
     """
-    return OFFSETS_COLUMN_FAMILY not in families and not (begun and _is_unfinished(where))
+    if OFFSETS_COLUMN_FAMILY in families:
+        return False
+    return not (begun and creation_ended_early(where, families, kind.data_column_family))
 
 
 def written_by_older(path: Path) -> Invalid:
@@ -275,14 +278,6 @@ def written_by_older(path: Path) -> Invalid:
         action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
         "else with read_only=True; nothing was changed.",
         store_path=str(path),
-    )
-
-
-def _is_unfinished(path: Path) -> bool:
-    """Whether a process was killed while it made a database: RocksDB writes the options when every family is there."""
-    return not any(
-        _OPTIONS.fullmatch(file.name) or file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)
-        for file in path.iterdir()
     )
 
 

@@ -32,6 +32,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
 from statecore.repository.upload import SMALL
 from tests.harness import s3_server
+from tests.harness.creation import interrupt_creation
 from tests.unit.jobs.snapshots import World, tree
 from tests.unit.maintenance.stored import CASES, write_golden
 
@@ -640,6 +641,19 @@ def never_flushed(path: Path) -> None:
     (path / "rocksdict-config.json").unlink()
     for file in path.glob("*.sst"):
         file.unlink()
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_segment_that_was_not_created_to_the_end_is_left_out(tmp_path: Path, guarantee: str) -> None:
+    world = World(tmp_path, **CLICKS)
+    world.spec["processing_guarantee"] = guarantee
+    world.write(ROWS, 7)
+    for segment in (0, INTERVAL):
+        segment_of(world, segment, 9)
+    interrupt_creation(world.database("clicks", segment=2 * INTERVAL))
+    report = world.snapshot()
+    assert report.outcome is Outcome.PUBLISHED
+    assert {store.store: store.databases for store in report.stores} == {"counts": 1, "clicks": 2}
 
 
 def test_a_segment_of_which_nothing_was_flushed_is_left_out_where_the_offset_is_older_than_it(clicks: World) -> None:

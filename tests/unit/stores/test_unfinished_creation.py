@@ -1,0 +1,122 @@
+"""Which databases were never created to the end, and which only have no row."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.database_state import create_database
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.unfinished_creation import families_of, is_unfinished_creation
+from tests.harness.creation import interrupt_creation
+from tests.harness.damaging import cut, manifest_of
+from tests.unit.maintenance.stored import write_database
+
+STAMPED = "keyValueWithTimestamp"
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """A database of 4.3 beside."""
+    create_database(tmp_path / "newer", StoreKind.KEY_VALUE, {TopicPartition("a", 0): 1})
+    return tmp_path / "newer"
+
+
+@pytest.mark.parametrize(
+    ("families", "data_family", "decided_alone"),
+    [
+        ((), "", False),
+        ((), "default", False),  # as 4.2 leaves a store of plain rows
+        ((), STAMPED, True),
+        ((STAMPED,), "", True),
+        ((STAMPED,), STAMPED, True),
+    ],
+)
+def test_a_creation_that_a_kill_ended_is_told_by_its_files_or_by_a_database_beside_it(
+    tmp_path: Path, newer: Path, families: tuple[str, ...], data_family: str, decided_alone: bool
+) -> None:
+    path = interrupt_creation(tmp_path / "killed", *families)
+    assert families_of(path) == {"default", *families}
+    assert is_unfinished_creation(path, data_family) is decided_alone
+    assert is_unfinished_creation(path, data_family, [path, newer])
+
+
+def test_one_that_has_all_its_families_is_finished_and_one_that_lacks_that_of_its_rows_is_not(
+    tmp_path: Path, newer: Path
+) -> None:
+    whole = interrupt_creation(tmp_path / "whole", STAMPED, "offsets")
+    assert not is_unfinished_creation(whole, STAMPED, [newer])
+    reverse = interrupt_creation(tmp_path / "reverse", "offsets")
+    assert is_unfinished_creation(reverse, STAMPED)
+    assert not is_unfinished_creation(reverse, "default", [newer])
+    plain = tmp_path / "plain"
+    write_database(plain, {"offsets": []})
+    assert not is_unfinished_creation(plain, STAMPED, [newer])  # of another kind
+
+
+@pytest.mark.parametrize("families", [{"default": []}, {STAMPED: []}])
+def test_an_empty_database_of_an_older_release_is_finished_among_its_like(
+    tmp_path: Path, newer: Path, families: dict[str, list[tuple[bytes, bytes]]]
+) -> None:
+    write_database(tmp_path / "older", families)
+    shutil.copytree(tmp_path / "older", tmp_path / "like")
+    assert not is_unfinished_creation(tmp_path / "older", "", [tmp_path / "like"])
+    assert is_unfinished_creation(tmp_path / "older", "", [tmp_path / "like", newer])
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_one_with_rows_is_never_unfinished(tmp_path: Path, newer: Path, flushed: bool) -> None:
+    path = tmp_path / "rows"
+    write_database(path, {STAMPED: [(b"k", b"v")]})
+    if not flushed:
+        for file in path.glob("*.sst"):
+            file.unlink()
+        next(path.glob("*.log")).write_bytes(b"rows")
+    for options in path.glob("OPTIONS-*"):
+        options.unlink()
+    assert not is_unfinished_creation(path, STAMPED, [newer])
+
+
+def test_one_whose_manifest_has_lost_its_end_is_damaged(tmp_path: Path, newer: Path) -> None:
+    path = tmp_path / "cut"
+    create_database(path, StoreKind.TIMESTAMPED_KEY_VALUE, {TopicPartition("a", 0): 1})
+    for file in path.glob("*.sst"):
+        file.unlink()
+    for file in path.glob("*.log"):
+        file.write_bytes(b"")
+    manifest = manifest_of(path)
+    while "offsets" in families_of(path):
+        cut(manifest, -1)
+    assert not is_unfinished_creation(path, STAMPED, [newer])
+
+
+def test_one_that_a_process_creates_now_is_there(tmp_path: Path, newer: Path) -> None:
+    path = interrupt_creation(tmp_path / "now", STAMPED)
+    with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True):
+        options = max(path.glob("OPTIONS-*"), key=lambda file: file.name)
+        options.unlink()
+        assert not is_unfinished_creation(path, STAMPED, [newer])
+
+
+@pytest.mark.parametrize("families", [(), (STAMPED,), ("offsets",)])
+def test_a_creation_of_kafka_streams_is_finished_where_one_of_ours_would_be(
+    tmp_path: Path, families: tuple[str, ...]
+) -> None:
+    path = interrupt_creation(tmp_path / "killed", *families)
+    for read_only in (True, False):
+        with pytest.raises(NotFound):
+            RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, read_only=read_only).open()
+    with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True) as store:
+        store.commit({TopicPartition("a", 0): 7})
+    assert families_of(path) == {"default", STAMPED, "offsets"}
+
+
+def test_an_empty_store_of_plain_rows_is_not_opened_as_one_of_another_release(tmp_path: Path) -> None:
+    path = interrupt_creation(tmp_path / "killed")
+    with pytest.raises(Invalid):
+        RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True).open()
