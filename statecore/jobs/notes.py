@@ -99,9 +99,9 @@ def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
     if not names or spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
     return [
-        f"Nothing is placed of {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every rebuilt "
-        "task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, custom "
-        "for a persistent store of the application's own class."
+        f"Nothing is placed of {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
+        "rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, "
+        "custom for a persistent store of the application's own class."
     ]
 
 
@@ -116,7 +116,8 @@ def _why_left_out(store: StoreSpec) -> str:
 def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
     """Topics that are named like a changelog of the application and belong to no declared store."""
     declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
-    declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in spec.stores}
+    unlogged = [store for store in spec.stores if not store.is_logged]  # said by themselves
+    declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in unlogged}
     return [
         topic
         for topic in cluster.list_topics()

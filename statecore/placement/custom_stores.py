@@ -38,6 +38,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import databases_of, names_in
 from statecore.placement.siblings import SiblingStore
 
+_NOT_CLOSED = "it was not closed, and its files are not carried over"
+
 
 @dataclass(frozen=True)
 class CustomStore:
@@ -78,6 +80,7 @@ class CustomStores:
         self._stores = [one for one in declared if one.kind is StoreKind.CUSTOM]
         self._known = {one.store for one in declared} | set(restored)
         self._names: list[str] = names_in(live) if live.is_dir() else []
+        self._nobodys = [name for name in self._names if self._is_nobodys(name) and _has_file(live / name)]
 
     @property
     def topics(self) -> set[str]:
@@ -106,9 +109,29 @@ class CustomStores:
         """Whether something in the task's directory belongs to one of them, by its name."""
         return any(name == store_checkpoint_file(one.store) or self._is_of(one.store, name) for one in self._stores)
 
+    def may_have(self, name: str) -> bool:
+        """Whether something in the task's directory may belong to one of them, because it is nobody else's."""
+        return bool(self._stores) and (self.has(name) or name in self._nobodys)
+
     def decide(self) -> tuple[CustomStore, ...]:
         """What becomes of each."""
-        return tuple(self._decided(one) for one in self._stores)
+        found = {one.store: self._decided(one) for one in self._stores}
+        nameless = [one for one in self._stores if not self._has_own_files(one.store)]
+        left = [one.store for one in nameless if one.store in self.without_offset]
+        if self._exactly_once and self._nobodys and left and all(one.logged for one in nameless):
+            # Some of these files are of a store that was not closed, and nothing tells which.
+            others = "its files cannot be told from those of a store that was not closed"
+            for one in nameless:
+                if one.changelog is not None:
+                    found[one.store] = CustomStore(
+                        one.store,
+                        why
+                        if one.store in left
+                        else "its files cannot be told from those of a store that was not closed",
+                        (*self._nobodys, *self._mine(one.store), *self._there(store_checkpoint_file(one.store))),
+                        {one.changelog: OFFSET_UNKNOWN},
+                    )
+        return tuple(found.values())
 
     def _decided(self, store: SiblingStore) -> CustomStore:
         if not store.logged or store.changelog is None:
@@ -130,7 +153,7 @@ class CustomStores:
             why = "its files have no offset, and stay" if mine else "nothing of it is there"
             broken = self._there(file)  # without an entry of its changelog, or none that can be read
             return CustomStore(store.store, why, broken, unknown if broken else None)
-        why = "it was not closed, and its files are not carried over" if mine else "nothing of it is there"
+        why = _NOT_CLOSED if mine else "nothing of it is there"
         return CustomStore(store.store, why, (*mine, *self._there(file)), unknown)
 
     def _global(self, store: str, topic: str) -> CustomStore:
@@ -166,8 +189,10 @@ class CustomStores:
 
     def _has_files(self, store: str) -> bool:
         """Whether there are files that its rows could be in: its own, or such as are nobody's by their names."""
-        names = [name for name in self._names if self._is_of(store, name) or self._is_nobodys(name)]
-        return any(_has_file(self._live / name) for name in names if name != position_file(store))
+        return bool(self._nobodys) or self._has_own_files(store)
+
+    def _has_own_files(self, store: str) -> bool:
+        return any(_has_file(self._live / name) for name in self._mine(store) if name != position_file(store))
 
     def _is_nobodys(self, name: str) -> bool:
         """Whether something in the task's directory is of no store that is known."""

@@ -292,7 +292,7 @@ class _TaskPlanner:
             gone = {name for one in custom for name in one.dropped}
             kept, dropped = [name for name in kept if name not in gone], [*dropped, *sorted(gone)]
         kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
-        kept_stores = [store for store in kept_stores if not self.custom.has(store.name)]
+        kept_stores = [store for store in kept_stores if not self.custom.may_have(store.name)]
         if CHECKPOINT_FILE in dropped and kept_stores:
             self._check_checkpoint()
         created = self._missing({store.name for store in kept_stores})
