@@ -32,24 +32,25 @@ class StoreKind(StrEnum):
     LIST = "list"
     GRACE_BUFFER = "grace-buffer"
     IN_MEMORY = "in-memory"
+    CUSTOM = "custom"
     UNKNOWN = "?"
 
     @property
     def data_column_family(self) -> str:
-        """The column family that holds the rows. Raises ``KeyError`` for ``in-memory`` and ``?``."""
+        """The column family that holds the rows. Raises ``KeyError`` for kinds that are not built."""
         return CURRENT.kinds[self].family
 
     @property
     def older_column_families(self) -> frozenset[str]:
         """Families in which Kafka Streams may have left rows of an older format of such a store.
 
-        Raises ``KeyError`` for ``in-memory`` and ``?``.
+        Raises ``KeyError`` for kinds that are not built.
         """
         return CURRENT.kinds[self].older
 
     @property
     def can_be_built(self) -> bool:
-        """Whether there is something to build: not for stores in memory, nor where nobody has decided the kind."""
+        """Whether its format is known: not in memory, not of the application's own class, and decided."""
         return self in CURRENT.kinds
 
     @property
@@ -65,6 +66,8 @@ class StoreKind(StrEnum):
     @property
     def manages_offsets(self) -> bool:
         """Whether Kafka Streams reads the offset from the database; if not, from ``.checkpoint_<store>``."""
+        if self is StoreKind.CUSTOM:
+            return False
         return self not in CURRENT.kinds or CURRENT.kinds[self].offset_inside
 
 

@@ -7,7 +7,9 @@
     RocksDB                     7.9.2                     10.1.3                    10.1.3
     newest SST format           5                         6                         6
     offsets of a store          .checkpoint               .checkpoint               column family offsets (KIP-1035);
-                                                                                    a grace buffer .checkpoint_<store>
+                                                                                    grace buffers and stores of the
+                                                                                    application's own classes in
+                                                                                    .checkpoint_<store>
     .checkpoint                 kept after a close;       kept after a close;       taken over and deleted at a start,
                                 under exactly-once also   under exactly-once also   where it wins over the stores
                                 that of the last start    that of the last start
@@ -31,6 +33,8 @@
     emit-final-session                   default                            <store>/<store>.<start ms>
     headers-emit-final-session           sessionKeyValueWithHeaders         <store>/<store>.<start ms>   default
     grace-buffer                         default                            <store>/<store>.0
+
+    custom (persistent, of the application's own class): whatever that class makes of the task's directory
 
     (1) keyValueWithTimestamp
 

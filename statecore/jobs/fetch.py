@@ -48,6 +48,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.stages import build_images
 from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.store_to_fetch import StoreToFetch
+from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, partition_of
@@ -195,6 +196,9 @@ class _Fetch(Job):
             for note in todo.notes:
                 self.say(note)
             placement, resumes = self._first_look(todo)
+            for note in placement.notes:
+                self.say(note)
+            todo = replace(todo, notes=(*todo.notes, *placement.notes))
             remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
             if not remaining.stores:
                 self.directory.give_to_owner()  # which a killed try may not have come to
@@ -257,6 +261,8 @@ class _Fetch(Job):
             return StoreImage(*sibling, path, store.offsets)
 
         spec = self.declared or todo.found.spec
+        if work is None and (refusal := contradicted(self.directory, spec, {store.task for store in todo.stores})):
+            raise refusal
         tasks = {store.task: partition_of(store.task) or 0 for store in todo.stores}
         return plan_placement(
             self.directory,

@@ -24,10 +24,12 @@ from statecore.jobs.hand_over_report import HandedTask, Verdict
 from statecore.jobs.hand_over_sides import refuse_shared
 from statecore.jobs.hand_over_standing import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.jobs.placing import siblings_of
+from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.maintenance.layout import StorePlace, store_places
 from statecore.placement.apply import SiblingStore, StoreImage
+from statecore.placement.custom_stores import CustomStores
 from statecore.placement.open_stores import refuse_open_stores
-from statecore.placement.plan import refusals
+from statecore.placement.plan import placement_notes, refusals
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.placement.work_directory import STANDBY
 from statecore.progress import Progress
@@ -174,14 +176,11 @@ class Look:
         return [task for task in there if not only or task in only]
 
     def _logged(self, task: str) -> dict[str, StoreSpec]:
-        """The stores of a task that Kafka Streams logs and keeps on disk."""
+        """The stores of a task that Kafka Streams logs and keeps on disk, in a format that is known."""
         return {
             store.name: store
             for store in self.application.stores
-            if task != GLOBAL
-            and task_of(store, partition_of(task) or 0) == task
-            and store.is_logged
-            and store.kind is not StoreKind.IN_MEMORY
+            if task != GLOBAL and task_of(store, partition_of(task) or 0) == task and store.is_restorable
         }
 
     def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
@@ -214,7 +213,13 @@ class Look:
         made, notes = self._made_empty(task.task, warm, places)
         stores = [*warm, *made]
         self._refuse_placement(task.task, stores)
-        return stores, replace(task, notes=notes)
+        left = placement_notes(
+            self.directory,
+            [one.image(task.task, None) for one in stores],
+            siblings=self.siblings({task.task: stores}),
+            guarantee=self.application.processing_guarantee,
+        )
+        return stores, replace(task, notes=(*notes, *left))
 
     def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> HandedTask:
         """A task whose copy cannot be used, with what would become of the application's own."""
@@ -259,7 +264,12 @@ class Look:
     def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> str:
         """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so."""
         logged = self._logged(task)
+        custom = CustomStores(self.directory.task_path(task), self.siblings({task: ()}), (), exactly_once=True)
+        if names := custom.without_offset:
+            return f"{names[0]} there has no offset"
         for place in places.values():
+            if custom.has(place.name):
+                continue
             store = logged.get(place.store)
             if store is None:
                 why = not_closed(place)
@@ -309,6 +319,8 @@ class Look:
     def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
         """Raises ``Invalid``, or ``Fenced``, where the placement would not put this task in place."""
         refuse_open_stores(self.directory.task_path(task))
+        if (refusal := contradicted(self.directory, self.application, [task])) is not None:
+            raise refusal
         problems = refusals(
             self.directory,
             [one.image(task, None) for one in stores],

@@ -28,7 +28,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         for store in spec.global_stores
         if store.name not in planned and not request.stores
     ]
-    notes += _not_logged(spec, plan)
+    notes += [*_not_logged(spec, plan), *_logged_after_all(cluster, spec, plan), *_in_memory(spec, plan)]
     history = sorted({part.store for part in plan.partitions if part.left_to_restore})
     if history:
         notes.append(
@@ -56,12 +56,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
 
 def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
     """What becomes of the stores that the application does not log, where they share a task with restored ones."""
-    subtopologies = {part.task.rpartition("_")[0] for part in plan.partitions}
-    names = [
-        store.name
-        for store in spec.stores
-        if not store.is_logged and task_of(store, 0).rpartition("_")[0] in subtopologies
-    ]
+    names = [store.name for store in _of_rebuilt_tasks(spec, plan) if not store.is_logged]
     if not names:
         return []
     return [
@@ -70,15 +65,59 @@ def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
     ]
 
 
+def _of_rebuilt_tasks(spec: ApplicationSpec, plan: RestorePlan) -> list[StoreSpec]:
+    """The declared stores of the subtopologies of which tasks are rebuilt."""
+    subtopologies = {part.task.rpartition("_")[0] for part in plan.partitions}
+    return [store for store in spec.stores if task_of(store, 0).rpartition("_")[0] in subtopologies]
+
+
+def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """Stores that are declared not to be logged, and have the changelog that Kafka Streams gives to one that is."""
+    there = set(cluster.list_topics())
+    found = {
+        store.name: topic
+        for store in _of_rebuilt_tasks(spec, plan)
+        if not store.is_logged
+        and (topic := default_changelog(spec.application_id, store.name, store.topology)) in there
+    }
+    if not found:
+        return []
+    names, topics = ", ".join(sorted(found)), ", ".join(sorted(found.values()))
+    if spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+        consequence = "WIPES every rebuilt task that lacks it and restores it whole (exactly-once, and no offset of it)"
+    else:
+        consequence = "restores it itself, from the start"
+    return [
+        f"The spec says that the application does not log {names}, but there is {topics}. If it does log it, Kafka "
+        f"Streams {consequence}; take 'changelog: none' out of the spec. (A topic of before can be ignored.)"
+    ]
+
+
+def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """What becomes of a task under exactly-once of which a store is declared to be in memory, and is not."""
+    names = sorted(store.name for store in _of_rebuilt_tasks(spec, plan) if store.kind is StoreKind.IN_MEMORY)
+    if not names or spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        return []
+    return [
+        f"Nothing is placed of {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
+        "rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, "
+        "custom for a persistent store of the application's own class."
+    ]
+
+
 def _why_left_out(store: StoreSpec) -> str:
     if store.is_filled_by_processor:
         return "the application fills it through a processor of its own"
+    if store.kind is StoreKind.CUSTOM:
+        return "it is of the application's own class"
     return "it lies in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
 
 
 def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
     """Topics that are named like a changelog of the application and belong to no declared store."""
     declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
+    unlogged = [store for store in spec.stores if not store.is_logged]  # said by themselves
+    declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in unlogged}
     return [
         topic
         for topic in cluster.list_topics()

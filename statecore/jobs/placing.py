@@ -14,6 +14,7 @@ from statecore.jobs.parents import Key
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
+from statecore.placement.plan import placement_notes
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.derived import task_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
@@ -63,6 +64,15 @@ def placement_of(
     )
 
 
+def placement_notes_of(
+    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
+) -> list[str]:
+    """What an operator should know of the placement of a plan, for who only looks; arguments as there."""
+    siblings = siblings_of(spec, {part.task: part.partition for part in plan.partitions}, plan.stores)
+    images = images_of(plan, here)
+    return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
+
+
 def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
     """The images that a plan would place, before there are any.
 
@@ -98,6 +108,6 @@ def siblings_of(
 
 def _changelog_of(store: StoreSpec, task: str, partition: int) -> TopicPartition | None:
     """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
-    if task == GLOBAL or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+    if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
         return None
-    return TopicPartition(store.changelog, partition)
+    return TopicPartition(store.changelog, 0 if task == GLOBAL else partition)

@@ -38,7 +38,7 @@ from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.parents import DAMAGED, Key
-from statecore.jobs.placing import placement_of
+from statecore.jobs.placing import placement_notes_of, placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import covers
 from statecore.jobs.publishing import Made, SnapshotOf, task_parts
@@ -55,6 +55,7 @@ from statecore.jobs.staging import staged_names, staging_base
 from statecore.jobs.staging_place import StagingPlace
 from statecore.jobs.tails import found_unsound
 from statecore.jobs.under_way import said_under_way
+from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory
@@ -129,12 +130,12 @@ def _run_restore(
             candidates = RestoreCandidates(request, spec, directory, shelf, {})
             planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
         progress.done()
-        room = []
+        room = [] if directory is None else placement_notes_of(planned.plan, spec, directory, planned.here)
         if directory is not None and planned.disk is not None:
-            room = doubts(directory, request.staging_dir, planned.disk)
+            room += doubts(directory, request.staging_dir, planned.disk)
         for note in (*planned.notes, *room, *([] if directory is None else [directory.owner_note()])):
             say(f"note: {note}")
-        if doubt := check_plan(planned, request, directory):
+        if doubt := check_plan(planned, request, spec, directory):
             say(f"note: {doubt}")
         return planned.plan
     if directory is None:
@@ -274,8 +275,8 @@ class _Restore(Job):
                 self.taken_up = True
                 self.resumes = report_of(self.home, found.plan) is not None
                 self.brokers = cluster.brokers()
-                self._placement(found)
-                return found
+                placement = self._placement(found)
+                return found if placement is None else replace(found, notes=(*found.notes, *placement.notes))
         why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}",)
         return self._new_plan(workers, why)
 
@@ -284,10 +285,10 @@ class _Restore(Job):
         with self._cluster() as cluster:
             candidates, until = self._candidates(), self.until
             planned = plan_anew(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
-            self._placement(planned)
-            room = []
+            placement = self._placement(planned)
+            room = [] if placement is None else placement.notes
             if self.directory is not None and planned.disk is not None:
-                room = ensured_room(self.directory, self.request.staging_dir, planned.disk)
+                room += ensured_room(self.directory, self.request.staging_dir, planned.disk)
             self.brokers = cluster.brokers()
         self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
         return replace(planned, notes=(*why, *planned.notes, *room))
@@ -422,6 +423,10 @@ class _Restore(Job):
         if self.directory is None:
             return None
         plan, request = planned.plan, self.request
+        if staged is None:
+            decided = plan.stores if self.keeps else ()  # by whoever has a store of another kind replaced, and kept
+            if (refusal := contradicted(self.directory, self.spec, plan.tasks, decided)) is not None:
+                raise refusal
         return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
 
     def _report(

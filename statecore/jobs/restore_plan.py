@@ -23,6 +23,7 @@ from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
 from statecore.jobs.selection import left_as_they_are, select_stores
+from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.placement.plan import in_the_way
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.manifest import TaskPart
@@ -171,7 +172,9 @@ class RefusedPlan(Invalid):
         return said if self.plan is None else {**said, "plan": self.plan.to_json()}
 
 
-def check_plan(planned: PlannedRestoreOf, request: RestoreRequest, directory: StateDirectory | None) -> str:
+def check_plan(
+    planned: PlannedRestoreOf, request: RestoreRequest, spec: ApplicationSpec, directory: StateDirectory | None
+) -> str:
     """Refuse a plan that was only asked for, where the job would be refused for what lies in the state directory.
 
     Returns:
@@ -182,7 +185,7 @@ def check_plan(planned: PlannedRestoreOf, request: RestoreRequest, directory: St
     """
     if directory is None:
         return ""
-    refusal = _lacking(planned)
+    refusal = _lacking(planned) or contradicted(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
         refusal = in_the_way(directory, images_of(planned.plan, planned.here))
     if refusal is None:

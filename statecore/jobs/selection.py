@@ -37,7 +37,7 @@ def select_stores(
 
     Left out unless they are named: in-memory stores (Kafka Streams keeps nothing of them on disk), stores that the
     application does not log, global stores that user code fills, and, where only some partitions are wanted, all global
-    stores (they have no partition).
+    stores (they have no partition). Left out always: stores of the application's own classes.
 
     Raises:
         NotFound: a name the spec does not declare.
@@ -59,7 +59,16 @@ def select_stores(
         wanted = tuple(
             store for store in every if not (store.is_global and (partitions or store.is_filled_by_processor))
         )
-    wanted = tuple(store for store in wanted if store.kind is not StoreKind.IN_MEMORY)
+    custom = [store.name for store in wanted if store.kind is StoreKind.CUSTOM]
+    if names and custom:
+        raise Invalid(
+            f"{spec.source} says that {', '.join(map(repr, custom))} is of a class of the application's own (kind "
+            "custom): nobody else knows its format.",
+            action="Leave it out with --store: it is kept as it is, and Kafka Streams restores it where it has no "
+            "files or no offset.",
+            stores=custom,
+        )
+    wanted = tuple(store for store in wanted if store.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM))
     unlogged = [store.name for store in wanted if not store.is_logged]
     if names and unlogged:
         raise Invalid(

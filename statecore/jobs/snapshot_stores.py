@@ -65,8 +65,8 @@ def select_taken(
 ) -> Selection:
     """The stores that a snapshot takes.
 
-    Left out, and said: stores in memory, and stores that the application does not log, because nothing is kept of the
-    first and no offset of the second.
+    Left out, and said: stores in memory, stores of the application's own classes, and stores that the application does
+    not log, because nothing is kept of the first, the format of the second is not known, and the third have no offset.
 
     Args:
         directory: the application's.
@@ -95,6 +95,8 @@ def select_taken(
         there = {found.name: found for found in directory.stores(task)}
         for store in wanted[task]:
             found = there.pop(store_directory(store.name, store.kind), None)
+            if store.kind is StoreKind.CUSTOM:
+                there.pop(store.name, None)  # such a class has its files where it likes
             if not _is_taken(store):
                 continue
             if found is None:
@@ -141,7 +143,7 @@ def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[St
 
 
 def _is_taken(store: StoreSpec) -> bool:
-    return store.is_logged and store.kind is not StoreKind.IN_MEMORY
+    return store.is_restorable
 
 
 def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> str:
@@ -171,7 +173,13 @@ def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
     every = {store.name: store for stores in wanted for store in stores}
     unlogged = sorted(name for name, store in every.items() if not store.is_logged)
     memory = sorted(name for name, store in every.items() if store.is_logged and store.kind is StoreKind.IN_MEMORY)
+    custom = sorted(name for name, store in every.items() if store.is_logged and store.kind is StoreKind.CUSTOM)
     notes = []
+    if custom:
+        notes.append(
+            f"Left out: {', '.join(custom)}. They are of the application's own classes (kind custom), whose format is "
+            "not known; Kafka Streams restores them itself."
+        )
     if unlogged:
         notes.append(
             f"Left out: {', '.join(unlogged)}. The application does not log them (changelog: none), so nothing says "

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound, StatecoreError
-from statecore.formats.kinds import StoreKind
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.runtime.task_stores import followed_in, tasks_of
 from statecore.spec.derived import task_of
@@ -61,7 +60,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> FollowedTasks:
         Retryable: no broker answered.
         Invalid: this client may not see a topic.
     """
-    kept = [store for store in spec.stores if store.is_logged and store.kind is not StoreKind.IN_MEMORY]
+    kept = [store for store in spec.stores if store.is_restorable]
     topics = _described(cluster, sorted({store.changelog for store in kept} - {UNKNOWN_CHANGELOG}))
     stores: dict[str, tuple[FollowedSpec, ...]] = {}
     refused: dict[str, StatecoreError] = {}

@@ -56,7 +56,7 @@ def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> Stor
     Args:
         text: as it was typed.
         store: the store of which it is said, for the message.
-        among: the kinds that this store may be of; ``in-memory`` is always one more. Empty for all kinds.
+        among: the kinds that this store may be of; ``in-memory`` and ``custom`` are two more. Empty for all kinds.
 
     Raises:
         Invalid: there is no such kind, or the store cannot be of it.
@@ -69,7 +69,7 @@ def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> Stor
             action=f"Name one of {', '.join(known)}.",
         )
     kind = StoreKind(text)
-    if among and kind not in (*among, StoreKind.IN_MEMORY):
+    if among and kind not in (*among, StoreKind.IN_MEMORY, StoreKind.CUSTOM):
         raise Invalid(
             f"{store} cannot be of the kind {kind}.",
             action=f"Name one of {', '.join(map(str, among))}.",

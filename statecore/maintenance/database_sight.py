@@ -131,9 +131,12 @@ def foreign_in(path: Path) -> tuple[str, ...]:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         return ()
-    return tuple(
-        name for name in names if (name not in _OURS and not _OF_ROCKSDB.fullmatch(name)) or name == CONFIG_FILE
-    )
+    return tuple(name for name in names if not is_of_rocksdb(name) or name == CONFIG_FILE)
+
+
+def is_of_rocksdb(name: str) -> bool:
+    """Whether a file is called as those that RocksDB or this library makes."""
+    return name in _OURS or _OF_ROCKSDB.fullmatch(name) is not None
 
 
 class _Sight:

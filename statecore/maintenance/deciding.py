@@ -77,6 +77,11 @@ def decide(
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)
+    if told is StoreKind.CUSTOM:  # nothing on disk or in a topic speaks for or against it
+        store = replace(store, kind=told)
+        if store.is_undecided:
+            notes.open.append(OpenStore(draft.name, draft.subtopology, (told,), draft.changelog.candidates, ()))
+        return Decision(store)
     found = draft.found
     if found is not None and (found.trouble or found.seen.strange):
         notes.add(draft.name, found.seen.strange or "its directory could not be read")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from statecore.formats.kinds import StoreKind
 from statecore.maintenance.checks.bookkeeping import bookkeeping, unlogged
 from statecore.maintenance.checks.circumstances import Circumstances
+from statecore.maintenance.checks.custom import custom
 from statecore.maintenance.checks.damage import damage
 from statecore.maintenance.checks.declared import declared, kind
 from statecore.maintenance.checks.families import families
@@ -35,7 +37,7 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
     there = Counter(place.task for place in sight.places)
     whole_tasks = {task for task in sight.tasks if task and len(by_task.get(task, ())) == there[task]}
     for name, task in sight.tasks.items():
-        stores = by_task.get(name, [])
+        stores = [one for one in by_task.get(name, ()) if one.kind is not StoreKind.CUSTOM]
         if name in whole_tasks and (stores or sight.holder is None):
             beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
         if name in whole_tasks or not name:
@@ -66,6 +68,8 @@ def _given(finding: Finding | None) -> list[Finding]:
 
 def _of_store(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
     """What is wrong with one store of one task, what is worst for it first."""
+    if store.kind is StoreKind.CUSTOM:
+        return custom(store, task, how)
     return [
         *kind(store),
         *damage(store, task, how),

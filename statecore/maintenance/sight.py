@@ -176,6 +176,9 @@ def _kinds(
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = declared_at(spec, places[0].task, store)
+        if declared is not None and declared.kind is StoreKind.CUSTOM:
+            kinds[topology, store] = _Kind(declared.kind, "")
+            continue
         kind, left = StoreKind.UNKNOWN, BUILT
         mismatch: dict[str, str] = {}
         seen, strange = _recognised(places)

@@ -86,6 +86,10 @@ class Assembly:
             offsets = {sibling.changelog: OFFSET_UNKNOWN}
             create_database(_first_segment(where, sibling), sibling.kind, offsets)
             stores += self._databases(sibling, target, where, offsets)
+        for custom in task.custom:
+            if custom.offsets is not None:
+                (target / custom.file).write_bytes(encode_checkpoint(custom.offsets))
+                self._ownership.give(target / custom.file)
         self.faults.reach("placement.after-siblings")
         for path in (target, target / PLAIN_PARENT):
             if path.is_dir():

@@ -75,8 +75,8 @@ class KeptStores:
         else:
             self.refuse(
                 f"has a directory of the store {store.store} without a database, and under exactly-once Kafka"
-                " Streams wipes a task with such a gap; declare the store in the spec and restore it too, or"
-                f" {_NOT_LOGGED}"
+                " Streams wipes a task with such a gap; declare the store in the spec and restore it too, declare it"
+                f" with 'kind: custom' if it is of the application's own class, or {_NOT_LOGGED}"
             )
         return None
 

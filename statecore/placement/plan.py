@@ -28,6 +28,9 @@ Global stores have no gaps: Kafka Streams reads one without an offset from the s
 A grace buffer's offset counts only in ``.checkpoint_<store>`` (``LegacyCheckpointingStateStore``), where -4 means the
 same as in a database. Its database has to be closed cleanly all the same: the wrapped store opens as any other does.
 
+The stores of the application's own classes (kind ``custom``) are neither read nor built: see
+:mod:`statecore.placement.custom_stores`.
+
 A ``.checkpoint`` always wins over the offsets inside the stores (``migrateLegacyOffsets``), so a restored store must
 never stand beside one that names its changelog; and it is the only place where stores of older versions keep theirs, so
 it must not be dropped while such a store is kept.
@@ -46,6 +49,7 @@ from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_fil
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.placement.contents import names_in, store_of, stores_in
+from statecore.placement.custom_stores import CustomStore, CustomStores, restored_by_kafka_streams
 from statecore.placement.journal import PlacedStore, read_record
 from statecore.placement.kept_stores import KeptStores
 from statecore.placement.mounts import mount_in
@@ -67,6 +71,7 @@ class TaskPlan:
         kept: what is carried over from the live directory, by name within it (``rocksdb/profile``, ``clicks``).
         created: stores that get an empty database with offset -4.
         dropped: names within the live directory that are left behind.
+        custom: the declared stores of the application's own classes, and what becomes of each.
         already_placed: what an earlier attempt of the same request put there, if it finished; then nothing is done.
     """
 
@@ -76,6 +81,7 @@ class TaskPlan:
     kept: tuple[str, ...] = ()
     created: tuple[SiblingStore, ...] = ()
     dropped: tuple[str, ...] = ()
+    custom: tuple[CustomStore, ...] = ()
     already_placed: tuple[PlacedStore, ...] = ()
 
     @property
@@ -84,6 +90,7 @@ class TaskPlan:
         advanced = [image for image in self.restored if image.advances]
         linked = {store_directory(image.store, image.kind) for image in advanced}
         linked |= {store_checkpoint_file(image.store) for image in advanced}
+        linked |= {one.file for one in self.custom if one.offsets is not None}  # written anew
         return tuple(name for name in self.dropped if name not in linked)
 
 
@@ -106,6 +113,11 @@ class PlacementPlan:
         """The plan for a person, one line a task."""
         return [_line(task) for task in self.tasks]
 
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know of it, though nothing speaks against it."""
+        return restored_by_kafka_streams([(task.task, one) for task in self.tasks for one in task.custom])
+
     def to_json(self) -> list[dict[str, Any]]:
         """The plan for a program, one object a task."""
         return [
@@ -116,6 +128,7 @@ class PlacementPlan:
                 "kept": list(task.kept),
                 "created": [sibling.store for sibling in task.created],
                 "dropped": list(task.left_behind),
+                "left_to_restore": [one.store for one in task.custom if one.left],
                 "already_placed": bool(task.already_placed),
             }
             for task in self.tasks
@@ -184,6 +197,34 @@ def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Inval
     return _refusal(directory, problems) if problems else None
 
 
+def placement_notes(
+    directory: StateDirectory,
+    images: Sequence[StoreImage],
+    *,
+    siblings: Iterable[SiblingStore] = (),
+    guarantee: ProcessingGuarantee,
+) -> list[str]:
+    """:attr:`PlacementPlan.notes`, for who only looks and does not hold the lock.
+
+    Args:
+        directory: the application's state directory.
+        images: the stores that would be placed.
+        siblings: the other declared stores of the same tasks.
+        guarantee: the application's processing guarantee.
+    """
+    exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    restored: dict[str, set[str]] = {}
+    for image in images:
+        restored.setdefault(image.task, set()).add(image.store)
+    declared = list(siblings)
+    found = []
+    for task, names in restored.items():
+        of_task = [one for one in declared if one.task == task]
+        decided = CustomStores(directory.task_path(task), of_task, names, exactly_once).decide()
+        found += [(task, one) for one in decided]
+    return restored_by_kafka_streams(found)
+
+
 def refusals(
     directory: StateDirectory,
     images: Sequence[StoreImage],
@@ -234,6 +275,7 @@ class _TaskPlanner:
         self.exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self.declared = {sibling.store: sibling for sibling in declared}
         self.names = {image.store for image in restored}
+        self.custom = CustomStores(live, declared, self.names, self.exactly_once)
         self.problems: list[str] = []
 
     def plan(self) -> TaskPlan:
@@ -241,19 +283,25 @@ class _TaskPlanner:
         kept: list[str] = []
         dropped: list[str] = []
         exists = self._live_exists()
+        custom = self.custom.decide()
         if exists:
             self._check_rights()
             self._check_mounts()
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
+            gone = {name for one in custom for name in one.dropped}
+            kept, dropped = [name for name in kept if name not in gone], [*dropped, *sorted(gone)]
         kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
+        kept_stores = [store for store in kept_stores if not self.custom.may_have(store.name)]
         if CHECKPOINT_FILE in dropped and kept_stores:
             self._check_checkpoint()
         created = self._missing({store.name for store in kept_stores})
         created += KeptStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
         if self.task == GLOBAL:
             self._check_next_offsets()
-        return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
+        for sibling in self.custom.undecided:
+            self._refuse_gap(sibling, "changelog")
+        return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
     def occupied(self) -> list[str]:
         """The stores that are there and would have to be replaced, each as a refusal."""
@@ -296,6 +344,8 @@ class _TaskPlanner:
         return kept, dropped
 
     def _is_dropped(self, name: str) -> bool:
+        if self.custom.has(name):
+            return False
         leftover = name.endswith((".lock", ".tmp")) and not (self.live / name).is_dir()
         return store_of(self.live, name) in self.names or name == CHECKPOINT_FILE or leftover
 
@@ -309,7 +359,7 @@ class _TaskPlanner:
                 self._refuse(f"holds the store {store} already; set replace (--replace) to replace it")
 
     def _check_checkpoint(self) -> None:
-        ours = {topic for image in self.restored for topic in image.topics}
+        ours = {topic for image in self.restored for topic in image.topics} | self.custom.topics
         file = self.live / CHECKPOINT_FILE
         try:
             named = decode_checkpoint(file.read_bytes(), str(file))
@@ -375,6 +425,7 @@ def _line(task: TaskPlan) -> str:
         ("restore", restored),
         ("keep", [name for name in task.kept if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
+        ("leave to Kafka Streams", [one.store for one in task.custom if one.left]),
         ("drop", list(task.left_behind)),
     ):
         if names:

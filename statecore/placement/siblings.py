@@ -18,8 +18,8 @@ class SiblingStore:
         task: its task, ``0_1`` or ``__north__/0_1``; ``global`` for a global store.
         store: its name.
         kind: its kind.
-        changelog: its changelog partition. A global store has none of its own: any partition of its source topic, or
-            ``None``. ``None`` too where the store is not logged, or nobody has decided which topic it is.
+        changelog: its changelog partition. A global store has none of its own: any partition of its source topic.
+            ``None`` where the store is not logged, or nobody has decided which topic it is.
         logged: whether Kafka Streams logs it. It wants no offset of one that is not, restores nothing into it, and
             makes an empty one where there is none (``ProcessorStateManager.initializeStoreOffsets``).
     """

@@ -231,16 +231,12 @@ def is_empty_task(path: Path) -> bool:
 
 
 def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
-    """The logged stores of a task that lie on the disk, as declared."""
+    """The logged stores of a task that lie on the disk in a format that is known, as declared."""
     if spec is None:
         return []
     topology, subtopology = topology_of(task), int(task.rpartition("/")[2].partition("_")[0])
     return [
-        one
-        for one in spec.stores
-        if (one.topology, one.subtopology) == (topology, subtopology)
-        and one.is_logged
-        and one.kind is not StoreKind.IN_MEMORY
+        one for one in spec.stores if (one.topology, one.subtopology) == (topology, subtopology) and one.is_restorable
     ]
 
 

@@ -34,6 +34,7 @@ from typing import Generic, TypeVar
 
 from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import TASK_NAME
 from statecore.placement.apply import recover
 from statecore.placement.contents import stores_in
@@ -310,7 +311,8 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _has_unlogged_rows(self, task: str) -> bool:
         """Whether a task has rows that no changelog tells of, which would be gone when it has lain aside for a week."""
-        logged = {store.name for store in declared_stores(self._spec, task)}
+        custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
+        logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
         others = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
         return any(store.databases or half_deleted(store) for store in others)
 

@@ -62,7 +62,7 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
     found = {
         task_of(store, partition): (store.topology or "", store.subtopology, partition)
         for store in spec.stores
-        if store.is_logged and store.kind is not StoreKind.IN_MEMORY
+        if store.is_restorable
         for partition in range(partitions.get(store.changelog, 0))
     }
     return sorted(found, key=found.__getitem__)
@@ -100,7 +100,7 @@ def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
 
 
 def _is_kept(store: StoreSpec) -> bool:
-    return store.is_logged and store.kind is not StoreKind.IN_MEMORY
+    return store.is_restorable
 
 
 class TaskStores:
@@ -370,7 +370,12 @@ class TaskStores:
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if _is_kept(store)}
         declared |= {store_directory(store.name, store.kind) for store in self._declared if not store.is_logged}
-        foreign = [one.name for one in stores_in(self.path) if one.databases and one.name not in declared]
+        custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
+        foreign = [
+            one.name
+            for one in stores_in(self.path)
+            if one.databases and one.name not in declared and one.store not in custom
+        ]
         if foreign:
             raise Invalid(
                 f"{self.path} has stores that the spec does not declare for task {self.name}: {', '.join(foreign)}.",
@@ -394,7 +399,7 @@ class TaskStores:
 
     def _look_at_unlogged(self) -> None:
         for store in self._declared:
-            if not store.is_logged and store.kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+            if not store.is_logged and store.kind.can_be_built:
                 refuse_half_deleted(self._directory, self.name, store)
                 if self._exactly_once:
                     close_unlogged(self._directory, self.name, store)

@@ -34,6 +34,7 @@ _GLOBAL_TABLE_KINDS = frozenset(
         StoreKind.TIMESTAMPED_KEY_VALUE,
         StoreKind.HEADERS_KEY_VALUE,
         StoreKind.IN_MEMORY,
+        StoreKind.CUSTOM,
         StoreKind.UNKNOWN,
     }
 )
@@ -83,6 +84,13 @@ class StoreSpec:
     def is_logged(self) -> bool:
         """Whether it has a topic to be rebuilt from, decided or not. The rows of one that has none are only on disk."""
         return self.is_global or self.changelog != NO_CHANGELOG
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether this library can restore it from its topic, once it is decided: Kafka Streams alone restores stores
+        in memory and those of the application's own classes.
+        """
+        return self.is_logged and self.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM)
 
     @property
     def is_undecided(self) -> bool:

@@ -18,6 +18,7 @@ would build a store that is silently wrong.
           orders-by-id: {kind: timestamped-key-value}
           profile:      {kind: key-value, changelog: profiles}
           scratch:      {kind: key-value, changelog: none}
+          geo-index:    {kind: custom}
     global_stores:
       products: {kind: timestamped-key-value, topic: products}
 """
@@ -323,7 +324,7 @@ def _times(body: Node, kind: StoreKind, problems: Problems, *, required: bool = 
     interval = _duration(body, "segment_interval", problems)
     if interval == 0:
         problems.expected(body.fields["segment_interval"][1], "a duration above zero")
-    has_time = kind in RETAINED_KINDS or kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY)
+    has_time = kind in RETAINED_KINDS or kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY, StoreKind.CUSTOM)
     for key in ("retention", "segment_interval"):
         if key in body.fields and not has_time:
             problems.add(body.fields[key][0], f"a store of kind '{kind}' has no '{key}'")

@@ -45,7 +45,7 @@ STAMPED_HEADERS_KINDS = frozenset(
 _OTHERS = frozenset(
     {
         *(StoreKind.LIST, StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER),
-        *(StoreKind.IN_MEMORY, StoreKind.UNKNOWN),
+        *(StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN),
     }
 )
 _INT64 = struct.Struct(">q")

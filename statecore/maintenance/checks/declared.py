@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
+from statecore.maintenance.checks.custom import has_custom
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.views import StoreView
@@ -78,6 +79,8 @@ def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Fin
     found: dict[tuple[str, str], Finding] = {}
     for place in places:
         if (place.topology, place.store) not in names:
+            if not place.databases and has_custom(spec, place.task):
+                continue  # files of that store
             what = f"{place.store} has a directory and is not declared"
             found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
         elif (place.topology, place.subtopology) not in subtopologies:

@@ -107,7 +107,7 @@ def _declared(task: str, how: Circumstances) -> list[StoreSpec]:
     if task != GLOBAL:
         subtopology, topology = int(task.rpartition("/")[2].partition("_")[0]), topology_of(task)
         every = tuple(one for one in how.spec.stores if (one.topology, one.subtopology) == (topology, subtopology))
-    return [one for one in every if one.is_logged and one.kind is not StoreKind.IN_MEMORY]
+    return [one for one in every if one.is_restorable]  # one of the application's own may lie anywhere
 
 
 def _is_buffer(store: str, kind: StoreKind = StoreKind.UNKNOWN) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
+from statecore.maintenance.checks.custom import has_custom
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.state_directory import WORK_DIRECTORY
@@ -30,7 +31,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances
         found.append(
             Finding("cleaning-deletes", what, Severity.WARNING, task.task, "", "", None, evidence, Repair.TOUCH)
         )
-    foreign = [*task.foreign]
+    foreign = [] if has_custom(how.spec, task.task) else [*task.foreign]
     for store in stores:
         for one in () if store.in_use else store.databases:
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"

@@ -1,0 +1,37 @@
+"""Stores of the application's own classes: nothing is known of their files, and their offset lies beside them."""
+
+from __future__ import annotations
+
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.checks.circumstances import Circumstances, of_store
+from statecore.maintenance.findings import Finding
+from statecore.maintenance.views import StoreView, TaskView
+from statecore.placement.state_directory import partition_of
+from statecore.spec.derived import task_of
+from statecore.spec.model import ApplicationSpec
+
+
+def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
+    """Whether a store of the application's own class is declared of a task, so that its files may be anywhere there."""
+    if spec is None or not task:
+        return False
+    every = (*spec.stores, *spec.global_stores)
+    return any(one.kind is StoreKind.CUSTOM and task_of(one, partition_of(task) or 0) == task for one in every)
+
+
+def custom(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    """What is wrong with one: under exactly-once Kafka Streams wipes a task in which it has no offset."""
+    if store.in_use or not store.logged or store.task == GLOBAL or not how.release.offsets_inside:
+        return []
+    file = store_checkpoint_file(store.store)
+    if store.store in task.stores or how.is_taken_over(store, task.checkpoint):
+        return []
+    severity = how.severity(Severity.WARNING, Severity.ERROR)
+    what = (
+        f"has no {file}, where Kafka Streams keeps its offset: Kafka Streams restores it from the start over its files,"
+        " and under exactly-once wipes its task"
+    )
+    return [of_store(store, "offset-missing", severity, what)]

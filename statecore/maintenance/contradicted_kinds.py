@@ -1,0 +1,200 @@
+"""Declared stores that are something else on disk, told before anything is placed beside them or in their place.
+
+Kafka Streams that is given the wrong kind fails at its start, answers without the store's rows, or, under exactly-once,
+wipes the whole task. What is looked at:
+
+- the shape and the column families of its databases, and some of their rows (:mod:`statecore.maintenance.recognise`);
+- ``.checkpoint_<store>``: Kafka Streams keeps an offset there of grace buffers and of persistent stores of the
+  application's own classes alone;
+- files that are none of RocksDB's, which only such a class makes;
+- anything at all of a store that is declared to be in memory.
+
+What is damaged, or cannot be read, says nothing: that is what restores are for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.maintenance.database_sight import is_of_rocksdb
+from statecore.maintenance.evidence import conclude, listed, of_name
+from statecore.maintenance.layout import StorePlace
+from statecore.maintenance.recognise import recognise
+from statecore.placement.database_state import read_database_state
+from statecore.placement.state_directory import StateDirectory, partition_of
+from statecore.spec.derived import task_of
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.rocksdb_directory import CONFIG_FILE
+from statecore.words import some_of
+
+_SHOWN = 20
+_OWN_CLASS = "as of a store of the application's own class (kind custom)"
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A store that is not what is declared.
+
+    Attributes:
+        store: its name.
+        declared: the declared kind.
+        tasks: in which tasks.
+        why: what there is, as the end of "the spec says X, but".
+    """
+
+    store: str
+    declared: StoreKind
+    tasks: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        """One sentence without its full stop."""
+        return f"store {self.store} in {some_of(self.tasks, 5)}: the spec says {self.declared}, but {self.why}"
+
+
+def contradicted(
+    directory: StateDirectory, spec: ApplicationSpec, tasks: Collection[str], but: Collection[tuple[str, str]] = ()
+) -> Invalid | None:
+    """The refusal of tasks with a store that is something else than is declared; ``None`` where none is.
+
+    Args:
+        directory: the application's.
+        spec: what is declared.
+        tasks: the tasks, also ``global``.
+        but: stores, by task and name, of which it was decided that the spec is right.
+    """
+    found = contradictions_in(directory, spec, tasks, but)
+    if not found:
+        return None
+    lines = [str(one) for one in found[:_SHOWN]]
+    more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return Invalid(
+        f"{spec.source} is not what {directory.path} holds:\n  " + "\n  ".join([*lines, *more]) + "\n",
+        action="Correct the kind in the spec, as the application declares the store. Where the spec is right, and what "
+        "lies there is a leftover, move it out of the task's directory, or let statecore doctor --repair rebuild it. "
+        "Nothing was changed.",
+        code="kind-mismatch",
+        stores=sorted({one.store for one in found}),
+        problems=[str(one) for one in found],
+    )
+
+
+def contradictions_in(
+    directory: StateDirectory, spec: ApplicationSpec, tasks: Collection[str], but: Collection[tuple[str, str]] = ()
+) -> list[Contradiction]:
+    """The stores of some tasks that are something else than is declared; arguments as of :func:`contradicted`."""
+    there = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
+    found: list[Contradiction] = []
+    for store in (*spec.stores, *spec.global_stores):
+        if store.kind is StoreKind.UNKNOWN:
+            continue
+        reasons: dict[str, list[str]] = {}
+        right: list[StorePlace] = []
+        for task, places in there.items():
+            if task_of(store, partition_of(task) or 0) != task or (task, store.name) in but:
+                continue
+            mine = [place for place in places if place.store == store.name]
+            why = _why_not(store, directory.task_path(task), mine)
+            if why:
+                reasons.setdefault(why, []).append(task)
+            elif store.kind.can_be_built:
+                right += [one for one in mine if one.segmented is store.kind.is_segmented and one.databases]
+        for place, why in _by_content(store, right):
+            reasons.setdefault(why, []).append(place.task)
+        found += [Contradiction(store.name, store.kind, tuple(its), why) for why, its in reasons.items()]
+    return found
+
+
+def _places(directory: StateDirectory, task: str) -> list[StorePlace]:
+    return [StorePlace(one.store, one.path, one.segmented, task) for one in directory.stores(task)]
+
+
+def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
+    """Why a store cannot be of the kind that is declared, by what lies where; empty where it can."""
+    kind, file = store.kind, store_checkpoint_file(store.name)
+    filled = [place for place in places if place.databases]
+    outside = _has_offset(task / file)
+    own = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}"
+    if kind is StoreKind.CUSTOM:
+        inside = "" if outside else _with_offset_inside(filled)
+        return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
+    foreign = [] if filled else [name for place in places for name in _foreign_in(place.path)]
+    if kind is StoreKind.IN_MEMORY:
+        if filled:
+            return f"{filled[0].name} is a database"
+        if outside:
+            return own
+        if foreign or (task / store.name).is_file():
+            return f"its directory holds {some_of(foreign or [store.name], 3)}, {_OWN_CLASS}"
+        return ""
+    if outside and kind.manages_offsets and not _with_offset_inside(filled):
+        return own
+    if foreign:
+        return f"its directory holds {some_of(foreign, 3)} and no database of RocksDB, {_OWN_CLASS}"
+    if filled and all(place.segmented is not kind.is_segmented for place in filled):
+        shape = "a directory of segments" if filled[0].segmented else "one database"
+        return f"{filled[0].name} is {shape}, as no store of that kind is"
+    return ""
+
+
+def _has_offset(file: Path) -> bool:
+    """Whether ``.checkpoint_<store>`` says an offset that is known."""
+    try:
+        said = decode_checkpoint(file.read_bytes(), file.name)
+    except (OSError, Corrupted):
+        return False
+    return any(offset >= 0 for offset in said.values())
+
+
+def _with_offset_inside(places: Iterable[StorePlace]) -> str:
+    """The first directory of these with a database that has an offset; empty where none has."""
+    for place in places:
+        for database in place.databases:
+            with suppress(StatecoreError):
+                if read_database_state(database).offsets:
+                    return place.name
+    return ""
+
+
+def _foreign_in(path: Path) -> list[str]:
+    """Files below a store's directory that are none of RocksDB's; none where a database was: that one is damaged."""
+    names = {name for _, _, files in os.walk(path) for name in files}
+    if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
+        return []
+    return sorted(name for name in names if not is_of_rocksdb(name) and name != CONFIG_FILE)
+
+
+def _by_content(store: StoreSpec, places: Sequence[StorePlace]) -> list[tuple[StorePlace, str]]:
+    """The databases that are of other kinds by their families and rows, each with what they are."""
+    together = _is_another(store, places) if places else ""
+    if places and not together and not _is_strange(places):
+        return []
+    alone = [(place, why) for place in places if (why := _is_another(store, [place]))]
+    return alone or [(place, together) for place in places if together]
+
+
+def _is_another(store: StoreSpec, places: Sequence[StorePlace]) -> str:
+    """What the databases of a store are, where that is not what is declared; empty where it may be."""
+    with suppress(StatecoreError):
+        seen = recognise(places)
+        if not seen.strange:
+            left = conclude([*seen.evidence, *of_name(store.name, ())]).left
+            return "" if store.kind in left else f"what is on disk is {listed(left)}"
+    return ""
+
+
+def _is_strange(places: Sequence[StorePlace]) -> bool:
+    """Whether databases together are nothing, or cannot all be read, so that each has to be looked at by itself."""
+    if len(places) == 1:
+        return False
+    try:
+        return bool(recognise(places).strange)
+    except StatecoreError:
+        return True
