@@ -184,7 +184,8 @@ class StreamsApplication:
         commit_interval_ms: ``commit.interval.ms``; short in tests, so that changelogs hold several transactions.
         standby_replicas: ``num.standby.replicas``.
         stores: how the stores are asked (serdes, plain or timestamped), by store name; needed for queries only.
-        properties: any further Streams property; wins over the above.
+        properties: any further Streams property, a text or a Java object (the class of tests.harness.config_setter);
+            wins over the above.
     """
 
     def __init__(
@@ -200,13 +201,13 @@ class StreamsApplication:
         commit_interval_ms: int = 100,
         standby_replicas: int = 0,
         stores: Mapping[str, StoreQuery] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         self.jvm = jvm
         self.application_id = application_id
         self.state_dir = state_dir
         self.stores = dict(stores or {})
-        self.properties = {
+        self.properties: dict[str, Any] = {
             "application.id": application_id,
             "bootstrap.servers": bootstrap_servers,
             "state.dir": str(state_dir),
@@ -223,7 +224,7 @@ class StreamsApplication:
         }
         java_properties = jvm.jvm.java.util.Properties()
         for name, value in self.properties.items():
-            java_properties.setProperty(name, value)
+            java_properties.put(name, value)
         self.topology: Topology = None
         self._streams = self._client(topology, java_properties)
         listener, self._restores = jvm.functions.recorder(_RESTORE_LISTENER, "onBatchRestored")
