@@ -54,6 +54,7 @@ from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.rocksdb_options_file import newest_options, unopenable_there
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,7 @@ class _TaskPlanner:
         exists = self._live_exists()
         if exists:
             self._check_rights()
+            self._check_options()
             self._check_mounts()
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
@@ -278,6 +280,24 @@ class _TaskPlanner:
                 f"cannot be replaced, because this user (uid {os.geteuid()}) may not change {closed}; run as the user"
                 " that the application runs as, or let its group write there (umask 0007)"
             )
+
+    def _check_options(self) -> None:
+        """Refuse what the application would not open, by the options that it last opened the same store with."""
+        replaced = {store_directory(image.store, image.kind): image for image in self.restored if not image.advances}
+        for found in stores_in(self.live):
+            image, database = replaced.get(found.name), next(iter(found.databases), None)
+            if image is None or database is None:
+                continue
+            try:
+                reasons = unopenable_there(newest_options(database))
+            except OSError:
+                continue  # nobody knows; what is damaged is to be replaced
+            if reasons:
+                self._refuse(
+                    f"has the store {image.store} with RocksDB options of the application's own: {'; '.join(reasons)}. "
+                    "The application would not open what is placed; let it restore this store itself, or, if it does "
+                    "not set these options any more, move the store's directory away first"
+                )
 
     def _check_mounts(self) -> None:
         mount = mount_in(self.live)

@@ -10,6 +10,7 @@ import rocksdict
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb import RocksDBStore
@@ -57,7 +58,7 @@ def test_without_its_options_it_is_not_called_damaged(deep: Path, tmp_path: Path
     for file in deep.glob("OPTIONS-*"):
         file.unlink()
     (found,) = examine(StateDirectory(tmp_path, "app")).findings
-    assert (found.code, found.repair) == ("database-unseen", None)
+    assert (found.code, found.severity, found.repair) == ("not-readable-here", Severity.WARNING, None)
 
 
 @pytest.mark.parametrize("read_only", [True, False])
