@@ -97,7 +97,7 @@ class Capacity(StatecoreError):
 
 NOT_READABLE_HERE = "not-readable-here"
 """``context["code"]`` of an :class:`Invalid` about a database that is sound and that this library cannot read: its
-application set RocksDB options (``rocksdb.config.setter``) that are missing here. Nobody may wipe or repair it for that.
+application set RocksDB options (``rocksdb.config.setter``) that are missing here. Nobody may wipe or repair it then.
 """
 
 

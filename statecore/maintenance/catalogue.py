@@ -298,8 +298,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "not-readable-here",
             warning,
             "a database needs RocksDB options that statecore lacks",
-            "Nothing is wrong with the database: its application opens it with options of its own. What lies in it is not "
-            "checked here, and it is neither published, nor advanced, nor repaired.",
+            "Nothing is wrong with the database: its application opens it with options of its own. What lies in it is "
+            "not checked here, and it is neither published, nor advanced, nor repaired.",
             "Keep the database. See which option it is, and what can be done without it.",
         ),
         FindingKind(

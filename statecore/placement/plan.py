@@ -54,7 +54,8 @@ from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
-from statecore.stores.rocksdb_options_file import newest_options, unopenable_there
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_options_file import unopenable_there
 
 
 @dataclass(frozen=True)
@@ -288,15 +289,11 @@ class _TaskPlanner:
             image, database = replaced.get(found.name), next(iter(found.databases), None)
             if image is None or database is None:
                 continue
-            try:
-                reasons = unopenable_there(newest_options(database))
-            except OSError:
-                continue  # nobody knows; what is damaged is to be replaced
-            if reasons:
+            if why := unopenable_there(database) or files_elsewhere(database):
                 self._refuse(
-                    f"has the store {image.store} with RocksDB options of the application's own: {'; '.join(reasons)}. "
-                    "The application would not open what is placed; let it restore this store itself, or, if it does "
-                    "not set these options any more, move the store's directory away first"
+                    f"has the store {image.store} with RocksDB options of the application's own: {why}. The application"
+                    " would not open what is placed; let it restore this store itself, or, if it does not set these"
+                    " options, move the store's directory away first"
                 )
 
     def _check_mounts(self) -> None:

@@ -38,8 +38,8 @@ _SAFE = "nothing says that the database is damaged, so keep it"
 
 _LACKING = re.compile(
     r"Corrupted compressed block contents: (?:Zlib|Xpress)\b"  # it links none of them
+    r"|Unable to uncompress blob"  # after its checksum
     r"|Unsupported compression (?:method|type)|Compression type \w+ is not linked"
-    r"|Unknown Footer version|[Uu]nsupported format_version"
     r"|Bad table magic number: expected 9863518390377041911, found (?:9386102602707473764|5707214027437839288"
     r"|10549552181905815667|9336093115987514074)\b"  # plain and cuckoo tables, now and once
     r"|does not match existing comparator"

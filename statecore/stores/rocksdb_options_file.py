@@ -3,8 +3,8 @@
 Kafka Streams lets an application choose options (``rocksdb.config.setter``). Most of them whoever opens the database
 may choose anew. Three kinds are the database's own:
 
-- **Levels.** Each family must be opened with as many as it had: with fewer RocksDB refuses files in the ones beyond, and
-  with more it moves files to where the application does not find them.
+- **Levels.** Each family must be opened with as many as it had: with fewer RocksDB refuses files in the ones beyond,
+  and with more it moves files to where the application does not find them.
 - **What this library cannot read**: another comparator, another table format (:func:`unreadable_here`).
 - **What the application could not open if this library built it**: the same, and few levels (:func:`unopenable_there`).
 
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
-_SECTION = re.compile(rb'^\[(\w+)(?: "(.*)")?\]')
+_SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
+_APART = re.compile(rb"^\s*atomic_flush=false\s*$", re.MULTILINE)
 _DEFAULT_LEVELS = 7
 _MOST_LEVELS = 1000
 """More than anybody has: a number that is damaged must not become memory."""
@@ -73,17 +74,27 @@ def unreadable_here(options: bytes) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def unopenable_there(options: bytes) -> tuple[str, ...]:
-    """Why an application that opens databases with these options could not open one that this library builds.
+def unopenable_there(database: Path) -> str:
+    """Why an application could not open what this library builds in place of a database; empty where nothing says so.
 
-    What is built is ordered by bytes, in block-based tables, and lies in the last of seven levels.
+    What is built is ordered by bytes, in block-based tables, and lies in the last of seven levels. What the application
+    opened the database with, its OPTIONS file says; one that cannot be read says nothing.
     """
-    levels = levels_in(options)
-    few = {family: number for family, number in levels.items() if 0 < number < _DEFAULT_LEVELS}
-    return (
-        *unreadable_here(options),
-        *(f"the family {family} has {number} levels of {_DEFAULT_LEVELS}" for family, number in few.items()),
-    )
+    try:
+        options = newest_options(database)
+    except OSError:
+        return ""
+    few = {family: number for family, number in levels_in(options).items() if number < _DEFAULT_LEVELS}
+    levels = (f"the family {family} has {number} levels and not {_DEFAULT_LEVELS}" for family, number in few.items())
+    return "; ".join((*unreadable_here(options), *levels))
+
+
+def flushes_apart(options: bytes) -> bool:
+    """Whether RocksDB may flush the families of a database at different times, so that rows and offset can disagree.
+
+    Kafka Streams turns ``atomic_flush`` on since it keeps offsets in its stores, and an application may turn it off.
+    """
+    return _APART.search(options) is not None
 
 
 def levels_in(options: bytes) -> Mapping[str, int]:
