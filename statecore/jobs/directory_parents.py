@@ -24,7 +24,6 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.derived import segment_interval_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.stores.rocksdb_options_file import flushes_apart, newest_options
 
 
 class DirectoryParents:
@@ -69,15 +68,7 @@ class DirectoryParents:
     def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Parent:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
-        states = {segment: read_database_state(path) for segment, path in databases.items()}
-        for segment, state in states.items():
-            if not state.closed_cleanly and flushes_apart(newest_options(databases[segment])):
-                raise Corrupted(
-                    "it was not closed, and its application flushes rows and offsets apart (atomic_flush=false), so "
-                    "rows that its offset counts may be missing",
-                    action="",
-                )
-        said = {segment: dict(state.offsets) for segment, state in states.items()}
+        said = {segment: dict(read_database_state(path).offsets) for segment, path in databases.items()}
         if not store.kind.manages_offsets:
             file = found.checkpoint_file
             known = decode_checkpoint(file.read_bytes(), str(file)) if file.is_file() else {}

@@ -34,8 +34,9 @@ from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
 from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_moments import Moment, take_moment
-from statecore.stores.rocksdb_options_file import flushes_apart, newest_options
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES
 
@@ -122,12 +123,6 @@ class Copier:
         is_open = any(status not in (None, STATUS_CLOSED) for status, _ in looks.values())
         offsets = self._offsets(store, {segment: said for segment, (_, said) in looks.items()})
         self._check(store, is_open)
-        if is_open and any(flushes_apart(newest_options(moment.path)) for moment in full.values()):
-            raise _unfit(
-                "its application flushes rows and offsets apart (atomic_flush=false), so rows that its offset counts "
-                "may be missing",
-                "Close the application: then they are together.",
-            )
         if len({tuple(sorted(said.items())) for _, said in looks.values()}) > 1:
             self._lowered(store, looks, offsets)
         self._check_empty(empty, full, offsets)
@@ -166,6 +161,8 @@ class Copier:
                 shutil.rmtree(target, ignore_errors=True)
                 try:
                     if not self.running:
+                        if why := files_elsewhere(path):
+                            raise not_readable_here(f"{path} cannot be published: {why}.", path)
                         Witness(path, path).look(read_only=True)
                     found[segment] = take_moment(path, target)
                 except NotFound:

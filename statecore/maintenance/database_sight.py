@@ -22,11 +22,9 @@ from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
 from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, has_database
-from statecore.stores.rocksdb_elsewhere import why_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_files import sst_format_of
 from statecore.stores.rocksdb_links import files_of
-from statecore.stores.rocksdb_options_file import families_in, flushes_apart, newest_options
+from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, Witness, lost_files
 from statecore.words import some_of
@@ -68,7 +66,6 @@ class _Files:
         manifest: what the MANIFEST says.
         manifest_bytes: how long it is.
         option_families: column families in the newest OPTIONS; empty where there are none.
-        flushes_apart: whether these options let rows and offset be flushed at different times.
     """
 
     named: frozenset[str]
@@ -76,7 +73,6 @@ class _Files:
     manifest: Manifest
     manifest_bytes: int
     option_families: frozenset[str]
-    flushes_apart: bool
 
 
 def look_at_database(
@@ -109,7 +105,6 @@ def look_at_database(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
         unnamed, cut, _formats(path, files) if depth.formats else (), foreign_in(path),
-        files is not None and files.flushes_apart,
     )  # fmt: skip
 
 
@@ -212,9 +207,6 @@ def _look_at_files(path: Path, seen: _Sight) -> _Files | None:
 def _note_failure(path: Path, seen: _Sight, files: _Files | None, error: StatecoreError) -> None:
     """Note why a database could not be opened; which of its files are missing RocksDB says one by one."""
     seen.fail(_cause_at_opening(error), error)
-    if seen.cause == "file-missing" and files is not None and (why := why_elsewhere(files.manifest, files.present)):
-        seen.fail(NOT_READABLE_HERE, not_readable_here(f"{path} cannot be opened: {why}.", path))
-        return
     missing = sorted(files.named - files.present) if files is not None else []
     if seen.cause == "file-missing" and missing:
         seen.broken = f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: it cannot be opened."
@@ -230,10 +222,10 @@ def _read_files(path: Path) -> _Files | None:
         _, data = current_manifest(path)
         manifest = read_manifest(data)
         present = frozenset(file.name for file in path.glob("*.sst"))
-        options = newest_options(path)
+        known = families_in(newest_options(path))
     except (OSError, ValueError):
         return None
-    return _Files(frozenset(manifest.names), present, manifest, len(data), families_in(options), flushes_apart(options))
+    return _Files(frozenset(manifest.names), present, manifest, len(data), known)
 
 
 def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[tuple[str, ...], str]:

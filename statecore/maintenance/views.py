@@ -60,7 +60,6 @@ class DatabaseView:
         cut: why its MANIFEST must have lost its end although RocksDB would open it; empty where nothing says so.
         formats: format versions of its SST files, the greatest first, where they were looked at.
         foreign: files in its directory that are not RocksDB's.
-        flushes_apart: whether its application lets RocksDB flush rows and offset at different times.
     """
 
     name: str
@@ -81,7 +80,6 @@ class DatabaseView:
     cut: str = ""
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
-    flushes_apart: bool = False
 
     @property
     def has_offsets_family(self) -> bool:

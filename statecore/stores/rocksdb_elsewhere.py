@@ -6,11 +6,10 @@ of which none is there, which deleting them leaves, too. So this is a suspicion,
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.rocksdb_log import read_manifest
 from statecore.stores.rocksdb_directory import current_manifest
 
 _FEWEST = 2
@@ -24,14 +23,10 @@ def files_elsewhere(database: Path) -> str:
         database: its directory. What cannot be read of it says nothing.
     """
     try:
-        _, data = current_manifest(database)
-        return why_elsewhere(read_manifest(data), {file.name for file in database.glob("*.sst")})
+        manifest = read_manifest(current_manifest(database)[1])
+        present = {file.name for file in database.glob("*.sst")}
     except (OSError, ValueError):
         return ""
-
-
-def why_elsewhere(manifest: Manifest, present: Collection[str]) -> str:
-    """The same of what a MANIFEST says and the names of the SST files that are there."""
     absent = [file for file in manifest.files.values() if file.name not in present]
     of_rows = [file for file in manifest.files.values() if file.family != OFFSETS_COLUMN_FAMILY]
     if not absent or not of_rows or any(file.name in present for file in of_rows):

@@ -116,7 +116,8 @@ def not_readable_here(what: str, path: Path) -> Invalid:
         what: what happened, a sentence.
         path: the database.
     """
-    return Invalid(what, action=KEEP_UNREADABLE, store_path=str(path), code=NOT_READABLE_HERE)
+    said = f"{what.rstrip('.')} ({NOT_READABLE_HERE})."
+    return Invalid(said, action=KEEP_UNREADABLE, store_path=str(path), code=NOT_READABLE_HERE)
 
 
 def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:

@@ -20,7 +20,6 @@ from typing import Any
 
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
-_APART = re.compile(rb"^\s*atomic_flush=false\s*$", re.MULTILINE)
 _DEFAULT_LEVELS = 7
 _MOST_LEVELS = 1000
 """More than anybody has: a number that is damaged must not become memory."""
@@ -87,14 +86,6 @@ def unopenable_there(database: Path) -> str:
     few = {family: number for family, number in levels_in(options).items() if number < _DEFAULT_LEVELS}
     levels = (f"the family {family} has {number} levels and not {_DEFAULT_LEVELS}" for family, number in few.items())
     return "; ".join((*unreadable_here(options), *levels))
-
-
-def flushes_apart(options: bytes) -> bool:
-    """Whether RocksDB may flush the families of a database at different times, so that rows and offset can disagree.
-
-    Kafka Streams turns ``atomic_flush`` on since it keeps offsets in its stores, and an application may turn it off.
-    """
-    return _APART.search(options) is not None
 
 
 def levels_in(options: bytes) -> Mapping[str, int]:

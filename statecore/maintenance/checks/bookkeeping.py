@@ -144,12 +144,6 @@ def _not_closed(store: StoreView, how: Circumstances) -> Finding:
     )
     severity = how.severity(Severity.WARNING, Severity.ERROR)
     repair = None if how.is_at_least_once else Repair.REBUILD
-    if store.logged and any(one.flushes_apart for one in store.databases):
-        what += (
-            "; the application turned atomic_flush off, so the offset may count rows that were not flushed with it, "
-            "and which nobody restores"
-        )
-        severity, repair = Severity.ERROR, Repair.REBUILD
     return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
 
