@@ -95,6 +95,17 @@ class Capacity(StatecoreError):
     exit_code = 15
 
 
+NOT_READABLE_HERE = "not-readable-here"
+"""``context["code"]`` of an :class:`Invalid` about a database that is sound and that this library cannot read: its
+application set RocksDB options (``rocksdb.config.setter``) that are missing here. Nobody may wipe or repair it then.
+"""
+
+
+def is_not_readable_here(error: BaseException) -> bool:
+    """Whether an error is a limit of this library's reader, and says nothing about the database."""
+    return isinstance(error, Invalid) and error.context.get("code") == NOT_READABLE_HERE
+
+
 KINDS: dict[str, type[StatecoreError]] = {
     kind.__name__: kind for kind in (Retryable, Fenced, Corrupted, Invalid, NotFound, Capacity)
 }

@@ -34,6 +34,8 @@ from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
 from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_moments import Moment, take_moment
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES
@@ -159,6 +161,8 @@ class Copier:
                 shutil.rmtree(target, ignore_errors=True)
                 try:
                     if not self.running:
+                        if why := files_elsewhere(path):
+                            raise not_readable_here(f"{path} cannot be published: {why}.", path)
                         Witness(path, path).look(read_only=True)
                     found[segment] = take_moment(path, target)
                 except NotFound:

@@ -295,6 +295,14 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.REBUILD,),
         ),
         FindingKind(
+            "not-readable-here",
+            warning,
+            "a database needs RocksDB options that statecore lacks",
+            "Nothing is wrong with the database: its application opens it with options of its own. What lies in it is "
+            "not checked here, and it is neither published, nor advanced, nor repaired.",
+            "Keep the database. See which option it is, and what can be done without it.",
+        ),
+        FindingKind(
             "database-unseen",
             error,
             "a database could not be looked at",

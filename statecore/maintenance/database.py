@@ -11,9 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statecore.errors import NotFound, StatecoreError
+from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.placement.database_state import DatabaseState
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_links import Shadow, files_of, opened_through_links
 from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_scan import take_rows
@@ -47,12 +49,15 @@ class Database:
         Raises:
             NotFound: it is gone, as expired segments go.
             Corrupted: it cannot be opened.
+            Invalid: it cannot be read here, or its files lie elsewhere.
         """
         try:
             self._shadow, self._opened = opened_through_links(
                 self.path, lambda where: OpenedFamilies(self.path, where), damage_beside_writer=True
             )
-        except StatecoreError:
+        except StatecoreError as error:
+            if isinstance(error, Corrupted) and (why := files_elsewhere(self.path)):
+                raise not_readable_here(f"{self.path} cannot be opened: {why}.", self.path) from error
             if files_of(self.path):
                 raise
             raise NotFound(f"{self.path} has gone meanwhile.", action="Look again.", database=str(self.path)) from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
@@ -33,8 +33,8 @@ _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
 )
 _OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
-_NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted", "more levels than options.num_levels")
-"""What an opening fails with for want of rights, or of the options that the application opens it with."""
+_NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
+"""What an opening fails with for want of rights."""
 
 _NAMED = 5
 
@@ -283,8 +283,10 @@ def _footer(file: Path) -> int | None:
 
 
 def _cause_at_opening(error: StatecoreError) -> str:
+    if is_not_readable_here(error):
+        return NOT_READABLE_HERE
     if isinstance(error, Corrupted):
         return "file-missing" if "No such file" in error.what else "database-unreadable"
     if isinstance(error, Invalid) and not any(text in error.what for text in _NOT_OF_THE_DATABASE):
-        return "database-unreadable"  # another comparator, say
+        return "database-unreadable"
     return "database-unseen"

@@ -58,6 +58,8 @@ from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_options_file import unopenable_there
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,7 @@ class _TaskPlanner:
         custom = self.custom.decide()
         if exists:
             self._check_rights()
+            self._check_options()
             self._check_mounts()
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
@@ -326,6 +329,20 @@ class _TaskPlanner:
                 f"cannot be replaced, because this user (uid {os.geteuid()}) may not change {closed}; run as the user"
                 " that the application runs as, or let its group write there (umask 0007)"
             )
+
+    def _check_options(self) -> None:
+        """Refuse what the application would not open, by the options that it last opened the same store with."""
+        replaced = {store_directory(image.store, image.kind): image for image in self.restored if not image.advances}
+        for found in stores_in(self.live):
+            image, database = replaced.get(found.name), next(iter(found.databases), None)
+            if image is None or database is None:
+                continue
+            if why := unopenable_there(database) or files_elsewhere(database):
+                self._refuse(
+                    f"has the store {image.store} with RocksDB options of the application's own: {why}. The application"
+                    " would not open what is placed; let it restore this store itself, or, if it does not set these"
+                    " options, move the store's directory away first"
+                )
 
     def _check_mounts(self) -> None:
         mount = mount_in(self.live)

@@ -83,7 +83,7 @@ class ChangedDatabase:
         try:
             names = Rdict.list_cf(str(where), Options(raw_mode=True))
             columns = {name: offsets_options() if name == OFFSETS_COLUMN_FAMILY else self._options() for name in names}
-            keep_levels(where, options, *columns.values())
+            keep_levels(where, columns)
             self._database = Rdict(str(where), options, column_families=columns)
             self._handles = {name: self._database.get_column_family(name) for name in names}
         except Exception as error:

@@ -306,7 +306,7 @@ def open_database(
     options.database.create_missing_column_families(not read_only)
     options.database.set_max_file_opening_threads(opening_threads(where))
     if not create:
-        keep_levels(where, options.database, options.offsets)
+        keep_levels(where, _columns(families, options.database, options.offsets))
     if read_only:
         options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
@@ -329,7 +329,7 @@ def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions)
 
     present = families & set(Rdict.list_cf(str(where), options.database))
     merging = options.merging_in_steps()
-    keep_levels(where, merging)
+    keep_levels(where, _columns(present, merging, options.offsets))
     handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]
     try:
         handles += [handles[0].get_column_family(name) for name in present]

@@ -5,6 +5,10 @@ argument`` and so on. **Only what is understood to be damage is** :class:`Corrup
 wipes the store. That is a status ``Corruption`` for which nothing but the bytes can be the reason, and a file that the
 database names and that is not there although its directory is. What is not understood is :class:`Retryable`: to run the
 same again harms nothing.
+
+**What this build of RocksDB lacks is no damage.** RocksDB calls a block of a compression that it was built without
+``Corruption``, after the block's checksum was right. That and all other options that an application may set and this
+library does not have are :class:`Invalid` with the code ``not-readable-here``.
 """
 
 from __future__ import annotations
@@ -12,7 +16,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import (
+    NOT_READABLE_HERE,
+    Capacity,
+    Corrupted,
+    Fenced,
+    Invalid,
+    NotFound,
+    Retryable,
+    StatecoreError,
+)
 from statecore.filesystem import MOUNT_FOR_WRITING
 from statecore.stores import file_limits
 from statecore.stores.descriptors import FOLLOWING
@@ -22,6 +35,23 @@ _TOO_MANY_FILES = "Too many open files"
 _AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
 STOP_THE_OTHER = "Stop the process that has this store open, then run this again."
 _SAFE = "nothing says that the database is damaged, so keep it"
+
+_LACKING = re.compile(
+    r"Corrupted compressed block contents: (?:Zlib|Xpress)\b"  # it links none of them
+    r"|Unable to uncompress blob"  # after its checksum
+    r"|Unsupported compression (?:method|type)|Compression type \w+ is not linked"
+    r"|Bad table magic number: expected 9863518390377041911, found (?:9386102602707473764|5707214027437839288"
+    r"|10549552181905815667|9336093115987514074)\b"  # plain and cuckoo tables, now and once
+    r"|does not match existing comparator"
+    r"|[Mm]erge[ _]operator"
+    r"|more levels than options\.num_levels"
+)
+"""What RocksDB says of a database that is sound, and that has something that it was built or opened without here."""
+
+KEEP_UNREADABLE = (
+    "Nothing says that the database is damaged, so keep it: its application reads it with the RocksDB options that it "
+    "sets (rocksdb.config.setter), and statecore lacks one of them. docs/rocksdb-options.md says what can be done."
+)
 
 _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
     (("No space left", "Disk quota exceeded", "File too large"), Capacity, f"Free disk space and {_AGAIN}."),
@@ -39,12 +69,7 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
     (("File name too long",), Invalid, "Give a shorter path."),
     (("Not a directory", "Too many levels of symbolic links"), Invalid, "Name a directory."),
     (
-        ("Bad table magic number: expected 9863518390377041911, found 9386102602707473764",),
-        Invalid,
-        "Nothing is wrong with the database: its files are plain tables, which rocksdb.config.setter asks for.",
-    ),
-    (
-        ("does not match existing comparator", "Column families not opened", "merge_operator"),
+        ("Column families not opened",),
         Invalid,
         "Check the kind that the store was opened as; the database was written by something else.",
     ),
@@ -79,7 +104,20 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     following = FOLLOWING.search(said)
     kind, action = _meaning(path if following is None else Path(following[0]), said)
     what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), said)}."
+    if _LACKING.search(said):
+        return not_readable_here(what, path)
     return kind(what, action=action, store_path=str(path))
+
+
+def not_readable_here(what: str, path: Path) -> Invalid:
+    """The error for a database that is sound and that this library cannot read.
+
+    Args:
+        what: what happened, a sentence.
+        path: the database.
+    """
+    said = f"{what.rstrip('.')} ({NOT_READABLE_HERE})."
+    return Invalid(said, action=KEEP_UNREADABLE, store_path=str(path), code=NOT_READABLE_HERE)
 
 
 def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:

@@ -11,7 +11,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import decode_position
-from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_errors import not_readable_here, translate
 from statecore.stores.rocksdb_scan import ListScan
 
 _MERGE_OPERANDS = re.compile(r"# merge operands=(\d+);")
@@ -29,10 +29,8 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
     for name, family in families.items():
         found = _MERGE_OPERANDS.search(family.property_value("rocksdb.aggregated-table-properties") or "")
         if found is not None and int(found[1]):
-            raise Invalid(
-                f"{path} has rows in {name} that can only be read with the merge operator they were written with.",
-                action="Rebuild the store from its changelog; Kafka Streams writes no such rows.",
-                store_path=str(path),
+            raise not_readable_here(
+                f"{path} has rows in {name} that can only be read with the merge operator they were written with.", path
             )
     for name in kind.older_column_families & families.keys():
         if next(ListScan(path, families[name]), None) is not None:

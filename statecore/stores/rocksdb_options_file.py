@@ -1,21 +1,30 @@
 """What the newest OPTIONS file of a database says: RocksDB writes one at each open, and when a family has been made.
 
 Kafka Streams lets an application choose options (``rocksdb.config.setter``). Most of them whoever opens the database
-may choose anew. Of the levels there must be as many as there were: with fewer RocksDB refuses a database that has files
-in the ones beyond.
+may choose anew. Three kinds are the database's own:
+
+- **Levels.** Each family must be opened with as many as it had: with fewer RocksDB refuses files in the ones beyond,
+  and with more it moves files to where the application does not find them.
+- **What this library cannot read**: another comparator, another table format (:func:`unreadable_here`).
+- **What the application could not open if this library built it**: the same, and few levels (:func:`unopenable_there`).
+
+``docs/rocksdb-options.md`` has the options one by one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
-_LEVELS = re.compile(rb"^\s*num_levels=(\d+)", re.MULTILINE)
+_SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
 _MOST_LEVELS = 1000
 """More than anybody has: a number that is damaged must not become memory."""
+
+_COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 
 
 def newest_options(database: Path) -> bytes:
@@ -34,17 +43,77 @@ def families_in(options: bytes) -> frozenset[str]:
     return frozenset(name.decode(errors="replace") for name in _FAMILY.findall(options))
 
 
-def keep_levels(database: Path, *several: Any) -> None:
-    """Give ``rocksdict.Options`` as many levels as a database has, where it has more than RocksDB's default.
+def family_options(options: bytes) -> Mapping[str, Mapping[str, str]]:
+    """The options of each column family that an OPTIONS file names, as texts."""
+    found: dict[str, dict[str, str]] = {}
+    inside: dict[str, str] = {}
+    for line in options.splitlines():
+        section = _SECTION.match(line)
+        if section is not None:
+            of_family = section[1] == b"CFOptions" and section[2] is not None
+            inside = found.setdefault(section[2].decode(errors="replace"), {}) if of_family else {}
+        elif b"=" in line:
+            name, _, value = line.partition(b"=")
+            inside[name.strip().decode(errors="replace")] = value.strip().decode(errors="replace")
+    return found
+
+
+def unreadable_here(options: bytes) -> tuple[str, ...]:
+    """Why this library cannot read a database with these options, each reason a clause; none where it can.
+
+    Compression is not among them: which one a block has stands in the block, and one that cannot be read says so.
+    """
+    reasons = []
+    for family, said in family_options(options).items():
+        comparator, table = said.get("comparator", _COMPARATOR), said.get("table_factory", _TABLE)
+        if comparator != _COMPARATOR:
+            reasons.append(f"the family {family} is ordered by the comparator {comparator}")
+        if table != _TABLE:
+            reasons.append(f"the family {family} has files of the format {table}")
+    return tuple(reasons)
+
+
+def unopenable_there(database: Path) -> str:
+    """Why an application could not open what this library builds in place of a database; empty where nothing says so.
+
+    What is built is ordered by bytes, in block-based tables, and lies in the last of seven levels. What the application
+    opened the database with, its OPTIONS file says; one that cannot be read says nothing.
+    """
+    try:
+        options = newest_options(database)
+    except OSError:
+        return ""
+    few = {family: number for family, number in levels_in(options).items() if number < _DEFAULT_LEVELS}
+    levels = (f"the family {family} has {number} levels and not {_DEFAULT_LEVELS}" for family, number in few.items())
+    return "; ".join((*unreadable_here(options), *levels))
+
+
+def levels_in(options: bytes) -> Mapping[str, int]:
+    """How many levels each column family has, by an OPTIONS file; without a number that is none."""
+    found = {}
+    for family, said in family_options(options).items():
+        number = said.get("num_levels", "")
+        if number.isascii() and number.isdigit() and 0 < int(number) <= _MOST_LEVELS:
+            found[family] = int(number)
+    return found
+
+
+def keep_levels(database: Path, families: Mapping[str, Any]) -> None:
+    """Give each family as many levels as it has, where that is not RocksDB's default.
 
     Args:
         database: its directory, or one of links to its files.
-        several: the options that its column families are opened with.
+        families: the ``rocksdict.Options`` that its column families are opened with, by name; several may share one.
     """
     try:
-        said = [int(number) for number in _LEVELS.findall(newest_options(database))]
+        said = levels_in(newest_options(database))
     except OSError:
         return  # RocksDB says what it is, if it matters
-    levels = max((number for number in said if number <= _MOST_LEVELS), default=_DEFAULT_LEVELS)
-    for options in several if levels > _DEFAULT_LEVELS else ():
-        options.set_num_levels(levels)
+    wanted: dict[int, tuple[Any, int]] = {}
+    for family, options in families.items():
+        if family in said:
+            _, most = wanted.get(id(options), (options, 0))
+            wanted[id(options)] = options, max(most, said[family])
+    for options, levels in wanted.values():
+        if levels != _DEFAULT_LEVELS:
+            options.set_num_levels(levels)

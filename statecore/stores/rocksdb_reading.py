@@ -43,7 +43,7 @@ class OpenedFamilies:
             access = AccessType.read_only(False)
             options = Options(raw_mode=True)
             options.set_max_file_opening_threads(opening_threads(where))
-            keep_levels(where, options, *columns.values())
+            keep_levels(where, columns)
             self._database = Rdict(str(where), options, column_families=columns, access_type=access)
             for name in columns:
                 self.handles[name] = self._database.get_column_family(name)

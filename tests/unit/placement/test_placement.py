@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -78,6 +79,28 @@ def test_what_was_there_is_replaced_and_gone(directory, swapping):
     assert offset_of(directory, "0_0", "s") == 9
     assert sorted(path.name for path in directory.task_path("0_0").iterdir()) == ["rocksdb"]
     assert work_content(directory) == {"placed.json", "staged"}
+
+
+@pytest.mark.parametrize(
+    ("usual", "of_the_application"),
+    [
+        ("comparator=leveldb.BytewiseComparator", "comparator=rocksdb.ReverseBytewiseComparator"),
+        ("table_factory=BlockBasedTable", "table_factory=PlainTable"),
+        ("num_levels=7", "num_levels=3"),
+    ],
+)
+def test_what_the_application_would_not_open_with_its_own_options_is_refused(directory, usual, of_the_application):
+    make_live(directory, "0_0", "s")
+    options = max(directory.store_path("0_0", "s", KIND).glob("OPTIONS-*"))
+    assert usual in options.read_text()
+    options.write_text(options.read_text().replace(usual, of_the_application))
+    image = make_image(directory, "0_0", "s")
+    assert of_the_application.partition("=")[2] in refusal(directory, image, replace=True)
+    assert len(refusals(directory, [image], guarantee=EOS)) == 1
+    plan_placement(directory, [replace(image, advances=True)], guarantee=EOS)
+    plan_placement(directory, [make_image(directory, "0_1", "s")], guarantee=EOS)
+    shutil.rmtree(directory.store_path("0_0", "s", KIND))
+    plan_placement(directory, [image], guarantee=EOS)
 
 
 def test_what_was_there_is_kept_for_a_week_if_that_is_asked_for(directory, swapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import tempfile
 import threading
@@ -12,7 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import (
+    NOT_READABLE_HERE,
+    Capacity,
+    Corrupted,
+    Fenced,
+    Invalid,
+    NotFound,
+    Retryable,
+    StatecoreError,
+    is_not_readable_here,
+)
 from statecore.stores import rocksdb_links
 from statecore.stores.file import FileStore
 from statecore.stores.rocksdb import RocksDBStore
@@ -48,6 +59,39 @@ SAID: list[tuple[str, type[StatecoreError]]] = [
     ("IO error: File name too long: While mkdir", Invalid),
     ("IO error: Read-only file system: While mkdir", Invalid),
 ]  # fmt: skip
+
+
+LACKING = [
+    "Corruption: Corrupted compressed block contents: Zlib  The file MANIFEST-000022 may be corrupted.",
+    "Corruption: Corrupted compressed block contents: Xpress",
+    "Corruption: Unable to uncompress blob",
+    "Not implemented: Unsupported compression method for this build: Zlib",
+    "Corruption: Bad table magic number: expected 9863518390377041911, found 9386102602707473764 in 000010.sst",
+    "Invalid argument: leveldb.BytewiseComparator: does not match existing comparator rocksdb.java.IntComparator",
+    "Invalid argument: merge_operator is not properly initialized.",
+    "Invalid argument: db has more levels than options.num_levels",
+]
+
+
+@pytest.mark.parametrize("said", LACKING)
+def test_what_this_build_of_rocksdb_lacks_is_no_damage(tmp_path: Path, said: str) -> None:
+    error = translate(tmp_path, "Opening", Exception(said))
+    assert (type(error), error.context["code"]) == (Invalid, NOT_READABLE_HERE)
+    assert is_not_readable_here(pickle.loads(pickle.dumps(error)))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Corruption: block checksum mismatch: stored(context removed) = 1, computed = 2, type = 4  in 000010.sst",
+        "Corruption: Corrupted compressed block contents: LZ4",
+        "Corruption: Bad table magic number: expected 9863518390377041911, found 9863518390377041910 in 000010.sst",
+    ],
+)
+def test_damage_of_what_it_has_is_damage(tmp_path: Path, said: str) -> None:
+    error = translate(tmp_path, "Opening", Exception(said))
+    assert type(error) is Corrupted
+    assert not is_not_readable_here(error)
 
 
 @pytest.mark.parametrize(("said", "kind"), SAID)
