@@ -44,6 +44,10 @@ _NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_L
 _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
 
 
+class FilesElsewhere(ValueError):
+    """A MANIFEST names files of another directory than that of its database (``db_paths``, ``cf_paths``)."""
+
+
 @dataclass(frozen=True)
 class LiveFile:
     """An SST file that a MANIFEST names.
@@ -146,6 +150,7 @@ def read_manifest(data: bytes) -> Manifest:
     """Read a MANIFEST.
 
     Raises:
+        FilesElsewhere: it names files of other directories.
         ValueError: it has something that this reader does not know.
     """
     version = _Version()
@@ -405,7 +410,7 @@ def _new_file(edit: bytes, at: int) -> tuple[int, int, _File, int]:
         elif tag in numbers:
             numbers[tag], _ = _varint(edit, start)
         elif tag == _FILE_PATH:
-            raise ValueError(f"the file {number:06d}.sst lies in another directory (db_paths or cf_paths)")
+            raise FilesElsewhere(f"{number:06d}.sst lies in another directory (db_paths or cf_paths)")
         elif tag & _NOT_IGNORABLE:
             raise ValueError(f"field {tag} of a file")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import read_manifest
+from statecore.formats.rocksdb_log import FilesElsewhere, read_manifest
 from statecore.stores.rocksdb_directory import current_manifest
 
 _FEWEST = 2
@@ -25,6 +25,8 @@ def files_elsewhere(database: Path) -> str:
     try:
         manifest = read_manifest(current_manifest(database)[1])
         present = {file.name for file in database.glob("*.sst")}
+    except FilesElsewhere as error:
+        return str(error)
     except (OSError, ValueError):
         return ""
     absent = [file for file in manifest.files.values() if file.name not in present]

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.rocksdb_log import BlobFile, LiveFile, Manifest, read_manifest
+from statecore.formats.rocksdb_log import BlobFile, FilesElsewhere, LiveFile, Manifest, read_manifest
 from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.stores.rocksdb_directory import current_manifest
-from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_errors import not_readable_here, translate
 
 
 def understood(path: Path, content: bytes) -> Manifest:
@@ -24,6 +24,8 @@ def understood(path: Path, content: bytes) -> Manifest:
     """
     try:
         return read_manifest(content)
+    except FilesElsewhere as error:
+        raise not_readable_here(f"The database at {path} cannot be read: {error}", path) from error
     except ValueError as error:
         raise Invalid(
             f"The MANIFEST of the database at {path} is not understood ({error}), so it is not known which files the "

@@ -77,6 +77,16 @@ SHALLOW = Options(
     + 'options.setNumLevels(3); options.setMergeOperatorName("stringappend"); options.setMaxOpenFiles(20);'
     "options.setMaxManifestFileSize(1); options.setUseDirectReads(true);"
 )
+BLOBS = Options(
+    SMALL_BUFFERS
+    + """
+    options.setEnableBlobFiles(true);
+    options.setMinBlobSize(64);
+    options.setBlobCompressionType(CompressionType.LZ4_COMPRESSION);
+    options.setEnableBlobGarbageCollection(true);
+    options.setBlobGarbageCollectionAgeCutoff(0.5);
+    """
+)
 ZLIB = Options("options.setCompressionType(CompressionType.ZLIB_COMPRESSION);")
 REVERSE = Options(
     "options.setComparator(ORDER);",
@@ -98,7 +108,7 @@ class SetWorld(World):
     def __init__(self, broker: Broker, jvm: StreamsJvm, application_id: str, tmp_path: Path, options: Options) -> None:
         self.servers, self.jvm = broker.bootstrap_servers, jvm
         self.application_id, self.state_dir, self.guarantee = application_id, tmp_path / "one", "at_least_once"
-        self.input = f"{application_id}-input"
+        self.input, self.options = f"{application_id}-input", options
         topics.create(self.servers, self.input, 1)
         (tmp_path / "elsewhere").mkdir()
         self.setter = config_setter(
@@ -184,9 +194,12 @@ def world(
     return made
 
 
-@pytest.mark.parametrize("world", [COMPACT, DEEP, SHALLOW], indirect=True, ids=["compact", "deep", "shallow"])
+@pytest.mark.parametrize(
+    "world", [BLOBS, COMPACT, DEEP, SHALLOW], indirect=True, ids=["blobs", "compact", "deep", "shallow"]
+)
 def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: SetWorld, tmp_path: Path) -> None:
     answers = world.took_in()
+    assert bool(list(world.state_dir.rglob("*.blob"))) == (world.options is BLOBS)
     assert world.findings() == ()
     world.snapshot()
     older = world.copy(tmp_path / "older")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
 from statecore.images.bases import Base, Bases, base_identity
 from statecore.images.image import build_image
@@ -138,11 +138,17 @@ def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(s
     with (store / manifest_of(store)[0]).open("ab") as manifest:
         manifest.write(struct.pack("<IHB", 0, len(edit), 1) + edit)
     for ask in (manifest_of, named_files, live_files, sst_formats, base_identity):
-        with pytest.raises(Invalid, match="db_paths"):
+        with pytest.raises(Invalid, match="db_paths") as caught:
             ask(store)
+        assert caught.value.context["code"] == NOT_READABLE_HERE
     with pytest.raises(Invalid, match="db_paths"):
         take_moment(store, tmp_path / "moment")
     assert not (tmp_path / "moment").exists()
+    for file in store.glob("*.sst"):
+        file.unlink()
+    found = look_at_database(Segment(store, None), None, Depth())
+    assert found is not None
+    assert found.cause == NOT_READABLE_HERE
 
 
 def test_a_database_whose_files_nobody_knows_is_not_opened_for_writing(
