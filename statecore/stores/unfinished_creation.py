@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from pathlib import Path
 
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
@@ -32,7 +32,7 @@ def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
         beside: other databases of the application, in which ``offsets`` is looked for where its files do not tell.
     """
     families = families_of(database) if holds_nothing(database) else frozenset()
-    if not families or OFFSETS_COLUMN_FAMILY in families or writer_of(database) is not None:
+    if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
         return False
     if creation_ended_early(database, families):
         return True

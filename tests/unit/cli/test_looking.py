@@ -281,7 +281,7 @@ def test_a_directory_that_this_user_may_not_look_into_is_skipped_and_said(words:
 def test_what_the_locale_has_no_character_for_is_printed_with_escapes(tmp_path: Path) -> None:
     (tmp_path / "schlüssel" / "shop" / "0_0").mkdir(parents=True)
     command = [sys.executable, "-m", "statecore.cli.main", "inspect", "--state-dir", str(tmp_path / "schlüssel")]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "500"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "schl\\xfcssel" in done.stdout

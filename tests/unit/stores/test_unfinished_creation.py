@@ -37,8 +37,10 @@ def test_a_creation_that_a_kill_ended_is_told_by_its_files_or_by_a_database_besi
     assert is_unfinished_creation(path, [path, newer])
 
 
-@pytest.mark.parametrize("families", [("offsets",), (STAMPED, "offsets")])
-def test_one_that_has_offsets_is_finished(tmp_path: Path, newer: Path, families: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("families", [("offsets",), (STAMPED, "offsets"), ("of-another-tool",)])
+def test_one_that_has_offsets_or_is_not_of_kafka_streams_is_there(
+    tmp_path: Path, newer: Path, families: tuple[str, ...]
+) -> None:
     assert not is_unfinished_creation(interrupt_creation(tmp_path / "whole", *families), [newer])
 
 
