@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
@@ -44,7 +45,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     refuse_without_repair(arguments)
     from statecore.jobs.examine import run_examine
 
-    found = run_examine(request_of(ExamineRequest, arguments), output.progress)
+    request = request_of(ExamineRequest, arguments)
+    found = run_examine(request, output.progress)
+    if request.application_id is None and request.spec_path is None:
+        output.say_skipped(Path(request.state_dir))
     output.document(found.to_json())
     if not output.json:
         for one in found.applications:

@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if not arguments.repository or said or arguments.reports:
             raise
         found = []
+    if said and wanted is None:
+        output.say_skipped(Path(said))
     if not output.json:
         show(found)  # before the repository is looked at, which may take its time
     published = look(arguments.repository, wanted) if arguments.repository else None

@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     names = [wanted] if wanted is not None else applications(arguments.state_dir)
     if not names:
         raise no_application(arguments.state_dir)
+    if wanted is None:
+        output.say_skipped(arguments.state_dir)
     if arguments.offset_sums:
         return _run_sums(arguments, names, spec, output)
     found = [

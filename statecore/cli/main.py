@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -102,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code. Errors of the command line itself raise ``SystemExit`` with code 2, as argparse does.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what the locale has no character for is printed with escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     command, parsed = _parse(words)
     with _stoppable() as stopped, Output(json=parsed.json) as output:
         try:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,13 @@ class Output:
         self.said.add(text)
         self._on_a_line_of_its_own()
         print(text, file=sys.stderr, flush=True)
+
+    def say_skipped(self, state_dir: Path) -> None:
+        """Say which directories below a ``state.dir`` are left out where all applications are meant."""
+        from statecore.maintenance.layout import skipped_in
+
+        for path in skipped_in(state_dir):
+            self.say(f"{path} is skipped: this user may not look into it.")
 
     def _on_a_line_of_its_own(self) -> None:
         if self._progress is not None:

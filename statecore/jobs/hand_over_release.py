@@ -59,7 +59,7 @@ class WrittenBy:
             store = declared_at(self._application, task, place.store)
             if store is None or store.kind.is_segmented is not place.segmented:
                 continue
-            for database in place.finished_databases(store.kind.data_column_family)[-1:]:
+            for database in place.databases[-1:]:
                 with suppress(Corrupted):
                     is_newer = OFFSETS_COLUMN_FAMILY in read_database_state(database).column_families
                     newer, older = newer or is_newer, older if is_newer else place.path

@@ -386,6 +386,10 @@ def _latest(partitions: list[RestoredPartition]) -> tuple[RestoredPartition, ...
 
 def directories(state_dir: Path) -> list[str]:
     """The directories below a ``state.dir`` in which a restore has worked."""
+    found = []
     with suppress(OSError):
-        return sorted(path.name for path in state_dir.iterdir() if (path / WORK_DIRECTORY).is_dir())
-    return []
+        for path in state_dir.iterdir():
+            with suppress(OSError):  # another user's
+                if (path / WORK_DIRECTORY).is_dir():
+                    found.append(path.name)
+    return sorted(found)

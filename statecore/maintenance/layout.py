@@ -54,13 +54,20 @@ def store_places(directory: StateDirectory) -> list[StorePlace]:
 
 
 def applications(state_dir: Path) -> list[str]:
-    """The application ids that have a directory below a ``state.dir``."""
+    """The application ids that have a directory below a ``state.dir``; see :func:`skipped_in` for what is left out."""
     return [path.name for path in directories_in(state_dir) if _is_application(state_dir, path)]
+
+
+def skipped_in(state_dir: Path) -> list[Path]:
+    """Directories below a ``state.dir`` that this user may not look into, such as ``lost+found``."""
+    return [path for path in directories_in(state_dir) if _is_application(state_dir, path) is None]
 
 
 def no_application(state_dir: Path) -> NotFound:
     """The error for a ``state.dir`` below which nothing is an application's directory, or that does not exist."""
     what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
+    if skipped := ", ".join(path.name for path in skipped_in(state_dir)):
+        what += f" This user may not look into {skipped}."
     return NotFound(
         what,
         action="Name the application's state.dir: the directory above the one called like the application.",
@@ -162,7 +169,11 @@ def named_instead(wanted: str, known: Iterable[str]) -> str:
     return f"{hint} There are: {', '.join(names)}."
 
 
-def _is_application(state_dir: Path, path: Path) -> bool:
-    if (path / LOCK_FILE).exists() or (path / PROCESS_FILE).exists() or (path / GLOBAL).is_dir():
-        return True
-    return bool(StateDirectory(state_dir, path.name).task_directories())
+def _is_application(state_dir: Path, path: Path) -> bool | None:
+    """Whether a directory is an application's; ``None`` where this user may not look."""
+    try:
+        if (path / LOCK_FILE).exists() or (path / PROCESS_FILE).exists() or (path / GLOBAL).is_dir():
+            return True
+        return bool(StateDirectory(state_dir, path.name).task_directories())
+    except (PermissionError, Invalid):
+        return None

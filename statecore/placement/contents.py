@@ -75,14 +75,6 @@ class StoreDirectory:
         """
         return tuple(databases_of(self.path))
 
-    def finished_databases(self, data_family: str) -> tuple[Path, ...]:
-        """Its databases but those that the column family of its rows is missing in because a kill came before.
-
-        Args:
-            data_family: of its kind; empty where that is not known.
-        """
-        return tuple(path for path in self.databases if not is_unfinished_creation(path, data_family))
-
     @property
     def checkpoint_file(self) -> Path:
         """``.checkpoint_<store>``, whether there is one or not."""
@@ -144,12 +136,11 @@ def databases_of(store_directory: Path) -> list[Path]:
     return [segment.path for segment in segments_in(store_directory, store_directory.name)]
 
 
-def unfinished_in(store: StoreDirectory, data_family: str) -> list[Path]:
+def unfinished_in(store: StoreDirectory) -> list[Path]:
     """The directories that interrupted creations of databases have left: of segments, or the store's own.
 
     Args:
         store: the store.
-        data_family: the column family of the rows of its kind.
 
     Raises:
         Invalid: this user may not look.
@@ -157,18 +148,18 @@ def unfinished_in(store: StoreDirectory, data_family: str) -> list[Path]:
     places = [store.path]
     if store.segmented:
         places = [path for path in directories_in(store.path) if segment_start(path.name, store.store) is not None]
-    return [path for path in places if _is_unfinished(path, store.path, data_family)]
+    return [path for path in places if _is_unfinished(path, store.path)]
 
 
-def _is_unfinished(path: Path, store_directory: Path, data_family: str) -> bool:
+def _is_unfinished(path: Path, store_directory: Path) -> bool:
     if has_database(path):
-        return is_unfinished_creation(path, data_family, _others(path, store_directory))
+        return is_unfinished_creation(path, _others(path, store_directory))
     return is_begun(path) and writer_of(path) is None
 
 
 def _is_there(database: Path, store_directory: Path) -> bool:
     """Whether a directory is a database, and none whose creation was interrupted."""
-    return has_database(database) and not is_unfinished_creation(database, beside=_others(database, store_directory))
+    return has_database(database) and not is_unfinished_creation(database, _others(database, store_directory))
 
 
 def _others(database: Path, store_directory: Path) -> Iterator[Path]:

@@ -186,7 +186,7 @@ class FollowedStore:
         self._expired.clear()
         try:
             self._refuse_half_deleted()
-            for path in unfinished_in(self._place, self.spec.kind.data_column_family):
+            for path in unfinished_in(self._place):
                 self._take_away(path)
             found = self._found()
             if self.spec.segmentation is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.contents import StoreDirectory, unfinished_in
 from statecore.placement.journal import identity_of
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.global_kept import KeptGlobals
@@ -99,6 +100,8 @@ class GlobalDatabases:
         self._places.clear()
         if not self._places.live.exists():
             return {}, None
+        if unfinished_in(StoreDirectory(self._table.name, self._places.live, segmented=False)):
+            return {}, Invalidity(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
         store = self._store(self._places.live)
         try:
             store.open()

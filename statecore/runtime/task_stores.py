@@ -386,10 +386,8 @@ class TaskStores:
 
     def _refuse_older(self) -> None:
         """Refuse what Kafka Streams 4.2 or older wrote, before anything is changed; one database tells of a store."""
-        kinds = {store_directory(store.name, store.kind): store.kind for store in self._declared if _is_kept(store)}
         for store in stores_in(self.path):
-            family = kinds[store.name].data_column_family if store.name in kinds else ""
-            for database in store.finished_databases(family)[-1:]:
+            for database in store.databases[-1:]:
                 try:
                     families = read_database_state(database).column_families
                 except Corrupted:

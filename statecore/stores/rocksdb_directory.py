@@ -237,7 +237,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found, data):
+    if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found):
         if begun:
             return found
         raise NotFound(
@@ -256,18 +256,15 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     return found
 
 
-def is_older(where: Path, families: Set[str], kind: StoreKind, *, begun: bool = False) -> bool:
+def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
     """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
 
     Args:
         where: the database.
         families: its column families.
-        kind: what it is.
         begun: whether one that a process was killed at while it made it is none.
     """
-    if OFFSETS_COLUMN_FAMILY in families:
-        return False
-    return not (begun and creation_ended_early(where, families, kind.data_column_family))
+    return OFFSETS_COLUMN_FAMILY not in families and not (begun and creation_ended_early(where, families))
 
 
 def written_by_older(path: Path) -> Invalid:

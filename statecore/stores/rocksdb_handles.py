@@ -114,8 +114,7 @@ class DatabaseHandles:
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
-                is_begun = self._create_if_missing
-                if not (self._read_only or self._upgrade) and is_older(where, found, self.kind, begun=is_begun):
+                if not (self._read_only or self._upgrade) and is_older(where, found, begun=self._create_if_missing):
                     self._refuse_older(where)
                 wanted = found if self._read_only else wanted | found
             self.database = open_database(

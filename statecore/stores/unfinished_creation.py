@@ -6,53 +6,48 @@ creates all column families with the database. Kafka Streams opens it with ``def
 another ``OPTIONS`` when all are there.
 
 - **No** ``OPTIONS``, or one that lacks a family that there is: the creation was not finished, by whatever release.
-- **Only** ``default``: the same, or a finished store of plain rows of Kafka Streams 4.2 or older. The family of its
-  kind tells where that is known, else a database beside it: where one has ``offsets``, 4.3 or later is at work.
+- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. Another database of the application tells:
+  where one has ``offsets``, 4.3 or later is at work, and adds it to each that it creates.
 
-One that has ``offsets`` and the family of its rows is finished, though nothing was flushed: it may have had rows.
+One that has ``offsets`` is finished, though nothing was flushed: it may have had rows. The very first database of an
+application may look like an empty store of 4.2, and is taken for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 
-from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, read_manifest
 from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
 
 
-def is_unfinished_creation(database: Path, data_family: str = "", beside: Iterable[Path] = ()) -> bool:
+def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
     """Whether the creation of a database was interrupted, and no process goes on with it.
 
     Args:
         database: its directory, with ``CURRENT``.
-        data_family: the column family of the rows of its kind; empty where that is not known.
-        beside: other databases of the application, in which ``offsets`` is looked for where nothing else decides.
+        beside: other databases of the application, in which ``offsets`` is looked for where its files do not tell.
     """
     families = families_of(database) if holds_nothing(database) else frozenset()
-    if not families or writer_of(database) is not None:
+    if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
         return False
-    if creation_ended_early(database, families, data_family):
-        return OFFSETS_COLUMN_FAMILY not in families or data_family not in {"", *families}
-    if OFFSETS_COLUMN_FAMILY in families or not _named(database) <= families:
-        return False
-    return any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
+    if creation_ended_early(database, families):
+        return True
+    # One that is named and not there was lost with the end of the MANIFEST.
+    return _named(database) <= families and any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
 
 
-def creation_ended_early(database: Path, families: Collection[str], data_family: str = "") -> bool:
+def creation_ended_early(database: Path, families: Set[str]) -> bool:
     """Whether a database's own files say that it was not created to the end; never where it has rows.
 
     Args:
         database: its directory, or one of links to its files.
         families: its column families.
-        data_family: that of the rows of its kind; empty where the kind is not known.
     """
-    named = _named(database)
-    if not named <= set(families) or not holds_nothing(database):
-        return False  # one that is named and not there was lost with the end of the MANIFEST
-    return named != set(families) or (data_family not in {"", *families} and named == {DEFAULT_COLUMN_FAMILY})
+    return _named(database) < families and holds_nothing(database)
 
 
 def holds_nothing(database: Path) -> bool:

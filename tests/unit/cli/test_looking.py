@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyarrow import parquet
@@ -16,6 +17,7 @@ from statecore.cli.dump import iso
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.another_user import another_user
 from tests.unit.maintenance.stored import offsets, write_database, write_golden
 
 BASE = 1_357_034_400_000
@@ -257,3 +259,29 @@ def test_who_has_a_store_open_is_named(run, state_dir):
     assert code == 0
     assert f"stores are open: process {os.getpid()} (this process); shown is what they flushed last" in out
     assert "was not closed" not in out
+
+
+@pytest.mark.parametrize("words", [["inspect", "--json"], ["doctor", "--offline", "--json"], ["info", "--json"]])
+def test_a_directory_that_this_user_may_not_look_into_is_skipped_and_said(words: list[str]) -> None:
+    with another_user("022") as user:
+        state_dir = user.home / "state"
+        (state_dir / "shop" / "0_0").mkdir(parents=True)
+        (state_dir / "shop" / ".statecore").mkdir()
+        for path in (state_dir, *state_dir.rglob("*")):
+            os.chown(path, user.uid, user.uid)
+        (state_dir / "lost+found").mkdir(mode=0o700)
+        name, *more = words
+        command = user.command(sys.executable, "-m", "statecore.cli.main", name, "--state-dir", str(state_dir), *more)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=user.environment)
+        assert done.returncode == 0, done.stderr
+        assert [one["application_id"] for one in json.loads(done.stdout)["applications"]] == ["shop"]
+        assert f"{state_dir / 'lost+found'} is skipped" in done.stderr
+
+
+def test_what_the_locale_has_no_character_for_is_printed_with_escapes(tmp_path: Path) -> None:
+    (tmp_path / "schlüssel" / "shop" / "0_0").mkdir(parents=True)
+    command = [sys.executable, "-m", "statecore.cli.main", "inspect", "--state-dir", str(tmp_path / "schlüssel")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "500"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "schl\\xfcssel" in done.stdout

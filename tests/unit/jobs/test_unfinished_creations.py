@@ -161,15 +161,6 @@ def test_a_store_whose_first_database_was_being_made_is_followed_from_the_start(
         stores.close()
 
 
-def test_a_window_store_of_its_kind_needs_nobody_beside_it(world: World) -> None:
-    interrupt_creation(world.path("clicks"))
-    with world.live.lock():
-        stores = TaskStores(world.spec, world.live, TASK)
-        stores.open()
-        stores.close()
-    assert dict(read_database_state(world.path("clicks")).offsets) == {world.changelog("clicks"): OFFSET_UNKNOWN}
-
-
 def test_another_task_tells_that_the_release_is_not_an_older_one(world: World) -> None:
     interrupt_creation(world.path("totals"))
     assert world.place("totals").databases == (world.path("totals"),)  # as 4.2 leaves it, too

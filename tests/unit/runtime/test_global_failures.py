@@ -23,6 +23,7 @@ from statecore.runtime.global_settings import GlobalSettings, GlobalTable
 from statecore.runtime.global_state import GlobalState, RecoveryReason
 from statecore.runtime.global_stores import GlobalStores
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.creation import interrupt_creation
 from tests.unit.runtime.global_world import STORE, TOPIC, World, log, poll_until, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
@@ -147,6 +148,16 @@ def test_a_store_that_cannot_be_opened_in_its_place_is_built_again(world: World)
         assert rows(stores) == BEFORE
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.STORE_UNUSABLE] * 2
     assert world.left() == set()
+
+
+def test_a_store_that_kafka_streams_was_killed_at_while_it_created_it_is_built(world: World) -> None:
+    world.write(AFTER, {0: 2, 1: 1})
+    shutil.move(world.live, world.live.parent / "another")
+    interrupt_creation(world.live)
+    with world.stores() as stores:
+        running(world, stores)
+        assert rows(stores) == BEFORE
+    assert world.on_disk() == (BEFORE, {0: 2, 1: 1})
 
 
 def test_a_disk_that_damages_every_store_that_is_built_is_not_written_to_for_ever(world: World) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.database_state import create_database
@@ -27,36 +27,21 @@ def newer(tmp_path: Path) -> Path:
     return tmp_path / "newer"
 
 
-@pytest.mark.parametrize(
-    ("families", "data_family", "decided_alone"),
-    [
-        ((), "", False),
-        ((), "default", False),  # as 4.2 leaves a store of plain rows
-        ((), STAMPED, True),
-        ((STAMPED,), "", True),
-        ((STAMPED,), STAMPED, True),
-    ],
-)
+@pytest.mark.parametrize(("families", "alone"), [((), False), ((STAMPED,), True)])
 def test_a_creation_that_a_kill_ended_is_told_by_its_files_or_by_a_database_beside_it(
-    tmp_path: Path, newer: Path, families: tuple[str, ...], data_family: str, decided_alone: bool
+    tmp_path: Path, newer: Path, families: tuple[str, ...], alone: bool
 ) -> None:
     path = interrupt_creation(tmp_path / "killed", *families)
     assert families_of(path) == {"default", *families}
-    assert is_unfinished_creation(path, data_family) is decided_alone
-    assert is_unfinished_creation(path, data_family, [path, newer])
+    assert is_unfinished_creation(path) is alone  # one with ``default`` may be a store of plain rows of 4.2
+    assert is_unfinished_creation(path, [path, newer])
 
 
-def test_one_that_has_all_its_families_is_finished_and_one_that_lacks_that_of_its_rows_is_not(
-    tmp_path: Path, newer: Path
+@pytest.mark.parametrize("families", [("offsets",), (STAMPED, "offsets"), ("of-another-tool",)])
+def test_one_that_has_offsets_or_is_not_of_kafka_streams_is_there(
+    tmp_path: Path, newer: Path, families: tuple[str, ...]
 ) -> None:
-    whole = interrupt_creation(tmp_path / "whole", STAMPED, "offsets")
-    assert not is_unfinished_creation(whole, STAMPED, [newer])
-    reverse = interrupt_creation(tmp_path / "reverse", "offsets")
-    assert is_unfinished_creation(reverse, STAMPED)
-    assert not is_unfinished_creation(reverse, "default", [newer])
-    plain = tmp_path / "plain"
-    write_database(plain, {"offsets": []})
-    assert not is_unfinished_creation(plain, STAMPED, [newer])  # of another kind
+    assert not is_unfinished_creation(interrupt_creation(tmp_path / "whole", *families), [newer])
 
 
 @pytest.mark.parametrize("families", [{"default": []}, {STAMPED: []}])
@@ -65,8 +50,8 @@ def test_an_empty_database_of_an_older_release_is_finished_among_its_like(
 ) -> None:
     write_database(tmp_path / "older", families)
     shutil.copytree(tmp_path / "older", tmp_path / "like")
-    assert not is_unfinished_creation(tmp_path / "older", "", [tmp_path / "like"])
-    assert is_unfinished_creation(tmp_path / "older", "", [tmp_path / "like", newer])
+    assert not is_unfinished_creation(tmp_path / "older", [tmp_path / "like"])
+    assert is_unfinished_creation(tmp_path / "older", [tmp_path / "like", newer])
 
 
 @pytest.mark.parametrize("flushed", [True, False])
@@ -79,7 +64,7 @@ def test_one_with_rows_is_never_unfinished(tmp_path: Path, newer: Path, flushed:
         next(path.glob("*.log")).write_bytes(b"rows")
     for options in path.glob("OPTIONS-*"):
         options.unlink()
-    assert not is_unfinished_creation(path, STAMPED, [newer])
+    assert not is_unfinished_creation(path, [newer])
 
 
 def test_one_whose_manifest_has_lost_its_end_is_damaged(tmp_path: Path, newer: Path) -> None:
@@ -92,7 +77,7 @@ def test_one_whose_manifest_has_lost_its_end_is_damaged(tmp_path: Path, newer: P
     manifest = manifest_of(path)
     while "offsets" in families_of(path):
         cut(manifest, -1)
-    assert not is_unfinished_creation(path, STAMPED, [newer])
+    assert not is_unfinished_creation(path, [newer])
 
 
 def test_one_that_a_process_creates_now_is_there(tmp_path: Path, newer: Path) -> None:
@@ -100,23 +85,14 @@ def test_one_that_a_process_creates_now_is_there(tmp_path: Path, newer: Path) ->
     with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True):
         options = max(path.glob("OPTIONS-*"), key=lambda file: file.name)
         options.unlink()
-        assert not is_unfinished_creation(path, STAMPED, [newer])
+        assert not is_unfinished_creation(path, [newer])
 
 
-@pytest.mark.parametrize("families", [(), (STAMPED,), ("offsets",)])
-def test_a_creation_of_kafka_streams_is_finished_where_one_of_ours_would_be(
-    tmp_path: Path, families: tuple[str, ...]
-) -> None:
-    path = interrupt_creation(tmp_path / "killed", *families)
+def test_a_creation_of_kafka_streams_is_finished_where_one_of_ours_would_be(tmp_path: Path) -> None:
+    path = interrupt_creation(tmp_path / "killed", STAMPED)
     for read_only in (True, False):
         with pytest.raises(NotFound):
             RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, read_only=read_only).open()
     with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True) as store:
         store.commit({TopicPartition("a", 0): 7})
     assert families_of(path) == {"default", STAMPED, "offsets"}
-
-
-def test_an_empty_store_of_plain_rows_is_not_opened_as_one_of_another_release(tmp_path: Path) -> None:
-    path = interrupt_creation(tmp_path / "killed")
-    with pytest.raises(Invalid):
-        RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True).open()
