@@ -23,7 +23,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.custom_stores import file_supplier, wrapped_supplier
-from tests.harness.feeds import EVENTS
+from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
@@ -83,10 +83,10 @@ class World(KindsWorld):
 
 @pytest.fixture
 def made(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> Callable[..., World]:
-    def make(guarantee: str, kinds: KindsApplication = TWO) -> World:
+    def make(guarantee: str, kinds: KindsApplication = TWO, feed: Any = _feed) -> World:
         world = World(broker, streams_jvm, application_id, state_dir, guarantee, kinds)
         with world.application():
-            world.feed(_feed(world.base, PARTITIONS))
+            world.feed(feed(world.base, PARTITIONS))
         return world
 
     return make
@@ -164,10 +164,11 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
         ("plain", "session"),
     ]:
         spec = world.declared(store, kind=kind, **({"retention": "1d"} if kind == "session" else {}))
-        with pytest.raises(Invalid) as refused:
-            world.restore(spec=spec, replace=True)
-        assert refused.value.context["code"] == "kind-mismatch"
-        assert refused.value.context["stores"] == [store]
+        for plan_only in (True, False):
+            with pytest.raises(Invalid) as refused:
+                world.restore(spec=spec, replace=True, plan_only=plan_only)
+            assert refused.value.context["code"] == "kind-mismatch"
+            assert refused.value.context["stores"] == [store]
     assert changed(world) == before
     assert started(world) == {}
 
@@ -205,3 +206,39 @@ def test_a_custom_store_that_is_not_logged_is_kept_and_wipes_nothing(made: Calla
     world.lose()
     world.restore()
     assert started(world) == {}
+
+
+def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sources], None]:
+    def add(at: Sources) -> None:
+        at.builder.globalTable(at.topic(role), at.consumed(), at.materialized(of(at)))
+
+    add.__name__ = name
+    return add
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
+    mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
+    plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)
+    cases = (
+        PLAIN,
+        KindCase("custom", "global-mine", mine, source=REFERENCE, is_global=True),
+        KindCase("key-value", "global-plain", plain, source=PRICES, is_global=True),
+    )
+
+    def feed(base: int, partitions: int) -> list[tuple[str, list[Record]]]:
+        ((_, records),) = _feed(base, partitions)
+        return [(role, records) for role in (EVENTS, REFERENCE, PRICES)]
+
+    world = made(guarantee, KindsApplication("custom-globals", cases, feed), feed)
+    world.lose()
+    report = world.restore()
+    assert "global-plain" in {store.store for store in report.stores}
+    assert started(world) == {"global-mine": ALL}
+    assert started(world) == {}
+    world.restore(replace=True)
+    assert (world.directory / "global" / "global-mine" / "rows").is_file()
+    assert started(world) == {}
+    shutil.rmtree(world.directory / "global" / "global-mine")
+    world.restore(replace=True)
+    assert started(world) == {"global-mine": ALL}
