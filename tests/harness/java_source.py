@@ -23,8 +23,8 @@ class NotCompiled(ValueError):
 def compile_class(jvm: StreamsJvm, name: str, source: str) -> Any:
     """The ``java.lang.Class`` of that full name out of a compilation unit.
 
-    The class sees everything on the JVM's class path. Each call makes a class of its own, also for a name that was
-    compiled before.
+    The class sees everything on the JVM's class path. Each needs a name of its own: py4j finds methods by the
+    name of the class.
 
     Raises:
         NotCompiled: the compiler refused the source.
