@@ -23,6 +23,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import STATUS_CLOSED
 from statecore.maintenance.database_sight import is_of_rocksdb
 from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
@@ -134,7 +135,8 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
     outside = _has_offset(task / file)
     own = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}"
     if kind is StoreKind.CUSTOM:
-        inside = "" if outside else _with_offset_inside(filled)
+        # A class that wraps a store of Kafka Streams has its offset in both places, and in one where it was not closed.
+        inside = "" if outside else _with_offset_inside(filled, closed=True)
         return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
     foreign = [] if filled else [name for place in places for name in _foreign_in(place.path)]
     if kind is StoreKind.IN_MEMORY:
@@ -164,12 +166,13 @@ def _has_offset(file: Path) -> bool:
     return any(offset >= 0 for offset in said.values())
 
 
-def _with_offset_inside(places: Iterable[StorePlace]) -> str:
-    """The first directory of these with a database that has an offset; empty where none has."""
+def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -> str:
+    """The first directory of these with a database that has an offset, and was closed where that is wanted; or empty."""
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
-                if read_database_state(database).offsets:
+                state = read_database_state(database)
+                if state.offsets and (state.status == STATUS_CLOSED or not closed):
                     return place.name
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,17 @@ def test_a_class_that_wraps_a_store_of_kafka_streams_has_its_offset_in_both_plac
     database(directory, StoreKind.KEY_VALUE)
     write(directory, ".checkpoint_s", OFFSET)
     assert found(directory, spec("custom")) == []
+
+
+def test_one_that_was_not_closed_may_be_of_a_class_that_wraps_a_store_of_kafka_streams(directory):
+    path = directory.store_path("0_0", "s", StoreKind.KEY_VALUE)
+    with RocksDBStore(path.with_name("open"), StoreKind.KEY_VALUE, create=True) as store:
+        store.commit({CHANGELOG: 5})
+        store.flush()
+        shutil.copytree(path.with_name("open"), path)
+    shutil.rmtree(path.with_name("open"))
+    assert found(directory, spec("custom")) == []
+    assert found(directory, spec("in-memory")) == ["s"]
 
 
 def test_a_database_without_an_offset_may_be_of_the_application_s_own_class(directory):
