@@ -167,7 +167,7 @@ def _has_offset(file: Path) -> bool:
 
 
 def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -> str:
-    """The first directory of these with a database that has an offset, and was closed where that is wanted; or empty."""
+    """The first directory with a database that has an offset, and was closed where that is wanted; or empty."""
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
