@@ -18,6 +18,7 @@ from pathlib import Path
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_ms
 from statecore.errors import NotFound
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.diff_request import LATEST, DiffRequest
@@ -232,6 +233,8 @@ def _why_not(spec: ApplicationSpec, key: Key) -> str:
         return f"{spec.source} does not declare it"
     if not declared.is_logged:
         return "the application does not log it"
+    if declared.kind is StoreKind.CUSTOM:
+        return "it is of the application's own class"
     if declared.is_undecided or not declared.kind.can_be_built:
         return f"{spec.source} does not say its kind, or its changelog"
     if declared.is_filled_by_processor:

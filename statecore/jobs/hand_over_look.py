@@ -319,7 +319,7 @@ class Look:
     def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
         """Raises ``Invalid``, or ``Fenced``, where the placement would not put this task in place."""
         refuse_open_stores(self.directory.task_path(task))
-        if (refusal := contradicted(self.directory, self.application, [task])) is not None:
+        if (refusal := contradicted(self.directory, self.application, [task], by_rows=False)) is not None:
             raise refusal
         problems = refusals(
             self.directory,

@@ -135,7 +135,7 @@ def _run_restore(
             room += doubts(directory, request.staging_dir, planned.disk)
         for note in (*planned.notes, *room, *([] if directory is None else [directory.owner_note()])):
             say(f"note: {note}")
-        if doubt := check_plan(planned, request, spec, directory):
+        if doubt := check_plan(planned, request, directory, spec):
             say(f"note: {doubt}")
         return planned.plan
     if directory is None:

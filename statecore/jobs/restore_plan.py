@@ -173,9 +173,18 @@ class RefusedPlan(Invalid):
 
 
 def check_plan(
-    planned: PlannedRestoreOf, request: RestoreRequest, spec: ApplicationSpec, directory: StateDirectory | None
+    planned: PlannedRestoreOf,
+    request: RestoreRequest,
+    directory: StateDirectory | None,
+    spec: ApplicationSpec | None = None,
 ) -> str:
     """Refuse a plan that was only asked for, where the job would be refused for what lies in the state directory.
+
+    Args:
+        planned: the plan.
+        request: what is asked for.
+        directory: the state directory, if there is one.
+        spec: the application, whose stores are held against what lies there.
 
     Returns:
         A note where somebody works there now, so that nobody can tell; else nothing.
@@ -185,7 +194,9 @@ def check_plan(
     """
     if directory is None:
         return ""
-    refusal = _lacking(planned) or contradicted(directory, spec, planned.plan.tasks)
+    refusal = _lacking(planned)
+    if refusal is None and spec is not None:
+        refusal = contradicted(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
         refusal = in_the_way(directory, images_of(planned.plan, planned.here))
     if refusal is None:

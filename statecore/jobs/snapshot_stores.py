@@ -104,8 +104,10 @@ def select_taken(
             else:
                 taken.append(TakenStore(task, store, found))
         if not request.stores:
+            custom = any(store.kind is StoreKind.CUSTOM for store in wanted[task])
             for found in there.values():
-                refuse(_undeclared(spec, task, found))
+                if found.databases or not custom:  # else they are files of that store
+                    refuse(_undeclared(spec, task, found))
     return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
 
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import STATUS_CLOSED
 from statecore.maintenance.database_sight import is_of_rocksdb
-from statecore.maintenance.evidence import conclude, listed, of_name
+from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.recognise import recognise
 from statecore.placement.database_state import read_database_state
@@ -60,7 +61,12 @@ class Contradiction:
 
 
 def contradicted(
-    directory: StateDirectory, spec: ApplicationSpec, tasks: Collection[str], but: Collection[tuple[str, str]] = ()
+    directory: StateDirectory,
+    spec: ApplicationSpec,
+    tasks: Collection[str],
+    but: Collection[tuple[str, str]] = (),
+    *,
+    by_rows: bool = True,
 ) -> Invalid | None:
     """The refusal of tasks with a store that is something else than is declared; ``None`` where none is.
 
@@ -69,8 +75,9 @@ def contradicted(
         spec: what is declared.
         tasks: the tasks, also ``global``.
         but: stores, by task and name, of which it was decided that the spec is right.
+        by_rows: whether rows are held against the kind, beside shape and column families.
     """
-    found = contradictions_in(directory, spec, tasks, but)
+    found = contradictions_in(directory, spec, tasks, but, by_rows=by_rows)
     if not found:
         return None
     lines = [str(one) for one in found[:_SHOWN]]
@@ -87,7 +94,12 @@ def contradicted(
 
 
 def contradictions_in(
-    directory: StateDirectory, spec: ApplicationSpec, tasks: Collection[str], but: Collection[tuple[str, str]] = ()
+    directory: StateDirectory,
+    spec: ApplicationSpec,
+    tasks: Collection[str],
+    but: Collection[tuple[str, str]] = (),
+    *,
+    by_rows: bool = True,
 ) -> list[Contradiction]:
     """The stores of some tasks that are something else than is declared; arguments as of :func:`contradicted`."""
     there = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
@@ -106,7 +118,7 @@ def contradictions_in(
                 reasons.setdefault(why, []).append(task)
             elif store.kind.can_be_built:
                 right += [one for one in mine if one.segmented is store.kind.is_segmented and one.databases]
-        for place, why in _by_content(store, right):
+        for place, why in _by_content(store, right, by_rows):
             reasons.setdefault(why, []).append(place.task)
         found += [Contradiction(store.name, store.kind, tuple(its), why) for why, its in reasons.items()]
     return found
@@ -123,7 +135,8 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
     outside = _has_offset(task / file)
     own = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}"
     if kind is StoreKind.CUSTOM:
-        inside = "" if outside else _with_offset_inside(filled)
+        # A class that wraps a store of Kafka Streams has its offset in both places, and in one where it was not closed.
+        inside = "" if outside else _with_offset_inside(filled, closed=True)
         return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
     foreign = [] if filled else [name for place in places for name in _foreign_in(place.path)]
     if kind is StoreKind.IN_MEMORY:
@@ -153,12 +166,13 @@ def _has_offset(file: Path) -> bool:
     return any(offset >= 0 for offset in said.values())
 
 
-def _with_offset_inside(places: Iterable[StorePlace]) -> str:
-    """The first directory of these with a database that has an offset; empty where none has."""
+def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -> str:
+    """The first directory with a database that has an offset, and was closed where that is wanted; or empty."""
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
-                if read_database_state(database).offsets:
+                state = read_database_state(database)
+                if state.offsets and (state.status == STATUS_CLOSED or not closed):
                     return place.name
     return ""
 
@@ -171,21 +185,22 @@ def _foreign_in(path: Path) -> list[str]:
     return sorted(name for name in names if not is_of_rocksdb(name) and name != CONFIG_FILE)
 
 
-def _by_content(store: StoreSpec, places: Sequence[StorePlace]) -> list[tuple[StorePlace, str]]:
+def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> list[tuple[StorePlace, str]]:
     """The databases that are of other kinds by their families and rows, each with what they are."""
-    together = _is_another(store, places) if places else ""
+    together = _is_another(store, places, by_rows) if places else ""
     if places and not together and not _is_strange(places):
         return []
-    alone = [(place, why) for place in places if (why := _is_another(store, [place]))]
+    alone = [(place, why) for place in places if (why := _is_another(store, [place], by_rows))]
     return alone or [(place, together) for place in places if together]
 
 
-def _is_another(store: StoreSpec, places: Sequence[StorePlace]) -> str:
+def _is_another(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> str:
     """What the databases of a store are, where that is not what is declared; empty where it may be."""
     with suppress(StatecoreError):
         seen = recognise(places)
         if not seen.strange:
-            left = conclude([*seen.evidence, *of_name(store.name, ())]).left
+            evidence = [one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES]
+            left = possible(evidence)
             return "" if store.kind in left else f"what is on disk is {listed(left)}"
     return ""
 

@@ -228,8 +228,10 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
         source = spec.source
     if kind is not None and kind is not StoreKind.UNKNOWN:
         if not kind.can_be_built:
+            custom = kind is StoreKind.CUSTOM
+            why = "the format of such a store is not known" if custom else "such a store has no rows on disk"
             raise Invalid(
-                f"{source} says {kind} of {first.store}, and such a store has no rows on disk.",
+                f"{source} says {kind} of {first.store}, and {why}.",
                 action="Give --kind, or correct the spec.",
             )
         return kind

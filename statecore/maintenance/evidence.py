@@ -45,6 +45,9 @@ INDEXED_WINDOWS = frozenset({StoreKind.HEADERS_EMIT_FINAL_WINDOW, StoreKind.HEAD
 DAY_MS = 86_400_000
 """What Kafka Streams adds to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
 
+BY_FAMILIES = "its column families"
+"""How evidence is called that the column families of a store's databases give."""
+
 GRACE_BUFFER_SUFFIX = "-Buffer"
 """How Kafka Streams ends the names of its grace-period buffers (``KStreamImpl.doStreamTableJoin``)."""
 

@@ -34,7 +34,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, parse_buffered, right_key_of
 from statecore.maintenance.database import Database
-from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, Evidence
+from statecore.maintenance.evidence import BUILT, BY_FAMILIES, GRACE_BUFFER_SUFFIX, Evidence
 from statecore.maintenance.layout import StorePlace
 
 _SAMPLED_FROM = (None, b"\x00\x00\x01", b"\x01", b"\xff" * 8)
@@ -134,7 +134,7 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
     if not left:
         said = f"no store of Kafka Streams 4.3.1 has the column families {', '.join(sorted(families))} in such a place"
         return Seen((), strange=said)
-    evidence = [Evidence(left, "its column families")]
+    evidence = [Evidence(left, BY_FAMILIES)]
     if segmented and StoreKind.GRACE_BUFFER in left:
         evidence.append(_grace_buffer(places, starts, rows))
     if rows:

@@ -125,9 +125,7 @@ class CustomStores:
                 if one.changelog is not None:
                     found[one.store] = CustomStore(
                         one.store,
-                        why
-                        if one.store in left
-                        else "its files cannot be told from those of a store that was not closed",
+                        _NOT_CLOSED if one.store in left else others,
                         (*self._nobodys, *self._mine(one.store), *self._there(store_checkpoint_file(one.store))),
                         {one.changelog: OFFSET_UNKNOWN},
                     )

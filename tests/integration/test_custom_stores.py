@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.repository import make_repository
 from statecore.spec.reader import parse_spec
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.custom_stores import file_supplier, wrapped_supplier
-from tests.harness.feeds import EVENTS
+from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
@@ -56,6 +56,7 @@ PLAIN = KindCase("key-value", "plain", _put(lambda at: at.stores.persistentKeyVa
 MINE = KindCase("custom", "mine", _put(lambda at: file_supplier(at.jvm, "mine")))
 OTHER = KindCase("custom", "Ours.2_b-c.tmp", _put(lambda at: file_supplier(at.jvm, "Ours.2_b-c.tmp", "deep/er/rows")))
 WRAPPED = KindCase("custom", "wrapped", _put(lambda at: wrapped_supplier(at.jvm, "wrapped")))
+SECOND = KindCase("key-value", "second", _put(lambda at: at.stores.persistentKeyValueStore("second")))
 TWO = KindsApplication("custom", (PLAIN, MINE), _feed)
 MANY = KindsApplication("customs", (PLAIN, MINE, OTHER, WRAPPED), _feed)
 
@@ -82,10 +83,10 @@ class World(KindsWorld):
 
 @pytest.fixture
 def made(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> Callable[..., World]:
-    def make(guarantee: str, kinds: KindsApplication = TWO) -> World:
+    def make(guarantee: str, kinds: KindsApplication = TWO, feed: Any = _feed) -> World:
         world = World(broker, streams_jvm, application_id, state_dir, guarantee, kinds)
         with world.application():
-            world.feed(_feed(world.base, PARTITIONS))
+            world.feed(feed(world.base, PARTITIONS))
         return world
 
     return make
@@ -126,11 +127,20 @@ def test_after_a_total_loss_only_the_custom_stores_are_restored(made: Callable[.
     found = examine(StateDirectory(world.state_dir, world.application_id), spec=parse_spec(world.spec()))
     assert [one.code for one in found.findings if one.severity.name != "NOTE"] == []
 
-    # Without its files, or without its offset, one is restored alone.
-    shutil.rmtree(world.directory / "0_0" / "mine")
+    # Without its offset one is restored alone.
     (world.directory / "0_1" / f".checkpoint_{OTHER.store}").unlink()
     world.restore(replace=True)
-    assert started(world) == {"mine": RECORDS, OTHER.store: RECORDS}
+    assert started(world) == {OTHER.store: RECORDS}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_custom_store_without_its_files_is_restored_whatever_offset_is_left(
+    made: Callable[..., World], guarantee: str
+) -> None:
+    world = made(guarantee)
+    shutil.rmtree(world.directory / "0_0" / "mine")
+    world.restore(replace=True)
+    assert started(world) == {"mine": RECORDS}
 
 
 def test_declared_in_memory_the_whole_task_is_wiped(made: Callable[..., World]) -> None:
@@ -143,7 +153,7 @@ def test_declared_in_memory_the_whole_task_is_wiped(made: Callable[..., World]) 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[..., World], guarantee: str) -> None:
-    world = made(guarantee)
+    world = made(guarantee, KindsApplication("wrong", (PLAIN, SECOND, MINE), _feed))
     before = changed(world)
     for store, kind in [
         ("mine", "in-memory"),
@@ -154,15 +164,11 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
         ("plain", "session"),
     ]:
         spec = world.declared(store, kind=kind, **({"retention": "1d"} if kind == "session" else {}))
-        if store == "plain" and kind in ("custom", "in-memory"):
-            spec["subtopologies"]["0"]["stores"]["mine"] = {"kind": "custom"}
-            with pytest.raises(Invalid):
-                world.restore(spec=spec, replace=True)
-            continue
-        with pytest.raises(Invalid) as refused:
-            world.restore(spec=spec, replace=True)
-        assert refused.value.context["code"] == "kind-mismatch"
-        assert refused.value.context["stores"] == [store]
+        for plan_only in (True, False):
+            with pytest.raises(Invalid) as refused:
+                world.restore(spec=spec, replace=True, plan_only=plan_only)
+            assert refused.value.context["code"] == "kind-mismatch"
+            assert refused.value.context["stores"] == [store]
     assert changed(world) == before
     assert started(world) == {}
 
@@ -173,14 +179,15 @@ def test_a_fetch_places_a_task_that_has_a_custom_store(
 ) -> None:
     world = made(guarantee)
     repository = (tmp_path / "repository").as_uri()
+    make_repository(repository)
     world.restore(replace=True, repository=repository)
     world.lose()
-    request = FetchRequest(repository=repository, application_id=world.application_id, state_dir=str(world.state_dir))
-    report = run_fetch(request)
+    where = {"application_id": world.application_id, "state_dir": str(world.state_dir)}
+    report = run_fetch(FetchRequest(repository=repository, **where))
     assert any("mine" in note for note in report.notes)
     assert started(world) == {"mine": ALL}
     (world.directory / "0_0" / ".checkpoint_mine").unlink(missing_ok=True)
-    run_fetch(replace(request, replace=True))
+    run_fetch(FetchRequest(repository=repository, replace=True, **where))
     assert started(world) == {"mine": RECORDS}
 
 
@@ -199,3 +206,39 @@ def test_a_custom_store_that_is_not_logged_is_kept_and_wipes_nothing(made: Calla
     world.lose()
     world.restore()
     assert started(world) == {}
+
+
+def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sources], None]:
+    def add(at: Sources) -> None:
+        at.builder.globalTable(at.topic(role), at.consumed(), at.materialized(of(at)))
+
+    add.__name__ = name
+    return add
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
+    mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
+    plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)
+    cases = (
+        PLAIN,
+        KindCase("custom", "global-mine", mine, source=REFERENCE, is_global=True),
+        KindCase("key-value", "global-plain", plain, source=PRICES, is_global=True),
+    )
+
+    def feed(base: int, partitions: int) -> list[tuple[str, list[Record]]]:
+        ((_, records),) = _feed(base, partitions)
+        return [(role, records) for role in (EVENTS, REFERENCE, PRICES)]
+
+    world = made(guarantee, KindsApplication("custom-globals", cases, feed), feed)
+    world.lose()
+    report = world.restore()
+    assert "global-plain" in {store.store for store in report.stores}
+    assert started(world) == {"global-mine": ALL}
+    assert started(world) == {}
+    world.restore(replace=True)
+    assert (world.directory / "global" / "global-mine" / "rows").is_file()
+    assert started(world) == {}
+    shutil.rmtree(world.directory / "global" / "global-mine")
+    world.restore(replace=True)
+    assert started(world) == {"global-mine": ALL}

@@ -29,7 +29,7 @@ def test_headers_are_part_of_a_row_where_the_kind_says_so_but_for_emit_final_ses
     assert not row_format(kind).stamped
 
 
-@pytest.mark.parametrize("kind", [StoreKind.IN_MEMORY, StoreKind.UNKNOWN])
+@pytest.mark.parametrize("kind", [StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN])
 def test_a_kind_without_rows_is_refused(kind: StoreKind) -> None:
     with pytest.raises(Invalid, match="have no rows on disk"):
         row_format(kind)

@@ -13,7 +13,7 @@ import pytest
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
-from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -541,3 +541,42 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(wo
         "late there has no offset, and Kafka Streams would wipe the task",
     )
     assert world.row("totals") == "warm at 9"
+
+
+def with_own_class(tmp_path: Path, guarantee: str) -> World:
+    world = World(tmp_path, guarantee)
+    world.spec.write_text(world.spec.read_text() + "      mine:   {kind: custom}\n")
+    world.store(world.live, "totals", 11)
+    world.store(world.warm, "totals", 9)
+    rows = world.live.task_path("0_0") / "mine" / "rows"
+    rows.parent.mkdir()
+    rows.write_text("rows")
+    return world
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_store_of_the_application_s_own_class_without_an_offset_has_its_task_wiped_under_exactly_once(
+    tmp_path: Path, guarantee: str
+) -> None:
+    world = with_own_class(tmp_path, guarantee)
+    wiped = guarantee == "exactly_once_v2"
+    (task,) = world.hand_over().tasks
+    assert task.verdict is (Verdict.TAKEN if wiped else Verdict.LEFT)
+    assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
+    file = world.live.task_path("0_0") / ".checkpoint_mine"
+    assert file.exists() is wiped
+    if wiped:
+        assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): OFFSET_UNKNOWN}
+        assert any("mine" in note for note in task.notes)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path: Path, guarantee: str) -> None:
+    world = with_own_class(tmp_path, guarantee)
+    world.store(world.warm, "totals", 12)
+    file = world.live.task_path("0_0") / ".checkpoint_mine"
+    file.write_bytes(encode_checkpoint({world.changelog("mine"): 7}))
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+    assert world.row("totals") == "warm at 12"
+    assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): 7}
+    assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"

@@ -240,6 +240,23 @@ def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen()
     assert "WIPES" not in note
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_store_that_is_declared_not_to_be_logged_and_has_a_changelog_is_named(guarantee: str) -> None:
+    topics = ["app-a-changelog", "app-b-changelog", "app-own-changelog"]
+    declared = spec(guarantee, a={"kind": "key-value"}, own={"kind": "custom", "changelog": "none"})
+    notes = [note for note in plan(declared, cluster=FakeCluster(topics))[1] if "app-own-changelog" in note]
+    assert [("WIPES" in note) for note in notes] == [guarantee == "exactly_once_v2"]
+    assert not [note for note in plan(declared)[1] if "app-own-changelog" in note]
+
+
+@pytest.mark.parametrize(("guarantee", "count"), [("exactly_once_v2", 1), ("at_least_once", 0)])
+def test_a_store_that_is_declared_to_be_in_memory_is_named_where_a_task_would_be_wiped(
+    guarantee: str, count: int
+) -> None:
+    notes = plan(spec(guarantee, a={"kind": "key-value"}, held={"kind": "in-memory"}))[1]
+    assert len([note for note in notes if "held" in note and "WIPES" in note]) == count
+
+
 def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
     made, *_ = plan(spec(a={"kind": "key-value", "topology": "north"}))
     assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
@@ -252,6 +269,7 @@ def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
         ({"kind": "key-value", "reprocess": True}, (), "the application fills it through a processor of its own"),
         ({"kind": "session", "retention": "10m"}, (), "the application fills it through a processor of its own"),
         ({"kind": "in-memory"}, (), "it lies in memory"),
+        ({"kind": "custom"}, (), "it is of the application's own class"),
     ],
 )
 def test_a_global_store_that_is_not_restored_is_named_with_the_reason(

@@ -40,6 +40,16 @@ def test_all_buildable_stores_are_selected_and_in_memory_stores_left_out() -> No
     assert [each.name for each in select_stores(spec)] == ["a"]
 
 
+def test_stores_of_the_application_s_own_classes_are_left_out_and_refused_by_name() -> None:
+    spec = application(store("a"), store("c", kind=StoreKind.CUSTOM))
+    assert [each.name for each in select_stores(spec)] == ["a"]
+    with pytest.raises(Invalid) as refused:
+        select_stores(spec, ["c"])
+    assert refused.value.context["stores"] == ["c"]
+    undecided = replace(store("c", kind=StoreKind.CUSTOM), changelog=UNKNOWN_CHANGELOG)
+    assert [each.name for each in select_stores(application(store("a"), undecided))] == ["a"]
+
+
 def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> None:
     with pytest.raises(NotFound, match=r"no store 'x'.*declares a") as refused:
         select_stores(application(store("a")), ["x"])

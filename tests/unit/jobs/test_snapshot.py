@@ -685,6 +685,19 @@ def test_stores_that_are_not_logged_or_in_memory_are_left_out_and_named(tmp_path
     assert [note.partition(".")[0] for note in report.notes] == ["Left out: own", "Left out: memory"]
 
 
+def test_stores_of_the_application_s_own_classes_are_left_out_and_named(tmp_path: Path) -> None:
+    world = World(tmp_path, mine={"kind": "custom"})
+    world.write(ROWS, 7)
+    task = world.database("counts").parent.parent
+    for name in ("mine", "elsewhere"):
+        (task / name).mkdir()
+        (task / name / "rows").write_text("rows")
+    world.write(ROWS, None, path=world.database("mine"))
+    report = world.snapshot()
+    assert [store.store for store in report.stores] == ["counts"]
+    assert [note.partition(".")[0] for note in report.notes] == ["Left out: mine"]
+
+
 def global_world(tmp_path: Path, offset: int) -> World:
     world = World(tmp_path)
     world.write(ROWS, 7)

@@ -58,6 +58,7 @@ def test_stores_that_kafka_streams_restores_itself_need_no_changelog_to_be_follo
         "sums": KEY_VALUE,
         "names": {"kind": "versioned-key-value", "retention": "1h"},
         "held": {"kind": "in-memory"},
+        "mine": {"kind": "custom"},
     }
     assert list(found(spec(**beside), "names", "held").stores) == ["0_0", "0_1", "1_0", "1_1"]
     assert list(found(spec(held={"kind": "in-memory"}), "held").refused) == []

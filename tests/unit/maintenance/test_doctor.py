@@ -571,6 +571,22 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
     assert codes(tmp_path, spec=spec, tasks=["0_0"]) == {"kind-mismatch": LOSS}
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_of_a_store_of_the_application_s_own_class_nothing_is_said_but_that_it_has_no_offset(tmp_path, guarantee):
+    task = plain(tmp_path).parent.parent
+    for name in ("mine/rows", "mine/mine.60000/rows", "mine.db", "elsewhere/rows", "other"):
+        (task / name).parent.mkdir(parents=True, exist_ok=True)
+        (task / name).write_text("rows")
+    (task / ".checkpoint_mine").write_text("0\n1\napp-mine-changelog 0 7\n")
+    stores = "s: {kind: key-value}, mine: {kind: custom}"
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores=stores))
+    assert codes(tmp_path, spec=spec) == {"store-unread": NOTE}, "of the directory that is of no store's name"
+    (task / ".checkpoint_mine").unlink()
+    (one,) = (one for one in diagnose(tmp_path, spec=spec).findings if one.store == "mine")
+    assert (one.code, one.repair) == ("offset-missing", None)
+    assert one.severity is (ERROR if guarantee == "exactly_once_v2" else WARNING)
+
+
 def test_a_store_of_tasks_that_are_not_here_is_nothing_to_rebuild_here(tmp_path):
     plain(tmp_path)
     spec = read_spec(

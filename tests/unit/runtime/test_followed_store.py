@@ -145,9 +145,7 @@ def segment(tmp_path: Path, number: int, offset: int | None) -> Path:
     return path
 
 
-FOLLOWED = [
-    kind for kind in StoreKind if kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN, StoreKind.VERSIONED_KEY_VALUE)
-]
+FOLLOWED = [kind for kind in StoreKind if kind.can_be_built and not kind.is_versioned]
 
 
 def opened_with(tmp_path: Path, offsets: dict[int, int | None]) -> FollowedStore:

@@ -29,7 +29,7 @@ from statecore.stores.rocksdb_witness import forget_witness
 from tests.golden.directories import golden_directories, names, unpacked
 from tests.unit.runtime.standby_world import APPLICATION, TASK, World, changelog_of, spec_of, store_of
 
-KINDS = [kind for kind in StoreKind if kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN)]
+KINDS = [kind for kind in StoreKind if kind.can_be_built]
 
 
 def with_status(path: Path, status: int) -> None:

@@ -59,7 +59,7 @@ def test_a_value_is_not_written_without_a_time_that_there_is(timestamp: int | No
     assert encode_value(StoreKind.KEY_VALUE, b"v", timestamp) == b"v"
 
 
-@pytest.mark.parametrize("kind", [*OWN, StoreKind.IN_MEMORY, StoreKind.UNKNOWN])
+@pytest.mark.parametrize("kind", [*OWN, StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN])
 def test_rows_of_other_shapes_have_no_single_value(kind: StoreKind) -> None:
     with pytest.raises(Invalid, match="have no single values"):
         encode_value(kind, b"v", 0)

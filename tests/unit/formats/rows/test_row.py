@@ -217,7 +217,7 @@ def test_a_row_that_is_broken_says_how() -> None:
 
 
 def test_a_versioned_row_does_not_follow_from_one_record() -> None:
-    for kind in (StoreKind.VERSIONED_KEY_VALUE, StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+    for kind in (StoreKind.VERSIONED_KEY_VALUE, StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN):
         with pytest.raises(Invalid, match="does not make rows"):
             rows_of_record(kind, b"k", b"v", 0)
 
