@@ -123,7 +123,8 @@ def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> str | None
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
     """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
 
-    Where the two lie further apart than an interval, some task is quiet whose end nobody could be sure of since.
+    Where the two lie further apart than an interval, some task is quiet whose end nobody could be sure of since; where
+    they lie the other way round, the clock of the machine that published is not the cluster's.
 
     Args:
         entries: the snapshots that count, newest first.
@@ -137,7 +138,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
         return None
     published = moment(entry.made)
     made = 0 if published is None else int(published.timestamp() * 1000)
-    return made if entry.cut_ms is None or made - entry.cut_ms > interval_ms else entry.cut_ms
+    return made if entry.cut_ms is None or not 0 <= made - entry.cut_ms <= interval_ms else entry.cut_ms
 
 
 def look(

@@ -29,7 +29,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
-from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.changelog_ends import AgesHere, ChangelogEnd, uptime_ms
 from statecore.runtime.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.runtime.followed_logs import FollowedLogs
 from statecore.runtime.followed_store import FollowedStore
@@ -123,6 +123,7 @@ class StandbyTask:
         self._logs = FollowedLogs(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
         self._seen: dict[TopicPartition, ChangelogEnd] = {}
+        self._here = AgesHere()
         self._told: set[str] = set()
         """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
         self._failed: frozenset[str] = frozenset()
@@ -139,6 +140,7 @@ class StandbyTask:
         self._logs.read(store.changelog for store in self.stores.stores)
         self.stores.open()
         self._ends.clear()
+        self._here.clear()
         self._told.clear()
         self._policy.restart()
 
@@ -370,6 +372,7 @@ class StandbyTask:
             began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
             self._logs.reached(began, store.identities)
             self._logs.write()
+            self._here.see(now, store.changelog, nothing_behind=True)
             known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
         while store.position < now.end:
@@ -424,6 +427,8 @@ class StandbyTask:
         why = moved
         if moved is None and any(one.removed for one in behind):
             finished_ms = self._cluster.time_ms()
+            if finished_ms is None or known.horizon_ms is None:
+                known, finished_ms = self._here.instead_of(known), uptime_ms()
             topics = {now.topic.name: now.topic}
             topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
             why = missed_deletes(known, topic, behind, finished_ms)
@@ -434,6 +439,7 @@ class StandbyTask:
     def _reached(self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd) -> None:
         """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
         read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
+        self._here.see(now, store.changelog, nothing_behind=store.position >= now.log.last_stable)
         if store.position >= now.log.last_stable and now.asked_at_ms is not None:
             read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
         elif horizon_ms is not None:

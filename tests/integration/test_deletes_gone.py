@@ -28,7 +28,12 @@ from statecore.jobs.request import LATEST, RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.placement.state_directory import StateDirectory
 from statecore.repository.layout import NEWEST
+from statecore.runtime.changelog_ends import changelog_ends, isolation_of
+from statecore.runtime.standby_task import StandbyTask
+from statecore.runtime.task_stores import TaskStores
+from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop
@@ -270,6 +275,29 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     configure(shop, "delete.retention.ms", DAY)
     assert upon(shop.checkpoint()) == ""
     assert shop.fetched() == shop.restored()
+
+
+@pytest.mark.parametrize("change", [{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}], ids=str)
+def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
+    broker: Broker, tmp_path: Path, change: dict[str, str]
+) -> None:
+    shop = small(broker, tmp_path)
+    shop.put({"gone": "row", "stays": "1"})
+    spec = parse_spec(shop.spec, "the test")
+    directory = StateDirectory(tmp_path / "warm", shop.application_id)
+    with Cluster(shop.servers) as cluster, directory.lock():
+        task = StandbyTask(TaskStores(spec, directory, "0_0"), cluster, isolation_of(spec))
+        task.open()
+        stores = [store.spec for store in task.stores.stores]
+        assert not task.follow(changelog_ends(cluster, spec, stores)).stale
+        delete(shop, broker)
+        for name, value in change.items():
+            configure(shop, name, value)
+        done = task.follow(changelog_ends(cluster, spec, stores, task.epochs()))
+        assert (list(done.stale), done.failed) == (["plain"], {})
+        task.rebuild("plain")
+        assert not task.follow(changelog_ends(cluster, spec, stores, task.epochs())).stale
+        task.close()
 
 
 @pytest.mark.parametrize(

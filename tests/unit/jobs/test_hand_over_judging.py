@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from statecore.changelog.horizon import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Invalid, NotFound, Retryable
@@ -30,13 +31,18 @@ def spec_of(changelog: TopicPartition = TOTALS, kind: StoreKind = StoreKind.KEY_
 
 
 def known(
-    tmp_path: Path, end: int = 10, *, read_at: int | None = NOW - MINUTE, changelog: TopicPartition = TOTALS
+    tmp_path: Path,
+    end: int = 10,
+    *,
+    read_at: int | None = NOW - MINUTE,
+    changelog: TopicPartition = TOTALS,
+    horizon: int | None = DAY,
 ) -> Path:
     """The standby's record of a copy that had come to an end of its topic."""
     file = tmp_path / "logs.json"
     logs = FollowedLogs(file)
     logs.read()
-    logs.reached(ParentEnd(changelog, OLD, end, 3, read_at))
+    logs.reached(ParentEnd(changelog, OLD, end, 3, read_at, horizon))
     logs.write()
     return file
 
@@ -95,7 +101,9 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
     old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
     assert "compaction may have removed deletes" in why(old, now(25))
     assert why(old, now(10)) == ""  # there is no tail
-    assert why(old, now(25, policy="delete")) == ""
+    assert "compaction may have removed deletes" in why(old, now(25, policy="delete")), "it was compacted"
+    assert why(known(tmp_path, read_at=NOW - DAY, horizon=ENDLESS_MS), now(25, policy="delete")) == ""
+    old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
     error = judge({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
     assert "statecore standby --once" in error.action
 
@@ -103,6 +111,12 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
 def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(tmp_path: Path) -> None:
     assert "nobody knows since when" in why(known(tmp_path, read_at=None), now(25))
     assert why(known(tmp_path, read_at=None), now(10)) == ""
+
+
+def test_a_tail_is_judged_by_how_long_deletes_were_kept_when_the_copy_was_at_the_end(tmp_path: Path) -> None:
+    assert "delete.retention.ms" in why(known(tmp_path, horizon=MINUTE), now(25))
+    assert "nobody knows for how long" in why(known(tmp_path, horizon=None), now(25))
+    assert why(known(tmp_path, horizon=None), now(10)) == ""
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])

@@ -22,8 +22,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.moved_aside import moved_aside
 from statecore.placement.trees import fingerprint
 from statecore.placement.work_directory import STALE
+from statecore.runtime import standby_task
 from statecore.runtime.changelog_ends import ChangelogEnd
-from statecore.runtime.standby_task import StandbyTask
+from statecore.runtime.standby_task import Round, StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
 from tests.unit.runtime.standby_world import (
@@ -556,4 +557,41 @@ def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_h
     task = deleted_behind(world)
     monkeypatch.setattr("time.time", lambda: 1e12)
     assert not world.follow(task).stale
+    task.close()
+
+
+def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""
+    uptime = 5_000_000
+    monkeypatch.setattr(standby_task, "uptime_ms", lambda: uptime)
+    monkeypatch.setattr(World, "time_ms", lambda _: None)
+
+    def follow(task: StandbyTask) -> Round:
+        ends = {at: replace(end, asked_at_ms=None, here_ms=uptime) for at, end in world.log.ends(0).items()}
+        return task.follow(ends)
+
+    for number in range(30):
+        world.log.put(f"k{number % 7}", "v")
+    world.compact(12, 13, 14, 21)
+    task = world.task(piece_offsets=10)
+    task.open()
+    assert not follow(task).stale
+    world.log.put("k1", "w")
+    world.compact(world.log.put("k2", None), world.log.put("k2", "w"))
+    uptime += DAY_MS // 2
+    assert not follow(task).stale
+    world.compact(world.log.put("k2", None))
+    world.log.put("k1", "x")
+    uptime += DAY_MS
+    assert list(follow(task).stale) == [STORE], "too late"
+    task.rebuild(STORE)
+    assert not follow(task).stale
+    task.close()
+    world.compact(world.log.put("k2", None))
+    world.log.put("k1", "y")
+    task = world.task()
+    task.open()
+    assert list(follow(task).stale) == [STORE], "another process knows nothing of it"
     task.close()
