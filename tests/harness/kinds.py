@@ -103,7 +103,7 @@ class KindsApplication:
             self.fill(jvm, builder, topics)
             properties = jvm.jvm.java.util.Properties()
             for name, value in self.properties.items():
-                properties.setProperty(name, value)
+                properties.put(name, value)
             return builder.build(properties)
 
         return build
