@@ -22,6 +22,8 @@ from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
 from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in, has_database
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_files import check_blobs, sst_format_of
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_options_file import families_in, newest_options
@@ -203,10 +205,14 @@ def _look_at_files(path: Path, seen: _Sight) -> _Files | None:
         if files is not None:
             check_blobs(path, path, files.manifest.blobs.values())
     except Corrupted as error:
-        if _is_quiet(path, before):
-            seen.fail("file-missing" if missing else "database-unreadable", error)
-            if missing:
-                seen.broken = _lacks(path, missing)
+        if not _is_quiet(path, before):
+            return None
+        if why := files_elsewhere(path):
+            seen.fail(NOT_READABLE_HERE, not_readable_here(f"{path} cannot be read: {why}.", path))
+            return None
+        seen.fail("file-missing" if missing else "database-unreadable", error)
+        if missing:
+            seen.broken = _lacks(path, missing)
         return None
     try:
         Witness(path, path).look(read_only=True)

@@ -26,7 +26,8 @@ from statecore.errors import Fenced, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, link_or_copy
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
-from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import STOP_THE_OTHER, not_readable_here, translate
 from statecore.stores.rocksdb_files import check_blobs, understood
 
 _ATTEMPTS = 40
@@ -81,7 +82,7 @@ def take_moment(source: Path, target: Path) -> Moment:
 
     Raises:
         NotFound: there is no database, or it has gone.
-        Invalid: its MANIFEST is not understood, or this user has no right to a file.
+        Invalid: its MANIFEST is not understood, its files lie in another directory, or this user has no right to one.
         Corrupted: a blob file is not as long as its MANIFEST says.
         Fenced: a writer changes its files faster than they can be named.
         Capacity: no room.
@@ -112,6 +113,8 @@ def take_moment(source: Path, target: Path) -> Moment:
             raise
         time.sleep(min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
     shutil.rmtree(target, ignore_errors=True)
+    if why := files_elsewhere(source):
+        raise not_readable_here(f"{source} cannot be copied: {why}.", source)
     raise Fenced(
         f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "
         "names are not there.",
