@@ -21,6 +21,7 @@ from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport, StoreReport
 from statecore.jobs.restore_plan import RefusedPlan
+from statecore.repository.composition import Cut
 from statecore.repository.publication import Publication, Published
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ProcessingGuarantee
@@ -209,7 +210,7 @@ def world(tmp_path: Path) -> World:
     world.snapshot()
     shelf = Shelf.at(world.url, "app")
     publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
-    assert publication.publish([], whole=False, cuts={"0_0": CUT_MS}) is not None
+    assert publication.publish([], whole=False, cuts={"0_0": Cut(CUT_MS, None)}) is not None
     return world
 
 
