@@ -201,7 +201,7 @@ def _is_another(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -
         if not seen.strange:
             evidence = [one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES]
             left = possible(evidence)
-            return "" if store.kind in left else f"what is on disk is {listed(left)}"
+            return "" if store.kind in left | seen.doubtful else f"what is on disk is {listed(left)}"
     return ""
 
 

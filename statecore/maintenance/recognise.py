@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Corrupted, NotFound
+from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, parse_buffered, right_key_of
@@ -74,6 +75,7 @@ class Seen:
         strange: why no class of Kafka Streams would open it; empty when one would.
         miskeyed: how many of the rows that were looked at are those of a grace buffer with the keys that only Kafka
             Streams' restore gives them.
+        doubtful: kinds that its rows do not rule out, though what they look like is another.
     """
 
     evidence: tuple[Evidence, ...]
@@ -82,6 +84,7 @@ class Seen:
     empty: bool = True
     strange: str = ""
     miskeyed: int = 0
+    doubtful: frozenset[StoreKind] = frozenset()
 
 
 def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
@@ -141,7 +144,8 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
         evidence.append(Evidence(rows_leave(rows, left), "its rows"))
     miskeyed = sum(map(_is_miskeyed, rows)) if segmented and places[0].store.endswith(GRACE_BUFFER_SUFFIX) else 0
     left_by = tuple(one for one in evidence if one.kinds)
-    return Seen(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed)
+    doubtful = rows_may_be(rows, left)
+    return Seen(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, doubtful=doubtful)
 
 
 def _databases(places: Sequence[StorePlace]) -> list[tuple[Path, int | None]]:
@@ -192,6 +196,24 @@ def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[St
     left = frozenset(kind for kind in left if by_index.get(kind, True))
     # Every row fits a plain store; one whose rows all parse as something stricter is that.
     return left - {StoreKind.KEY_VALUE} if len(left) > 1 else left
+
+
+def rows_may_be(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+    """The kinds among these that rows do not rule out for sure.
+
+    Times may be in microseconds, or any number that a record has. A plain row with the key -1 and a number looks like a
+    value of a versioned store, and an emit-final store of endless retention has one segment, as a grace buffer.
+    """
+    by_time = bool(rows) and all(_is_in_endless_segment(row) for row in rows)
+    found = {
+        StoreKind.KEY_VALUE: all(_is_versioned_by_chance(row) for row in rows),
+        StoreKind.VERSIONED_KEY_VALUE: all(_is_versioned(row, INT64_MAX) for row in rows),
+        StoreKind.LIST: all(_is_list(row, INT64_MAX) for row in rows),
+        StoreKind.EMIT_FINAL_WINDOW: by_time,
+        StoreKind.EMIT_FINAL_SLIDING_WINDOW: by_time,
+        StoreKind.EMIT_FINAL_SESSION: by_time,
+    }
+    return frozenset(kind for kind, may_be in found.items() if may_be and kind in among)
 
 
 def versioned_intervals(rows: Sequence[Row]) -> tuple[int, int] | None:
@@ -247,6 +269,17 @@ def _is_of_grace_buffer(row: Row) -> bool:
     return _is_buffered(row) or _is_miskeyed(row)
 
 
+def _is_in_endless_segment(row: Row) -> bool:
+    """Whether it is of an emit-final store that keeps everything in the segment of 1970: no buffered record."""
+    if row.first or (row.key[:1] == b"\x01" and not row.value):
+        return not row.first
+    try:
+        parse_buffered(row.value)
+    except Corrupted:
+        return _is_buffered(row)
+    return False
+
+
 def _is_miskeyed(row: Row) -> bool:
     """Whether Kafka Streams has restored it: its value is a buffered record and its time, which is 0."""
     if row.key[:1] != b"\0" or not row.value.endswith(bytes(BUFFER_TIME_BYTES)):
@@ -260,20 +293,26 @@ def _is_miskeyed(row: Row) -> bool:
     return True
 
 
-def _is_versioned(row: Row) -> bool:
+def _is_versioned(row: Row, far: int = _FAR_MS) -> bool:
     segment = _int64(row.key, 0)
     if segment is None or segment < _LATEST:
         return False
     if segment == _LATEST:
         since = _int64(row.value, 0)
-        return since is not None and 0 <= since < _FAR_MS
-    return _is_old_versions(row.value)
+        return since is not None and 0 <= since < far
+    return _is_old_versions(row.value, far)
 
 
-def _is_old_versions(value: bytes) -> bool:
+def _is_versioned_by_chance(row: Row) -> bool:
+    """Whether all that makes it one of a versioned store is a key that begins with -1, above a number."""
+    since = _int64(row.value, 0)
+    return _int64(row.key, 0) == _LATEST and since is not None and (since < _LONG_AGO_MS or len(row.value) == 8)
+
+
+def _is_old_versions(value: bytes, far: int = _FAR_MS) -> bool:
     """Whether a value is one of ``RocksDBVersionedStoreSegmentValueFormatter``: entries newest first, then values."""
     until, since = _int64(value, 0), _int64(value, 8)
-    if until is None or since is None or not 0 <= since <= until < _FAR_MS:
+    if until is None or since is None or not 0 <= since <= until < far:
         return False
     at, values = 16, 0
     while at + 12 <= len(value):
@@ -287,9 +326,9 @@ def _is_old_versions(value: bytes) -> bool:
     return False
 
 
-def _is_list(row: Row) -> bool:
+def _is_list(row: Row, far: int = _FAR_MS) -> bool:
     time = _int64(row.key, 0)
-    if time is None or not 0 <= time < _FAR_MS or row.key[8:9] not in (b"\0", b"\x01") or row.value[:1] != b"\x01":
+    if time is None or not 0 <= time < far or row.key[8:9] not in (b"\0", b"\x01") or row.value[:1] != b"\x01":
         return False
     if len(row.value) < 5:
         return False

@@ -38,6 +38,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import databases_of, names_in
 from statecore.placement.siblings import SiblingStore
 
+_LEFTOVERS = (".lock", ".tmp")
 _NOT_CLOSED = "it was not closed, and its files are not carried over"
 
 
@@ -116,12 +117,11 @@ class CustomStores:
     def decide(self) -> tuple[CustomStore, ...]:
         """What becomes of each."""
         found = {one.store: self._decided(one) for one in self._stores}
-        nameless = [one for one in self._stores if not self._has_own_files(one.store)]
-        left = [one.store for one in nameless if one.store in self.without_offset]
-        if self._exactly_once and self._nobodys and left and all(one.logged for one in nameless):
-            # Some of these files are of a store that was not closed, and nothing tells which.
+        left = self.without_offset
+        if self._exactly_once and self._nobodys and left and all(one.logged for one in self._stores):
+            # Some of these files may be of a store that was not closed, and nothing tells whose they are.
             others = "its files cannot be told from those of a store that was not closed"
-            for one in nameless:
+            for one in self._stores:
                 if one.changelog is not None:
                     found[one.store] = CustomStore(
                         one.store,
@@ -186,18 +186,20 @@ class CustomStores:
         return not any(name == one or name.startswith(f"{one}.") for one in longer)
 
     def _has_files(self, store: str) -> bool:
-        """Whether there are files that its rows could be in: its own, or such as are nobody's by their names."""
-        return bool(self._nobodys) or self._has_own_files(store)
+        """Whether there are files that its rows could be in: its own, or such as are nobody's by their names.
 
-    def _has_own_files(self, store: str) -> bool:
-        return any(_has_file(self._live / name) for name in self._mine(store) if name != position_file(store))
+        No rows are in hidden files, as file managers make them, nor in what is left of a lock.
+        """
+        nobodys = any(not name.startswith(".") for name in self._nobodys)
+        mine = set(self._mine(store)) - {position_file(store), *(f"{store}{suffix}" for suffix in _LEFTOVERS)}
+        return nobodys or any(_has_file(self._live / name) for name in mine)
 
     def _is_nobodys(self, name: str) -> bool:
         """Whether something in the task's directory is of no store that is known."""
         path = self._live / name
         if path.is_dir():
             return name.removeprefix(f"{PLAIN_PARENT}/") not in self._known and not databases_of(path)
-        if name.startswith(CHECKPOINT_FILE) or name.endswith((POSITION_SUFFIX, ".lock", ".tmp")):
+        if name.startswith(CHECKPOINT_FILE) or name.endswith((POSITION_SUFFIX, *_LEFTOVERS)):
             return False
         return not any(name == one or name.startswith(f"{one}.") for one in self._known)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Set
 from pathlib import Path
 
 from statecore.formats.releases import FAMILIES, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import DATA_SUFFIXES, read_manifest
+from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest, read_manifest
 from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
 
@@ -51,23 +51,31 @@ def creation_ended_early(database: Path, families: Set[str]) -> bool:
 
 
 def holds_nothing(database: Path) -> bool:
-    """Whether a database has neither files of rows nor anything in its log."""
+    """Whether a database has neither files of rows nor anything in its log, and its MANIFEST names no such file.
+
+    Files that it names and that are not there lie in other directories (``db_paths``), or were lost.
+    """
     try:
-        return not any(
+        has_files = any(
             file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)
             for file in database.iterdir()
         )
-    except OSError:
+        return not has_files and not _manifest_of(database).names
+    except (OSError, ValueError):
         return False
 
 
 def families_of(database: Path) -> frozenset[str]:
     """The column families that the MANIFEST of a database names; none where it cannot be read."""
     try:
-        current = (database / "CURRENT").read_text().strip()
-        return read_manifest((database / current).read_bytes()).families
+        return _manifest_of(database).families
     except (OSError, ValueError):
         return frozenset()
+
+
+def _manifest_of(database: Path) -> Manifest:
+    current = (database / "CURRENT").read_text().strip()
+    return read_manifest((database / current).read_bytes())
 
 
 def _named(database: Path) -> frozenset[str]:

@@ -9,6 +9,8 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.keys import WindowKey
+from statecore.formats.rows.lists import ListKey, encode_list
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.contradicted_kinds import contradicted, contradictions_in
 from statecore.placement.state_directory import StateDirectory
@@ -67,6 +69,45 @@ OFFSET = "0\n1\napp-s-changelog 0 7\n"
 def test_a_database_of_another_kind_is_told(directory, there, declared):
     database(directory, there)
     assert found(directory, spec(declared)) == ([] if declared == there else ["s"])
+
+
+def _int64(number: int) -> bytes:
+    return number.to_bytes(8, signed=True)
+
+
+MICROSECONDS = 1_795_000_000_000_000
+LATE = WindowKey(b"key", MICROSECONDS // 1000)
+LIST = encode_list([b"value"], left=True)
+CHANCE = [
+    ("key-value", _int64(-1), _int64(5), ""),
+    ("key-value", _int64(-1), _int64(MICROSECONDS // 1000), ""),
+    ("versioned-key-value", _int64(-1) + b"key", _int64(MICROSECONDS) + b"value", ""),
+    ("list", ListKey(b"key", MICROSECONDS, True).to_bytes(), LIST, ""),
+    ("emit-final-window", LATE.to_bytes(StoreKind.EMIT_FINAL_WINDOW), bytes(8) + b"value", "s.0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "value", "segment"), CHANCE)
+def test_a_row_that_looks_like_one_of_another_kind_by_chance_tells_nothing(directory, kind, key, value, segment):
+    path = directory.store_path("0_0", "s", StoreKind(kind)) / segment
+    with RocksDBStore(path, StoreKind(kind), create=True) as store:
+        store.put(key, value)
+        store.commit({CHANGELOG: 5})
+    assert found(directory, spec(kind, **({"retention": "1h"} if "versioned" in kind else {}))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (_int64(-1) + b"key", _int64(MICROSECONDS // 1000) + b"value"),
+        (ListKey(b"key", MICROSECONDS // 1000, True).to_bytes(), LIST),
+    ],
+)
+def test_rows_of_versions_and_of_lists_are_no_plain_ones(directory, key, value):
+    with RocksDBStore(directory.store_path("0_0", "s", StoreKind.KEY_VALUE), StoreKind.KEY_VALUE, create=True) as store:
+        store.put(key, value)
+        store.commit({CHANGELOG: 5})
+    assert found(directory, spec("key-value")) == ["s"]
 
 
 @pytest.mark.parametrize("where", ["s/rows", "rocksdb/s/rows", "s/s.60000/rows"])

@@ -163,6 +163,38 @@ def test_files_of_which_nobody_knows_whose_they_are_are_not_trusted_where_one_wa
     assert (rows.exists(), said(directory), said(directory, "d")) == (False, -4, -4)
 
 
+def test_one_that_was_closed_keeps_all_of_its_files_or_none_of_them(directory):
+    mine = write(directory.task_path("0_0") / "c" / "rows")
+    others = write(directory.task_path("0_0") / "c-wal" / "rows")
+    offset(directory)
+    placed(directory, custom("c"))
+    assert (mine.exists(), others.exists(), said(directory)) == (True, True, 7)
+    placed(directory, custom("c"), custom("d"))  # of which they may be as well
+    assert (mine.exists(), others.exists(), said(directory), said(directory, "d")) == (False, False, -4, -4)
+
+
+def test_one_that_was_not_closed_leaves_none_of_its_files(directory):
+    mine = write(directory.task_path("0_0") / "c" / "rows")
+    others = write(directory.task_path("0_0") / "c-wal" / "rows")
+    placed(directory, custom("c"))
+    assert (mine.exists(), others.exists(), said(directory)) == (False, False, -4)
+
+
+def test_what_may_be_of_one_that_is_not_logged_is_never_dropped(directory):
+    rows = [write(directory.task_path("0_0") / name / "rows") for name in ("u", "u-wal")]
+    placed(directory, SiblingStore("0_0", "u", CUSTOM, None, logged=False), custom("d"))
+    assert [one.exists() for one in rows] == [True, True]
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["c.lock", "c.tmp", ".DS_Store"])
+def test_what_has_no_rows_is_no_file_of_it(directory, guarantee, name):
+    write(directory.task_path("0_0") / name)
+    offset(directory)
+    placed(directory, custom("c"), guarantee=guarantee)
+    assert said(directory) == -4
+
+
 @BOTH
 def test_one_that_is_not_logged_is_kept_and_gets_no_offset(directory, guarantee):
     rows = write(directory.task_path("0_0") / "c" / "rows")

@@ -67,6 +67,15 @@ def test_one_with_rows_is_never_unfinished(tmp_path: Path, newer: Path, flushed:
     assert not is_unfinished_creation(path, [newer])
 
 
+@pytest.mark.parametrize("options", [True, False])
+def test_one_whose_files_are_elsewhere_or_lost_is_never_unfinished(tmp_path: Path, newer: Path, options: bool) -> None:
+    path = tmp_path / "rows"
+    write_database(path, {STAMPED: [(b"k", b"v")]})
+    for file in (*path.glob("*.sst"), *([] if options else path.glob("OPTIONS-*"))):
+        file.unlink()
+    assert not is_unfinished_creation(path, [newer])
+
+
 def test_one_whose_manifest_has_lost_its_end_is_damaged(tmp_path: Path, newer: Path) -> None:
     path = tmp_path / "cut"
     create_database(path, StoreKind.TIMESTAMPED_KEY_VALUE, {TopicPartition("a", 0): 1})
