@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.maintenance.layout import StorePlace, declared_at
 from statecore.placement.database_state import read_database_state
@@ -57,7 +58,7 @@ class WrittenBy:
         newer = False
         for place in self._places.get(task, {}).values():
             store = declared_at(self._application, task, place.store)
-            if store is None or store.kind.is_segmented is not place.segmented:
+            if store is None or store.kind is StoreKind.CUSTOM or store.kind.is_segmented is not place.segmented:
                 continue
             for database in place.databases[-1:]:
                 with suppress(Corrupted):

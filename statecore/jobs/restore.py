@@ -286,12 +286,12 @@ class _Restore(Job):
             candidates, until = self._candidates(), self.until
             planned = plan_anew(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
             placement = self._placement(planned)
-            room = [] if placement is None else placement.notes
+            notes = [] if placement is None else placement.notes
             if self.directory is not None and planned.disk is not None:
-                room += ensured_room(self.directory, self.request.staging_dir, planned.disk)
+                notes += ensured_room(self.directory, self.request.staging_dir, planned.disk)
             self.brokers = cluster.brokers()
         self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
-        return replace(planned, notes=(*why, *planned.notes, *room))
+        return replace(planned, notes=(*why, *planned.notes, *notes))
 
     def _cluster(self) -> Cluster:
         return Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout)

@@ -97,7 +97,7 @@ def select_taken(
             found = there.pop(store_directory(store.name, store.kind), None)
             if store.kind is StoreKind.CUSTOM:
                 there.pop(store.name, None)  # such a class has its files where it likes
-            if not _is_taken(store):
+            if not store.is_restorable:
                 continue
             if found is None:
                 refuse(_missing(directory, task, store, there.values()))
@@ -142,10 +142,6 @@ def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[St
     partition = partition_of(task) or 0
     found = [store for store in every if task_of(store, partition) == task and (not names or store.name in names)]
     return sorted(found, key=lambda store: store.name)
-
-
-def _is_taken(store: StoreSpec) -> bool:
-    return store.is_restorable
 
 
 def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> str:

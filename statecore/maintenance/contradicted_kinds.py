@@ -27,7 +27,7 @@ from statecore.formats.offsets import STATUS_CLOSED
 from statecore.maintenance.database_sight import is_of_rocksdb
 from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
-from statecore.maintenance.recognise import recognise
+from statecore.maintenance.recognise import Seen, recognise
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.spec.derived import task_of
@@ -187,29 +187,28 @@ def _foreign_in(path: Path) -> list[str]:
 
 def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> list[tuple[StorePlace, str]]:
     """The databases that are of other kinds by their families and rows, each with what they are."""
-    together = _is_another(store, places, by_rows) if places else ""
-    if places and not together and not _is_strange(places):
+    if not places:
         return []
-    alone = [(place, why) for place in places if (why := _is_another(store, [place], by_rows))]
+    seen = _seen(places)
+    together = _is_another(store, seen, by_rows)
+    if len(places) == 1:
+        return [(places[0], together)] if together else []
+    if not together and seen is not None and not seen.strange:
+        return []
+    alone = [(place, why) for place in places if (why := _is_another(store, _seen([place]), by_rows))]
     return alone or [(place, together) for place in places if together]
 
 
-def _is_another(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> str:
-    """What the databases of a store are, where that is not what is declared; empty where it may be."""
+def _seen(places: Sequence[StorePlace]) -> Seen | None:
+    """What the databases of a store show; ``None`` where one cannot be read."""
     with suppress(StatecoreError):
-        seen = recognise(places)
-        if not seen.strange:
-            evidence = [one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES]
-            left = possible(evidence)
-            return "" if store.kind in left | seen.doubtful else f"what is on disk is {listed(left)}"
-    return ""
+        return recognise(places)
+    return None
 
 
-def _is_strange(places: Sequence[StorePlace]) -> bool:
-    """Whether databases together are nothing, or cannot all be read, so that each has to be looked at by itself."""
-    if len(places) == 1:
-        return False
-    try:
-        return bool(recognise(places).strange)
-    except StatecoreError:
-        return True
+def _is_another(store: StoreSpec, seen: Seen | None, by_rows: bool) -> str:
+    """What databases are, where that is not what is declared of their store; empty where it may be."""
+    if seen is None or seen.strange:
+        return ""
+    left = possible([one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES])
+    return "" if store.kind in left | seen.doubtful else f"what is on disk is {listed(left)}"

@@ -17,7 +17,7 @@ from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.stores.rocksdb_directory import has_database, is_begun
 from statecore.stores.rocksdb_ownership import writer_of
-from statecore.stores.unfinished_creation import is_unfinished_creation
+from statecore.stores.unfinished_creation import holds_nothing, is_unfinished_creation
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
@@ -163,13 +163,25 @@ def _is_there(database: Path, store_directory: Path) -> bool:
 
 
 def _others(database: Path, store_directory: Path) -> Iterator[Path]:
-    """The other databases of a store, of its task, and of the tasks beside that, finished or not."""
+    """The other databases of a store, of its task, and of the tasks beside that, finished or not.
+
+    Those of other tasks tell nothing of a task that an older release has left: 4.3 deletes ``.checkpoint`` at its
+    start, and adds ``offsets`` to every database that it opens.
+    """
     task = store_directory.parent.parent if store_directory.parent.name == PLAIN_PARENT else store_directory.parent
-    for directory in dict.fromkeys((task, *directories_in(task.parent))):
-        for store in stores_in(directory):
-            for path in (store.path, *directories_in(store.path)):
-                if path != database and has_database(path):
-                    yield path
+    mine = [path for path in _databases_in(task) if path != database]
+    yield from mine
+    if (task / CHECKPOINT_FILE).exists() or not all(map(holds_nothing, mine)):
+        return
+    for directory in directories_in(task.parent):
+        if directory != task:
+            yield from _databases_in(directory)
+
+
+def _databases_in(task_directory: Path) -> Iterator[Path]:
+    """The databases of a task, finished or not."""
+    for store in stores_in(task_directory):
+        yield from (path for path in (store.path, *directories_in(store.path)) if has_database(path))
 
 
 def directories_in(path: Path) -> list[Path]:

@@ -35,7 +35,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
 from statecore.placement.apply import recover
-from statecore.placement.contents import stores_in
+from statecore.placement.contents import StoreDirectory, stores_in
 from statecore.placement.database_state import read_database_state
 from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
@@ -77,7 +77,7 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
     partition = partition_of(task)
     found: list[FollowedSpec] = []
     for store in _declared(spec, task):
-        if not _is_kept(store) or store.kind.is_versioned or partition is None:
+        if not store.is_restorable or store.kind.is_versioned or partition is None:
             continue
         changelog = TopicPartition(store.changelog, partition)
         found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
@@ -97,10 +97,6 @@ def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
             task=task,
         )
     return sorted(declared, key=lambda store: store.name)
-
-
-def _is_kept(store: StoreSpec) -> bool:
-    return store.is_restorable
 
 
 class TaskStores:
@@ -368,14 +364,9 @@ class TaskStores:
         ClosedOffsets(self._directory, self.name).write(known)
 
     def _refuse_undeclared(self) -> None:
-        declared = {store_directory(store.name, store.kind) for store in self._declared if _is_kept(store)}
+        declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}
         declared |= {store_directory(store.name, store.kind) for store in self._declared if not store.is_logged}
-        custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
-        foreign = [
-            one.name
-            for one in stores_in(self.path)
-            if one.databases and one.name not in declared and one.store not in custom
-        ]
+        foreign = [one.name for one in self._of_known_formats() if one.databases and one.name not in declared]
         if foreign:
             raise Invalid(
                 f"{self.path} has stores that the spec does not declare for task {self.name}: {', '.join(foreign)}.",
@@ -386,7 +377,7 @@ class TaskStores:
 
     def _refuse_older(self) -> None:
         """Refuse what Kafka Streams 4.2 or older wrote, before anything is changed; one database tells of a store."""
-        for store in stores_in(self.path):
+        for store in self._of_known_formats():
             for database in store.databases[-1:]:
                 try:
                     families = read_database_state(database).column_families
@@ -394,6 +385,11 @@ class TaskStores:
                     continue  # whoever opens it says what is wrong
                 if OFFSETS_COLUMN_FAMILY not in families:
                     raise written_by_older(database, store.store)
+
+    def _of_known_formats(self) -> list[StoreDirectory]:
+        """The stores that lie there, without those of the application's own classes."""
+        custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
+        return [one for one in stores_in(self.path) if one.store not in custom]
 
     def _look_at_unlogged(self) -> None:
         for store in self._declared:
@@ -405,7 +401,7 @@ class TaskStores:
     def _make_versioned(self) -> None:
         partition = partition_of(self.name)
         for store in self._declared:
-            if not (_is_kept(store) and store.kind.is_versioned) or partition is None:
+            if not (store.is_restorable and store.kind.is_versioned) or partition is None:
                 continue
             changelog = TopicPartition(store.changelog, partition)
             made = self.scratch / f"{store.name}-made"

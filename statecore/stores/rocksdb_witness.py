@@ -37,14 +37,14 @@ from typing import Any
 
 from crc32c import crc32c
 
-from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import link_or_copy, sync_file
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
 from statecore.stores.rocksdb_directory import current_manifest, data_files_in
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import check_blobs, manifest_of, understood
+from statecore.stores.rocksdb_files import check_blobs, understood
 from statecore.stores.rocksdb_links import Shadow
 from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor
@@ -139,14 +139,14 @@ class Witness:
             Invalid: it is to be written to, and has a MANIFEST that RocksDB understands and this reader does not.
             Capacity, Invalid, Retryable: files that would go could not be kept.
         """
-        self._sight = sight = _look(self.where)
+        self._sight = sight = _look(self.path, self.where)
         if sight is None:
             if not read_only:
                 _refuse_unknown(self.path, self.where)
             return
         record, manifest = sight.record, sight.manifest
         if sight.damaged_blob is not None:
-            check_blobs(self.path, self.where, manifest.blobs.values())
+            raise sight.damaged_blob
         if record is not None and sight.witnessed and manifest.whole_bytes < record.bytes:
             raise _refusal(
                 sight,
@@ -314,21 +314,21 @@ def forget_witness(path: Path) -> None:
     (path / WITNESS_FILE).unlink(missing_ok=True)
 
 
-def _look(path: Path) -> _Sight | None:
+def _look(path: Path, where: Path) -> _Sight | None:
     """What there is to see; ``None`` where it is not understood: RocksDB will say what is wrong.
 
     Another process may have the database open, so it is looked at until nothing changed meanwhile.
     """
     for _ in range(_ATTEMPTS):
         try:
-            record = _read_record(path)  # first: a MANIFEST that is read later can only be longer
-            current = (path / "CURRENT").read_text().strip()
-            data = (path / current).read_bytes()
-            first, last = _logged(path)
-            files = [path / name for name in data_files_in(path) if Path(name).stem.isdigit()]
+            record = _read_record(where)  # first: a MANIFEST that is read later can only be longer
+            current = (where / "CURRENT").read_text().strip()
+            data = (where / current).read_bytes()
+            first, last = _logged(where)
+            files = [where / name for name in data_files_in(where) if Path(name).stem.isdigit()]
             manifest = read_manifest(data)
-            damaged = _damaged_blob(path, manifest)
-            if (path / current).stat().st_size != len(data) or (path / "CURRENT").read_text().strip() != current:
+            damaged = _damaged_blob(path, where, manifest)
+            if (where / current).stat().st_size != len(data) or (where / "CURRENT").read_text().strip() != current:
                 continue
         except FileNotFoundError:
             continue
@@ -340,9 +340,9 @@ def _look(path: Path) -> _Sight | None:
     return None
 
 
-def _damaged_blob(path: Path, manifest: Manifest) -> Corrupted | None:
+def _damaged_blob(path: Path, where: Path, manifest: Manifest) -> Corrupted | None:
     try:
-        check_blobs(path, path, manifest.blobs.values())
+        check_blobs(path, where, manifest.blobs.values())
     except Corrupted as error:
         return error
     return None
@@ -463,12 +463,14 @@ def _refuse_unknown(path: Path, where: Path) -> None:
         Invalid: it is one.
     """
     try:
-        manifest_of(where)
+        content = current_manifest(where)[1]
+    except (OSError, ValueError):
+        return  # RocksDB says what is wrong
+    try:
+        understood(path, content)
     except Invalid:
         if _as_it_would_open(where):
-            understood(path, current_manifest(where)[1])
-    except StatecoreError:
-        return  # RocksDB says what is wrong
+            raise
 
 
 def _as_it_would_open(path: Path) -> str:

@@ -6,8 +6,9 @@ creates all column families with the database. Kafka Streams opens it with ``def
 another ``OPTIONS`` when all are there.
 
 - **No** ``OPTIONS``, or one that lacks a family that there is: the creation was not finished, by whatever release.
-- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. Another database of the application tells:
-  where one has ``offsets``, 4.3 or later is at work, and adds it to each that it creates.
+- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. Another database tells: where one has
+  ``offsets``, 4.3 or later is at work, and adds it to each that it creates. Which ones may tell, the caller says: an
+  application may be of 4.3 in one task and of 4.2 in another.
 
 One that has ``offsets`` is finished, though nothing was flushed: it may have had rows. The very first database of an
 application may look like an empty store of 4.2, and is taken for that.

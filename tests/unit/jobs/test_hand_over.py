@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -28,6 +29,7 @@ from statecore.placement.trees import fingerprint
 from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.maintenance.stored import write_database
 
 APPLICATION = "orders"
 SPEC = """
@@ -580,3 +582,11 @@ def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path
     assert world.row("totals") == "warm at 12"
     assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): 7}
     assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"
+
+
+def test_a_database_of_the_application_s_own_class_is_of_no_older_release(tmp_path: Path) -> None:
+    world = with_own_class(tmp_path, "at_least_once")
+    world.store(world.warm, "totals", 12)
+    shutil.rmtree(world.live.task_path("0_0") / "mine")
+    write_database(world.live.task_path("0_0") / "rocksdb" / "mine", {"default": [(b"k", b"v")]})
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
+from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.directory_parents import DirectoryParents
 from statecore.jobs.hand_over import run_hand_over
@@ -166,6 +168,22 @@ def test_another_task_tells_that_the_release_is_not_an_older_one(world: World) -
     assert world.place("totals").databases == (world.path("totals"),)  # as 4.2 leaves it, too
     world.make("clicks", task="0_1")
     assert world.place("totals").databases == ()
+
+
+@pytest.mark.parametrize("evidence", ["rows", "checkpoint"])
+def test_in_a_task_of_an_older_release_an_empty_store_is_there_whatever_another_task_is(
+    world: World, evidence: str
+) -> None:
+    world.make("totals", task="0_1")
+    write_database(world.path("totals"), {"default": []})
+    if evidence == "rows":
+        write_database(world.path("clicks"), {STAMPED: [(b"k", b"v")]})
+    else:
+        said = {world.changelog("totals"): OFFSET_UNKNOWN}
+        (world.live.task_path(TASK) / CHECKPOINT_FILE).write_bytes(encode_checkpoint(said))
+    assert world.place("totals").databases == (world.path("totals"),)
+    codes = {(one.code, one.store) for one in examine(world.live, spec=world.spec).findings if one.task == TASK}
+    assert {code for code, store in codes if store == "totals"} == {"older-release"}
 
 
 @pytest.mark.parametrize("rows", [[], [(b"k", b"v")]])

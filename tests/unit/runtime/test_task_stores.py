@@ -18,6 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.moved_aside import moved_aside
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
 from statecore.placement.work_directory import JOURNAL, STALE
 from statecore.runtime import task_stores
 from statecore.runtime.offset_sums import Source, read_task_sum
@@ -27,6 +28,7 @@ from statecore.spec.reader import parse_spec
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from tests.golden.directories import golden_directories, names, unpacked
+from tests.unit.maintenance.stored import write_database
 from tests.unit.runtime.standby_world import APPLICATION, TASK, World, changelog_of, spec_of, store_of
 
 KINDS = [kind for kind in StoreKind if kind.can_be_built]
@@ -261,3 +263,15 @@ def test_a_changelog_of_another_name_than_the_spec_s_is_not_believed(path: Path)
     create_database(database, StoreKind.KEY_VALUE, {TopicPartition("other-plain-changelog", 0): 7})
     for stores in opened(path, spec):
         assert json.loads(json.dumps(list(stores.offsets().values()))) == [OFFSET_UNKNOWN]
+
+
+def test_a_database_of_the_application_s_own_class_is_neither_undeclared_nor_of_an_older_release(path: Path) -> None:
+    world = World(path, spec_of(store_of("plain"), store_of("mine", StoreKind.CUSTOM)))
+    own = world.directory.task_path(TASK) / "rocksdb" / "mine"
+    write_database(own, {"default": [(b"k", b"v")]})
+    before = fingerprint(own)
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+        stores.close()
+    assert fingerprint(own) == before
