@@ -178,8 +178,11 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
 
 
 def _foreign_in(path: Path) -> list[str]:
-    """Files below a store's directory that are none of RocksDB's; none where a database was: that one is damaged."""
-    names = {name for _, _, files in os.walk(path) for name in files}
+    """Files below a store's directory that are none of RocksDB's; none where a database was: that one is damaged.
+
+    Hidden files, as file managers and NFS make them, tell nothing.
+    """
+    names = {name for _, _, files in os.walk(path) for name in files if not name.startswith(".")}
     if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
         return []
     return sorted(name for name in names if not is_of_rocksdb(name) and name != CONFIG_FILE)

@@ -162,6 +162,13 @@ def test_an_empty_directory_tells_nothing(directory, declared, name):
     assert found(directory, spec(declared)) == []
 
 
+@pytest.mark.parametrize("declared", ["key-value", "window", "in-memory"])
+@pytest.mark.parametrize("where", ["s/.DS_Store", "rocksdb/s/.DS_Store", "s/s.0/.nfs0001"])
+def test_a_hidden_file_tells_nothing(directory, declared, where):
+    write(directory, where)
+    assert found(directory, spec(declared)) == []
+
+
 @pytest.mark.parametrize("lost", ["CURRENT", "MANIFEST-*", "*.sst"])
 def test_damage_tells_nothing(directory, lost):
     for file in database(directory, StoreKind.TIMESTAMPED_KEY_VALUE).glob(lost):
