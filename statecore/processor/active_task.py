@@ -280,7 +280,6 @@ class ActiveTask:
         """
         self._check(TaskState.RUNNING)
         if self._work.has_begun:
-            self._look_again()
             with self._kafka():
                 self._work.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
@@ -293,6 +292,7 @@ class ActiveTask:
             except BaseException:
                 self._fail()
                 raise
+            self._look_again()  # with no transaction open, which brokers that are slow would let expire
             self._faults.reach("active.after-commit")
         self._consumed.clear()
         self._policy.committed()
