@@ -163,6 +163,13 @@ def missed_deletes(
         return None
     margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end"
+    now = horizon_seen(topic)
+    if horizon < now:
+        today = "not compacted" if now == ENDLESS_MS else format_duration(now)
+        return (
+            f"{what}, and delete.retention.ms ({kept}) was in force then or since, as snapshots recorded it; what the "
+            f"topic says now ({today}) brings no delete back"
+        )
     if horizon <= CLOCK_MARGIN_MS:
         return (
             f"{what}, and no tail is read in time where delete.retention.ms ({kept}) is {margin} or less, because "

@@ -51,6 +51,7 @@ from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.placement.ownership import parse_owner
+from statecore.placement.plan import would_not_open
 from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.progress import NullProgress, Progress
 from statecore.repository.download import Downloaded
@@ -168,6 +169,7 @@ class _Fetch(Job):
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
+            self._refuse_as_a_run(todo)
             self.contents.look_for(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
@@ -182,6 +184,19 @@ class _Fetch(Job):
             if isinstance(ended, FetchReport):
                 return ended
             found = self.snapshots.after(found, ended)
+
+    def _refuse_as_a_run(self, todo: Todo) -> None:
+        """Refuse a plan where a run would be refused for what lies in the place of the stores."""
+        if self.directory.in_use_by() is not None:
+            return  # what lies there when that has ended nobody can tell
+        spec, tasks = self.declared or todo.found.spec, {store.task for store in todo.stores}
+        images = [
+            StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
+            for store in todo.stores
+        ]
+        refusal = contradicted(self.directory, spec, tasks) or would_not_open(self.directory, images)
+        if refusal is not None:
+            raise refusal
 
     def _todo(self, found: FoundSnapshot) -> Todo:
         return todo_of(found, self.request, self.directory, self.declared, self.spec)

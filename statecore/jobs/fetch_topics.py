@@ -131,17 +131,17 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
     if why is not None:
         return _Verdict(f"does not fit: {why}")
-    horizon = min(horizon_seen(topic), seen.horizons.get(store.task, ENDLESS_MS))
-    return _compare_ages(store, end, log, horizon, seen.now_ms)
+    recorded = seen.horizons.get(store.task, ENDLESS_MS)
+    return _compare_ages(store, end, log, horizon_seen(topic), recorded, seen.now_ms)
 
 
 def _compare_ages(
-    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, horizon: int, now_ms: int | None
+    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, told: int, seen: int, now_ms: int | None
 ) -> _Verdict:
-    """Whether deletes may be missing behind an end."""
+    """Whether deletes may be missing behind an end: by what the topic says, and what newer snapshots recorded."""
     unnamed = "" if end.topic_id else "has no topic id in the snapshot, so a topic that was made anew is not seen"
     recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
-    horizon = horizon if recorded is None else min(recorded, horizon)
+    horizon = min(told, seen, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
@@ -154,11 +154,12 @@ def _compare_ages(
         )
     if now_ms is None:
         return _Verdict(doubt=f"{grown}, and nobody knows the store's age: {NO_TIME}")
+    source = "delete.retention.ms, as snapshots recorded it" if horizon < told else "delete.retention.ms"
     age_ms = abs(now_ms - cut_ms)  # a clock that was ahead tells no age either
     if age_ms > horizon:
         return _Verdict(
             f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have been "
-            f"compacted away after {retention:.0f} s (delete.retention.ms)"
+            f"compacted away after {retention:.0f} s ({source})"
         )
     if recorded is None:
         return _Verdict(

@@ -50,6 +50,8 @@ class RestoreCandidates:
 
     Attributes:
         newest: the newest snapshot; empty where there is none, or none is of use.
+        spec: the application.
+        directory: its directory; ``None`` where nothing is placed.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class RestoreCandidates:
         refused: Mapping[tuple[Key, str], str],
     ) -> None:
         start = request.start_from
+        self.spec, self.directory = spec, directory
         self._here = None
         if directory is not None and (start == HERE or (start == CHEAPEST and not request.replace)):
             self._here = DirectoryParents(directory, spec, refused)

@@ -24,7 +24,7 @@ from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
 from statecore.jobs.selection import left_as_they_are, select_stores
 from statecore.maintenance.contradicted_kinds import contradicted
-from statecore.placement.plan import in_the_way
+from statecore.placement.plan import in_the_way, would_not_open
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.manifest import TaskPart
 from statecore.repository.rebase import advanced
@@ -200,6 +200,8 @@ def check_plan(
     if refusal is None and not request.replace:
         refusal = in_the_way(directory, images_of(planned.plan, planned.here))
     if refusal is None:
+        refusal = would_not_open(directory, images_of(planned.plan, planned.here))
+    if refusal is None:
         return ""
     holder = directory.in_use_by()
     if holder is None:
@@ -292,10 +294,20 @@ def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
 
 
 def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
-    """The refusal to leave stores behind that were to be advanced, all of which are named; ``None`` without any."""
+    """The refusal to leave stores behind that were to be advanced, all of which are named; ``None`` without any.
+
+    Where one cannot be replaced either, for its kind or its options, that is the refusal: to replace it is no way out.
+    """
     lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
     if not lacking:
         return None
+    directory, stores = planned.candidates.directory, {one.key for one in lacking}
+    if directory is not None:
+        tasks = {task for task, _ in stores}
+        images = [image for image in images_of(planned.plan, ()) if (image.task, image.store) in stores]
+        final = contradicted(directory, planned.candidates.spec, tasks) or would_not_open(directory, images)
+        if final is not None:
+            return final
     lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:SHOWN])
     more = f"\n  ... and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
     return Invalid(

@@ -199,6 +199,20 @@ def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Inval
     return _refusal(directory, problems) if problems else None
 
 
+def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
+    """What :func:`plan_placement` would refuse for the RocksDB options of the application, without the lock.
+
+    Args:
+        directory: the application's state directory.
+        images: the stores that would be placed.
+    """
+    problems: list[str] = []
+    for task in dict.fromkeys(image.task for image in images):
+        restored = tuple(image for image in images if image.task == task)
+        problems += _TaskPlanner(task, directory.task_path(task), restored).unopenable()
+    return _refusal(directory, problems) if problems else None
+
+
 def placement_notes(
     directory: StateDirectory,
     images: Sequence[StoreImage],
@@ -310,6 +324,12 @@ class _TaskPlanner:
         """The stores that are there and would have to be replaced, each as a refusal."""
         if self.live.is_dir():
             self._check_targets(self._sort_content()[1])
+        return self.problems
+
+    def unopenable(self) -> list[str]:
+        """The stores that the application would not open when they were replaced, each as a refusal."""
+        if self.live.is_dir():
+            self._check_options()
         return self.problems
 
     def _live_exists(self) -> bool:

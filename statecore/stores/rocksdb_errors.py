@@ -48,6 +48,9 @@ _LACKING = re.compile(
 )
 """What RocksDB says of a database that is sound, and that has something that it was built or opened without here."""
 
+_BLAMED = re.compile(r"\s+The file \S+ may be corrupted(?=\.|$)")
+"""RocksDB blames the MANIFEST for whatever it fails with while it opens a database."""
+
 KEEP_UNREADABLE = (
     "Nothing says that the database is damaged, so keep it: its application reads it with the RocksDB options that it "
     "sets (rocksdb.config.setter), and statecore lacks one of them. docs/rocksdb-options.md says what can be done."
@@ -105,7 +108,7 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     kind, action = _meaning(path if following is None else Path(following[0]), said)
     what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), said)}."
     if _LACKING.search(said):
-        return not_readable_here(what, path)
+        return not_readable_here(_BLAMED.sub("", what), path)
     return kind(what, action=action, store_path=str(path))
 
 

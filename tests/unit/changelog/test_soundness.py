@@ -178,6 +178,9 @@ def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
     low = replace(END, horizon_ms=60_000)
     assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, retention=24 * HOUR))
     assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, end=low, policy="delete"))
+    assert "what the topic says now (24h)" in str(missed(seen(1), after=1000, end=low, retention=24 * HOUR))
+    assert "what the topic says now (not compacted)" in str(missed(seen(1), after=1000, end=low, policy="delete"))
+    assert "set it to more than" in str(missed(seen(1), after=1000, retention=60_000))
     assert "delete.retention.ms (1m)" in str(missed(seen(1), after=1000, retention=60_000))
     assert missed(seen(0), after=1000, end=low, retention=24 * HOUR) is None
     never = replace(END, horizon_ms=ENDLESS_MS)

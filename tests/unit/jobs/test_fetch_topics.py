@@ -135,7 +135,7 @@ def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused
 @pytest.mark.parametrize("now", [{}, {"delete.retention.ms": str(int(9 * DAY * 1000))}, {"cleanup.policy": "delete"}])
 def test_what_was_in_force_when_the_snapshot_was_made_counts(now: dict[str, str]) -> None:
     old = NOW - 0.5 * DAY
-    refused("compacted away after 60 s", FakeCluster(GROWN, configs=now), store(old, horizon=60))
+    refused("as snapshots recorded it", FakeCluster(GROWN, configs=now), store(old, horizon=60))
     (doubt,) = check(FakeCluster(GROWN, configs=now), store(old, horizon=None))
     assert "nobody knows" in doubt or "does not say" in doubt
     assert check(FakeCluster(STILL, configs=now), store(old, horizon=60)) == []

@@ -41,16 +41,21 @@ def asked(**fields: Any) -> RestoreRequest:
     return RestoreRequest(spec_path="stores.yaml", state_dir="/s", plan_only=True, **fields)
 
 
-def planned(*refused: Refused, parents: dict[Any, Parent] | None = None) -> PlannedRestoreOf:
+def planned(
+    *refused: Refused,
+    parents: dict[Any, Parent] | None = None,
+    directory: StateDirectory | None = None,
+    kind: str = "key-value",
+) -> PlannedRestoreOf:
     spec = parse_spec(
         {
             "application_id": "app",
             "bootstrap_servers": "localhost:9",
             "processing_guarantee": "at_least_once",
-            "subtopologies": {"0": {"stores": {"store": {"kind": "key-value"}}}},
+            "subtopologies": {"0": {"stores": {"store": {"kind": kind}}}},
         }
     )
-    candidates = RestoreCandidates(asked(), spec, None, None, {})
+    candidates = RestoreCandidates(asked(), spec, directory, None, {})
     frozen = FrozenPlan(PLAN, (), 0.0, "r")
     return PlannedRestoreOf(
         frozen=frozen, parents=parents or {}, refused=refused, topics={}, notes=(), candidates=candidates
@@ -76,6 +81,24 @@ def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replac
     assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ""
     assert check_plan(planned(parents={KEY: Parent(DIRECTORY, {}, frozenset())}), asked(), directory) == ""
     assert check_plan(planned(), asked(), None) == ""
+
+
+def test_what_the_application_would_not_open_refuses_the_plan_that_replaces_it(directory: StateDirectory) -> None:
+    for file in directory.store_path("0_0", "store", KIND).glob("*.sst"):
+        file.unlink()
+    with pytest.raises(RefusedPlan, match="db_paths"):
+        check_plan(planned(), asked(start_from="none", replace=True), directory)
+    here = planned(Refused(*KEY, DIRECTORY, "it cannot be read"), directory=directory)
+    with pytest.raises(RefusedPlan, match="db_paths") as caught:
+        check_plan(here, asked(), directory)
+    assert "--replace" not in caught.value.action
+
+
+def test_a_store_of_another_kind_is_not_to_be_replaced_but_declared(directory: StateDirectory) -> None:
+    here = planned(Refused(*KEY, DIRECTORY, "another"), directory=directory, kind="timestamped-key-value")
+    with pytest.raises(RefusedPlan) as caught:
+        check_plan(here, asked(), directory)
+    assert caught.value.context["code"] == "kind-mismatch"
 
 
 def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refused(directory: StateDirectory) -> None:
