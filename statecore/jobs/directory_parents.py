@@ -23,6 +23,8 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.derived import segment_interval_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 
 
 class DirectoryParents:
@@ -67,6 +69,9 @@ class DirectoryParents:
     def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Parent:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
+        for path in databases.values():
+            if why := files_elsewhere(path):
+                raise not_readable_here(f"the database {path} cannot be opened: {why}", path)
         said = {segment: dict(read_database_state(path).offsets) for segment, path in databases.items()}
         if not store.kind.manages_offsets:
             file = found.checkpoint_file

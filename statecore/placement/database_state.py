@@ -15,8 +15,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb_elsewhere import files_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_files import check_blobs, manifest_of
 from statecore.stores.rocksdb_links import opened_through_links
 from statecore.stores.rocksdb_reading import OpenedFamilies
@@ -72,17 +70,14 @@ def read_database_state(database: Path, *, sample: bool = False) -> DatabaseStat
 
     Raises:
         Corrupted: it is damaged, or its bookkeeping is not what it must be.
-        Invalid: it needs options that are not here (``not-readable-here``), also where its files lie elsewhere.
         Fenced: a writer has it open, and it cannot be read.
-        Capacity, NotFound, Retryable: see :func:`opened_through_links`.
+        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
     """
     try:
         if sample:
             check_blobs(database, database, manifest_of(database)[1].blobs.values())
         links, (families, entries) = opened_through_links(database, lambda where: _read(database, where, sample))
     except Corrupted as error:
-        if why := files_elsewhere(database):
-            raise not_readable_here(f"The database {database} cannot be opened: {why}", database) from error
         raise Corrupted(
             f"The database {database} cannot be opened: {error.what}",
             action="Restore this store from its changelog (with --replace), or repair it first.",

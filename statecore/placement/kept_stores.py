@@ -24,6 +24,8 @@ from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import partition_of, store_directory
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
 _NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
@@ -100,7 +102,9 @@ class KeptStores:
         """The bookkeeping of every database, or ``None`` when one of them cannot be opened."""
         try:
             return [read_database_state(database) for database in store.databases]
-        except Corrupted as error:
+        except Corrupted as damage:
+            elsewhere = next((why for one in store.databases if (why := files_elsewhere(one))), "")
+            error = not_readable_here(f"It cannot be opened: {elsewhere}", store.path) if elsewhere else damage
             self.refuse(f"keeps the store {store.store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
             return None
 

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.faults import FaultPoints
 from statecore.filesystem import sync_file
 from statecore.placement.assembly import look
@@ -202,7 +202,7 @@ class Settlement:
             try:
                 for store in entry.stores:
                     look(entry.task, store, live)
-            except Corrupted:
+            except (Corrupted, Invalid):  # what was placed could be read here
                 return False
         return True
 
