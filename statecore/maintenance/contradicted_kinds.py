@@ -55,6 +55,11 @@ class Contradiction:
     tasks: tuple[str, ...]
     why: str
 
+    @property
+    def is_of_another_class(self) -> bool:
+        """Whether either side is a store that statecore does not build: a rebuild by the spec would replace it."""
+        return self.declared in (StoreKind.CUSTOM, StoreKind.IN_MEMORY) or self.why.endswith(_OWN_CLASS)
+
     def __str__(self) -> str:
         """One sentence without its full stop."""
         return f"store {self.store} in {some_of(self.tasks, 5)}: the spec says {self.declared}, but {self.why}"
@@ -100,8 +105,12 @@ def contradictions_in(
     but: Collection[tuple[str, str]] = (),
     *,
     by_rows: bool = True,
+    by_content: bool = True,
 ) -> list[Contradiction]:
-    """The stores of some tasks that are something else than is declared; arguments as of :func:`contradicted`."""
+    """The stores of some tasks that are something else than is declared; arguments as of :func:`contradicted`.
+
+    Without ``by_content`` no database is held against the kind, only what lies where.
+    """
     there = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
     found: list[Contradiction] = []
     for store in (*spec.stores, *spec.global_stores):
@@ -118,7 +127,7 @@ def contradictions_in(
                 reasons.setdefault(why, []).append(task)
             elif store.kind.can_be_built:
                 right += [one for one in mine if one.segmented is store.kind.is_segmented and one.databases]
-        for place, why in _by_content(store, right, by_rows):
+        for place, why in _by_content(store, right, by_rows) if by_content else ():
             reasons.setdefault(why, []).append(place.task)
         found += [Contradiction(store.name, store.kind, tuple(its), why) for why, its in reasons.items()]
     return found

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, Release
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.checks.circumstances import Circumstances
+from statecore.maintenance.contradicted_kinds import contradictions_in
 from statecore.maintenance.database_sight import Depth
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.judging import judge
@@ -152,6 +154,8 @@ def examine(
     )
     seen, beyond = judge(sight, how)
     found = [*beyond, *(one for store in seen for one in store.findings)]
+    if spec is not None:
+        found = _with_contradictions(directory, spec, seen, stores, found)
     undecided: Sequence[str] = ()
     if topics is not None:
         path = directory.path
@@ -171,6 +175,43 @@ def examine(
         tuple(undecided),
         tuple(seen),
     )
+
+
+_OF_THE_WRONG_KIND = frozenset({"kind-mismatch", "offset-missing", "store-unread"})
+"""What is also found of a store that is looked at as what it is not."""
+
+
+def _with_contradictions(
+    directory: StateDirectory,
+    spec: ApplicationSpec,
+    seen: Sequence[StoreView],
+    stores: Sequence[str],
+    found: list[Finding],
+) -> list[Finding]:
+    """The findings, with stores of the application's own class that are declared as another kind, and the reverse.
+
+    There is no repair for them: a rebuild by the spec would replace what is whole.
+    """
+    tasks = {store.task for store in seen}
+    contradictions = {
+        (task, one.store): one
+        for one in contradictions_in(directory, spec, tasks, by_content=False)
+        if one.is_of_another_class and (not stores or one.store in stores)
+        for task in one.tasks
+    }
+    kept = [one for one in found if (one.task, one.store) not in contradictions or one.code not in _OF_THE_WRONG_KIND]
+    return kept + [
+        Finding(
+            "kind-mismatch",
+            f"{store} is declared as {one.declared}, but {one.why}: correct the spec, or move a leftover away",
+            # The directory of a store that has come into memory since is no harm.
+            Severity.WARNING if one.declared is StoreKind.IN_MEMORY else Severity.LOSS,
+            task,
+            store,
+            evidence={"declared": str(one.declared)},
+        )
+        for (task, store), one in sorted(contradictions.items())
+    ]
 
 
 def _order(finding: Finding) -> tuple[int, str, str, tuple[int, ...], str]:

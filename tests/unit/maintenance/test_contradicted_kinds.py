@@ -12,7 +12,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.keys import WindowKey
 from statecore.formats.rows.lists import ListKey, encode_list
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.contradicted_kinds import contradicted, contradictions_in
+from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -199,3 +201,23 @@ def test_the_refusal_names_every_store_and_changes_nothing(directory):
     assert refusal.context["stores"] == ["s"]
     assert len(refusal.context["problems"]) == 1
     assert not directory.work_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "declared", "severity"),
+    [
+        ("rows", "key-value", Severity.LOSS),
+        ("rows", "timestamped-window", Severity.LOSS),
+        ("rows", "in-memory", Severity.WARNING),
+        ("database", "in-memory", Severity.WARNING),
+        ("database", "custom", Severity.LOSS),
+    ],
+)
+def test_the_doctor_offers_no_repair_that_would_replace_a_store_of_another_class(directory, there, declared, severity):
+    if there == "rows":
+        write(directory, "s/rows")
+        write(directory, ".checkpoint_s", OFFSET)
+    else:
+        database(directory, StoreKind.KEY_VALUE)
+    found = [one for one in examine(directory, spec=spec(declared)).findings if one.store == "s"]
+    assert [(one.code, one.severity, one.repair) for one in found] == [("kind-mismatch", severity, None)]
