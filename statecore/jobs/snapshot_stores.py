@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.selection import refuse_undecided
 from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.maintenance.contradicted_kinds import contradictions_in
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.spec.derived import task_of
@@ -90,10 +91,13 @@ def select_taken(
     wanted = {task: _declared(spec, task, request.stores) for task in tasks}
     undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
     refuse_undecided(spec, list(undecided))
+    wrong = _of_another_class(directory, spec, wanted, refuse)
     taken: list[TakenStore] = []
     for task in tasks:
-        there = {found.name: found for found in directory.stores(task)}
+        there = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
         for store in wanted[task]:
+            if (task, store.name) in wrong:
+                continue
             found = there.pop(store_directory(store.name, store.kind), None)
             if store.kind is StoreKind.CUSTOM:
                 there.pop(store.name, None)  # such a class has its files where it likes
@@ -109,6 +113,22 @@ def select_taken(
                 if found.databases or not custom:  # else they are files of that store
                     refuse(_undeclared(spec, task, found))
     return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
+
+
+def _of_another_class(
+    directory: StateDirectory,
+    spec: ApplicationSpec,
+    wanted: Mapping[str, Sequence[StoreSpec]],
+    refuse: Callable[[str], None],
+) -> set[tuple[str, str]]:
+    """Refuse wanted stores that are of the application's own class and declared as another kind, or the reverse."""
+    found = set()
+    for one in contradictions_in(directory, spec, wanted, by_content=False):
+        tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
+        if tasks and one.is_of_another_class:
+            refuse(f"{one}. Correct the kind in the spec, or move away what is a leftover.")
+            found |= {(task, one.store) for task in tasks}
+    return found
 
 
 def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ...]:

@@ -431,6 +431,16 @@ def test_every_reason_is_said_at_once(clicks: World) -> None:
     assert "Store absent of task 0_0 is declared" in said
 
 
+@pytest.mark.parametrize("declared", ["in-memory", "custom"])
+def test_a_store_that_is_declared_as_one_of_another_class_is_refused_as_that(world: World, declared: str) -> None:
+    world.write(ROWS, 7)
+    world.spec["subtopologies"]["0"]["stores"]["counts"]["kind"] = declared
+    with pytest.raises(Invalid) as caught:
+        world.snapshot()
+    (reason,) = caught.value.context["reasons"]
+    assert f"the spec says {declared}" in reason
+
+
 def test_an_undeclared_store_is_refused_and_may_be_left_out_by_name(world: World) -> None:
     world.write(ROWS, 7)
     (world.path / "0_0" / "forgotten").mkdir()
