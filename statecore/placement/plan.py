@@ -39,7 +39,7 @@ it must not be dropped while such a store is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,11 +192,7 @@ def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Inval
         directory: the application's state directory.
         images: the stores that would be placed.
     """
-    problems: list[str] = []
-    for task in dict.fromkeys(image.task for image in images):
-        restored = tuple(image for image in images if image.task == task)
-        problems += _TaskPlanner(task, directory.task_path(task), restored).occupied()
-    return _refusal(directory, problems) if problems else None
+    return _found(directory, images, _TaskPlanner.occupied)
 
 
 def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
@@ -206,10 +202,17 @@ def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> I
         directory: the application's state directory.
         images: the stores that would be placed.
     """
+    return _found(directory, images, _TaskPlanner.unopenable)
+
+
+def _found(
+    directory: StateDirectory, images: Sequence[StoreImage], problems_of: Callable[[_TaskPlanner], list[str]]
+) -> Invalid | None:
+    """The refusal for what a check finds in the tasks of some images; ``None`` where it finds nothing."""
     problems: list[str] = []
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
-        problems += _TaskPlanner(task, directory.task_path(task), restored).unopenable()
+        problems += problems_of(_TaskPlanner(task, directory.task_path(task), restored))
     return _refusal(directory, problems) if problems else None
 
 
