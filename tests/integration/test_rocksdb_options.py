@@ -13,11 +13,14 @@ import pytest
 from statecore.errors import NOT_READABLE_HERE, Invalid
 from statecore.jobs.advance import run_advance
 from statecore.jobs.advance_request import AdvanceRequest
+from statecore.jobs.checkpoint import run_checkpoint
+from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair import run_repair
 from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.report import RestoreReport
 from statecore.jobs.restore import run_restore
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_request import SnapshotRequest
@@ -159,6 +162,12 @@ class SetWorld(World):
     def snapshot(self) -> None:
         run_snapshot(SnapshotRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))
 
+    def checkpoint(self) -> RestoreReport:
+        request = CheckpointRequest(spec=self.request().spec, repository=self.url, when_refused=WhenRefused.REFUSE)
+        report = run_checkpoint(request, InProcessEngine())
+        assert isinstance(report, RestoreReport)
+        return report
+
     def fetch(self) -> None:
         run_fetch(FetchRequest(repository=self.url, application_id=self.application_id, state_dir=str(self.state_dir)))
 
@@ -214,6 +223,21 @@ def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: Set
     assert older.findings() == ()
     assert older.reopen() == (answers, 0)
     assert older.findings() == ()
+
+
+@pytest.mark.parametrize("world", [BLOBS], indirect=True, ids=["blobs"])
+def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_path: Path) -> None:
+    world.took_in()
+    world.snapshot()
+    world.add(2)
+    answers = world.took_in()
+    report = world.checkpoint()
+    assert "" not in {store.parent for store in report.stores}
+    fetched = world.at(tmp_path / "two")
+    fetched.fetch()
+    assert list(fetched.state_dir.rglob("*.blob"))
+    assert fetched.reopen() == (answers, 0)
+    assert fetched.findings() == ()
 
 
 @pytest.mark.parametrize(
