@@ -136,6 +136,7 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
             topology_text=topology,
             topology_source=str(arguments.topology),
             processing_guarantee=ProcessingGuarantee(given) if given else config.processing_guarantee,
+            transactional_state_stores=config.transactional_state_stores,
             kafka_declared=declared,
             dsl_store_format=config.dsl_store_format,
             answers=answers,

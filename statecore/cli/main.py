@@ -42,7 +42,7 @@ COMMANDS: dict[str, str] = {
     "and which snapshots a repository has",
     "init": "make a repository for snapshots in an object store, after the store was put to the test",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
-    "migrate": "make a state directory what another release of Kafka Streams opens, 3.9, 4.2 or 4.3, either way",
+    "migrate": "make a state directory what another release of Kafka Streams opens, 3.9, 4.2, 4.3 or 4.4, either way",
     "recover-global": "rebuild the global stores with which an application would end in ERROR, and keep the others",
     "repair": "make the head of an application in a repository anew, where it was lost or damaged",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",

@@ -2,7 +2,7 @@
 
 ::
 
-    release                     3.9                       4.2                       4.3
+    release                     3.9                       4.2                       4.3, 4.4
     --------------------------  ------------------------  ------------------------  ----------------------------------
     RocksDB                     7.9.2                     10.1.3                    10.1.3
     newest SST format           5                         6                         6
@@ -16,6 +16,8 @@
     position of a store         <store>.position          <store>.position          column family offsets; a file that
                                                                                     was left is merged, never deleted
     kinds with headers          none                      none                      as below (KIP-1271)
+    status of a database        none                      none                      open, closed; 4.4 writes none with
+                                                                                    transactional stores (KIP-892)
 
     kind                                 data column family                 directory                    older families
     -----------------------------------  ---------------------------------  ---------------------------  --------------
@@ -43,7 +45,7 @@ older format; it reads those below the newer ones and moves them one by one (``D
 with a family that its kind does not have makes ``KafkaStreams.start()`` fail, so 4.2 and older open none that has
 ``offsets``; and 3.9 reads no SST file of format 6.
 
-From the sources of 3.9.1, 4.2.0 and 4.3.1 (``RocksDBStore.openDB`` and its subclasses, ``AbstractSegments``,
+From the sources of 3.9.1, 4.2.0, 4.3.1 and 4.4.0 (``RocksDBStore.openDB`` and its subclasses, ``AbstractSegments``,
 ``StateDirectory``, ``ProcessorStateManager``, ``LegacyCheckpointingStateStore``), and seen in their directories.
 Kinds are named as in ``stores.yaml`` (:class:`statecore.formats.kinds.StoreKind`).
 """
@@ -185,13 +187,14 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
             Release("3.9", "7.9.2", 5, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
             Release("4.2", "10.1.3", 6, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
             Release("4.3", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3)),
+            Release("4.4", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3)),
         )
     }
 )
 """Every release that is known, the oldest first."""
 
-CURRENT = RELEASES["4.3"]
-"""The release whose directories this library makes."""
+CURRENT = RELEASES["4.4"]
+"""The release whose directories this library makes; those of 4.3 are the same."""
 
 FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
 """Every column family that a store of any kind may have, ``offsets`` among them."""

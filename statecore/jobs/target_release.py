@@ -11,3 +11,4 @@ class TargetRelease(StrEnum):
     V3_9 = "3.9"
     V4_2 = "4.2"
     V4_3 = "4.3"
+    V4_4 = "4.4"

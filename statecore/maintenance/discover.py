@@ -49,6 +49,7 @@ def discover(
     topology_text: str | None = None,
     topology_source: str = "The topology",
     processing_guarantee: ProcessingGuarantee | None = None,
+    transactional_state_stores: bool = False,
     kafka_declared: Mapping[str, Any] | None = None,
     dsl_store_format: str | None = None,
     answers: Answers = NO_ANSWERS,
@@ -63,6 +64,7 @@ def discover(
         topology_text: what ``Topology.describe()`` prints; at least one of the two.
         topology_source: where that was read, for the message that refuses it.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
+        transactional_state_stores: the application's ``enable.transactional.statestores``.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
         dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
         answers: what a person said of stores beforehand.
@@ -110,6 +112,7 @@ def discover(
         global_stores=tuple(sorted(global_stores, key=lambda store: store.name)),
         source="<discovered>",
         kafka_declared=dict(kafka_declared or {}),
+        transactional_state_stores=transactional_state_stores,
     )
     return Discovery(spec, notes)
 

@@ -6,6 +6,7 @@ Java (``StreamsConfig``, clients)       here
 ``application.id``                      the application's id
 ``bootstrap.servers``                   the cluster
 ``processing.guarantee``                the guarantee
+``enable.transactional.statestores``    whether state stores are transactional (4.4)
 ``dsl.store.format``                    which format the DSL's stores have
 ``security.protocol``                   ``security_protocol``
 ``sasl.mechanism``                      ``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI
@@ -74,6 +75,7 @@ class JavaConfiguration:
         application_id: ``application.id``, or ``None``.
         bootstrap_servers: ``bootstrap.servers``, or ``None``.
         processing_guarantee: the application's guarantee, or ``None`` where it is not set there.
+        transactional_state_stores: whether the application enables transactional state stores.
         dsl_store_format: ``DEFAULT`` or ``HEADERS``, or ``None`` where it is not set there.
         in_memory: whether the DSL's stores are in memory unless the application says otherwise.
         client: client settings by kafka-python's names, secrets as ``${NAME}``.
@@ -85,6 +87,7 @@ class JavaConfiguration:
     application_id: str | None = None
     bootstrap_servers: str | None = None
     processing_guarantee: ProcessingGuarantee | None = None
+    transactional_state_stores: bool = False
     dsl_store_format: str | None = None
     in_memory: bool = False
     client: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +207,7 @@ class _Translation:
             self.properties.get("application.id"),
             self._get("bootstrap.servers"),
             guarantee,
+            self.properties.get("enable.transactional.statestores", "").strip().lower() == "true",
             store_format,
             self.properties.get("default.dsl.store") == "in_memory" or suppliers.endswith("InMemoryDslStoreSuppliers"),
             self.client,
@@ -234,7 +238,7 @@ class _Translation:
     def _format(self) -> str | None:
         value = self.properties.get("dsl.store.format", "").strip().upper()
         if value not in ("", "DEFAULT", "HEADERS"):
-            self.problems.append(f"dsl.store.format is {value}; Kafka Streams 4.3 knows DEFAULT and HEADERS")
+            self.problems.append(f"dsl.store.format is {value}; Kafka Streams knows DEFAULT and HEADERS")
         return value or None
 
     def _sasl(self) -> None:

@@ -128,6 +128,8 @@ class ApplicationSpec:
         spark: how Spark is to run this application's jobs; no part of what the application is, so not compared.
         checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: least milliseconds between two checkpoints of the
             application; likewise.
+        transactional_state_stores: the application's ``enable.transactional.statestores`` (Kafka Streams 4.4, KIP-892):
+            rows reach RocksDB only with the commit, together with their offset.
     """
 
     application_id: str
@@ -141,6 +143,7 @@ class ApplicationSpec:
     kafka_connection: str | None = None
     spark: SparkSettings = field(default_factory=SparkSettings, compare=False)
     checkpoint_interval_ms: int = field(default=DEFAULT_CHECKPOINT_INTERVAL_MS, compare=False)
+    transactional_state_stores: bool = False
 
     @staticmethod
     def undeclared(

@@ -9,6 +9,7 @@ would build a store that is silently wrong.
     application_id: orders
     bootstrap_servers: localhost:9092
     processing_guarantee: exactly_once_v2
+    transactional_state_stores: true
     statestore.checkpoint.interval.ms: 300000
     kafka: {security_protocol: SASL_SSL, sasl_plain_password: "${KAFKA_PASSWORD}"}
     spark: {executor_python: /opt/statecore/bin/python, executor_memory: 2g, conf: {spark.cores.max: 8}}
@@ -54,7 +55,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = (
     *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
-    *(CHECKPOINT_INTERVAL, "subtopologies", "global_stores"),
+    *("transactional_state_stores", CHECKPOINT_INTERVAL, "subtopologies", "global_stores"),
 )
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
@@ -109,6 +110,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     application_id = _legal_name(root, "application_id", "an application id", problems) or "?"
     servers = _servers(root, problems)
     guarantee = _guarantee(root, problems)
+    transactional = _flag(root, "transactional_state_stores", problems)
     kafka: dict[str, Any] = {}
     declared: dict[str, Any] = {}
     if "kafka" in root.fields:
@@ -134,6 +136,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         kafka_connection=connection,
         spark=spark,
         checkpoint_interval_ms=interval,
+        transactional_state_stores=transactional,
     )
 
 

@@ -27,6 +27,8 @@ def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
         "bootstrap_servers": spec.bootstrap_servers,
         "processing_guarantee": str(spec.processing_guarantee),
     }
+    if spec.transactional_state_stores:
+        document["transactional_state_stores"] = "true"
     if spec.kafka_declared:
         document["kafka"] = dict(spec.kafka_declared)
     if spec.kafka_connection:
@@ -90,6 +92,8 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     lines = [f"# {line}".rstrip() for line in header]
     for key in ("application_id", "bootstrap_servers", "processing_guarantee"):
         lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
+    if "transactional_state_stores" in document:
+        lines.append("transactional_state_stores: true")
     if "kafka" in document:
         lines.append("kafka:")
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]

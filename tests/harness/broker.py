@@ -9,9 +9,8 @@
 ``broker.json``, by which another process finds the running broker (``Broker.attach``) and stops it. A broker that was
 stopped starts again on the same data and, where they are still free, on the same ports.
 
-The log directory is formatted by ``kafka.tools.StorageTool``, once for each version of the jars: what it writes
-(``bootstrap.checkpoint``, the feature levels) does not depend on the cluster, so later brokers copy it and save one JVM
-start.
+The log directory is formatted by ``kafka.tools.StorageTool``, once for each version of the jars: what it writes beside
+``meta.properties`` does not depend on the cluster, so later brokers copy it and save one JVM start.
 """
 
 from __future__ import annotations
@@ -257,8 +256,7 @@ class Broker:
     def _format(self) -> None:
         if (self.data_directory / "meta.properties").exists():
             return
-        self.data_directory.mkdir(exist_ok=True)
-        shutil.copyfile(_template() / "bootstrap.checkpoint", self.data_directory / "bootstrap.checkpoint")
+        shutil.copytree(_template(), self.data_directory, dirs_exist_ok=True)
         (self.data_directory / "meta.properties").write_text(
             f"version=1\nnode.id={self.node.id}\ncluster.id={self.node.cluster_id or kafka_uuid()}\n"
             f"directory.id={kafka_uuid()}\n"
@@ -351,7 +349,7 @@ def _properties(
 def _template() -> Path:
     """A directory formatted by StorageTool, made on first use and shared by all brokers of this version."""
     template = jars.BUILD / f"broker-{jars.KAFKA_VERSION}"
-    if (template / "bootstrap.checkpoint").exists():
+    if (template / "meta.properties").exists():
         return template
     staging = jars.BUILD / f"{template.name}.{os.getpid()}"
     shutil.rmtree(staging, ignore_errors=True)

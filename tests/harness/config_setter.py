@@ -5,7 +5,7 @@
     setter = config_setter(jvm, "options.setEnableBlobFiles(true); options.setMinBlobSize(0);")
     StreamsApplication(jvm, …, properties={CONFIG_SETTER: setter})
 
-The lines see ``storeName`` and ``options``, which is ``org.rocksdb.Options``; in Kafka Streams 4.3.1 an adapter that
+The lines see ``storeName`` and ``options``, which is ``org.rocksdb.Options``; in Kafka Streams 4.4.0 an adapter that
 hands what is of a database to its ``DBOptions``, and what is of a family to the ``ColumnFamilyOptions`` of rows.
 """
 

@@ -43,7 +43,7 @@ from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication, StreamsFailed, StreamsJvm
 from tests.harness.topics import Record
 
-VERSIONS: Mapping[str, str] = {"3.9": "3.9.1", "4.2": "4.2.0", "4.3": jars.KAFKA_VERSION}
+VERSIONS: Mapping[str, str] = {"3.9": "3.9.1", "4.2": "4.2.0", "4.3": "4.3.1", "4.4": jars.KAFKA_VERSION}
 """Release, as ``statecore.formats.releases`` names it, and the version that stands for it."""
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")

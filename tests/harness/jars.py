@@ -1,4 +1,4 @@
-"""The jars of the real systems (Kafka broker and Kafka Streams 4.3.1), for the demo, the tests and the benchmark only.
+"""The jars of the real systems (Kafka broker and Kafka Streams 4.4.0), for the demo, the tests and the benchmark only.
 
 ``python -m tests.harness.jars`` resolves what ``ivy.xml`` names, through the Ivy that ships inside pyspark, into
 ``.build/jars`` of the checkout. It does nothing when the directory is complete: ``complete.json`` in it lists every
@@ -30,7 +30,7 @@ BUILD = ROOT / ".build"
 
 JARS = BUILD / "jars"
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 """The version of broker and Kafka Streams that ``ivy.xml`` pins."""
 
 _HERE = Path(__file__).resolve().parent

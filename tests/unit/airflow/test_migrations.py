@@ -25,7 +25,7 @@ def test_the_form_has_the_fields_of_the_request_but_those_of_a_directory_and_of_
     assert set(form) - fields == {"directories", "approve", "approve_within", "engine"}
     assert not form["to"].has_value
     assert not form["directories"].has_value
-    assert form["to"].schema["enum"] == ["3.9", "4.2", "4.3"]
+    assert form["to"].schema["enum"] == ["3.9", "4.2", "4.3", "4.4"]
 
 
 def test_a_guarantee_may_be_left_to_the_spec() -> None:

@@ -41,7 +41,7 @@ def test_a_directory_that_is_well_is_said_to_be(run, tmp_path):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("shop in ")
-    assert "guarantee not known, so judged by the worse; to be opened by Kafka Streams 4.3" in " ".join(out.split())
+    assert "guarantee not known, so judged by the worse; to be opened by Kafka Streams 4.4" in " ".join(out.split())
     assert "rows not read (--scan): nothing found" in " ".join(out.split())
 
 

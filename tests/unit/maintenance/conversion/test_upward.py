@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 def test_a_directory_of_4_3_is_nothing_to_do() -> None:
     made = plan(task(plain("a", {at("a"): 30}), segmented("w", [{at("w"): 1}]), plain("unlogged", {})))
     assert made.is_nothing_to_do
-    assert (made.left, made.refused, made.seen) == ((), (), "4.3")
+    assert (made.left, made.refused, made.seen) == ((), (), "4.3 or 4.4")
 
 
 def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
