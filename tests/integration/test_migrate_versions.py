@@ -18,7 +18,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from tests.harness.fed import Answers
 from tests.harness.feeds import PUTS, Portion
-from tests.harness.fleet import Fleet, VersionedApplication
+from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import EVERY, SMALL
 from tests.harness.kinds import HEADERS, KindsApplication
 
@@ -78,12 +78,12 @@ def test_stores_of_every_kind_go_up_and_down_and_nothing_is_restored(
         before = world.answers(running)
     spec = parse_spec(world.spec()) if kinds is EVERY else None
     said_of_globals = (world.directory / GLOBAL / CHECKPOINT_FILE).exists()
-    plans = converted(world, "4.3", spec)
+    plans = converted(world, NEWEST, spec)
     made = [one.directory for plan in plans for store in plan.stores for one in store.databases if one.create]
     assert made or kinds is SMALL, "sparse-window has no segment in the last partition: its offset would be lost"
     if spec is not None:  # else Kafka Streams takes over what only its topology tells: the source table's offset
         assert {plan.task for plan in plans if plan.left} == (set() if said_of_globals else {GLOBAL})
-    with world.on("4.3") as running:
+    with world.on(NEWEST) as running:
         restored = world.restored(running)
         assert restored.keys() == (set() if said_of_globals else {"global-table"}), restored
         assert world.answers(running) == before
@@ -106,7 +106,7 @@ def test_stores_with_headers_go_down_to_releases_that_know_none(
     plainly = tuple(replace(case, query=case.query and replace(case.query, headers=False)) for case in cases)
     without = KindsApplication("plainly", plainly, _feed)
     world = fleet.application(application_id, state_dir, "exactly_once_v2", with_headers)
-    with world.on("4.3") as running:
+    with world.on(NEWEST) as running:
         world.feed_all()
         before = said(world.answers(running))
     plans = converted(world, "4.2", parse_spec(world.spec()), lose_headers=True)
