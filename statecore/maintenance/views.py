@@ -60,6 +60,7 @@ class DatabaseView:
         cut: why its MANIFEST must have lost its end although RocksDB would open it; empty where nothing says so.
         formats: format versions of its SST files, the greatest first, where they were looked at.
         foreign: files in its directory that are not RocksDB's.
+        flushed: whether its offset was flushed since it was opened last, by its close or before a kill.
     """
 
     name: str
@@ -80,6 +81,7 @@ class DatabaseView:
     cut: str = ""
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
+    flushed: bool = False
 
     @property
     def has_offsets_family(self) -> bool:
@@ -181,6 +183,11 @@ class StoreView:
         for database in self.databases:
             found.update(database.offsets)
         return found or dict(self.outside)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether 4.4 wrote one of its databases with transactional stores last: an offset, and never a status."""
+        return any(DatabaseState(one.families, one.offsets, one.status).transactional for one in self.databases)
 
     @property
     def rows(self) -> int:
@@ -299,6 +306,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
+        "transactional": store.transactional,
         "open_by": holder_json(store.holder),
         "rows": store.rows,
         "bytes": store.bytes,

@@ -47,8 +47,20 @@ class DatabaseState:
 
     @property
     def closed_cleanly(self) -> bool:
-        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise."""
+        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise.
+
+        One that only transactional stores ever wrote to has no status: killed or closed, it is at its offset.
+        """
         return self.status in (None, STATUS_CLOSED)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether only 4.4 with transactional stores wrote to it (KIP-892): an offset inside, and no status.
+
+        One that was written to without them before keeps the status that it had then, so that this is no proof that
+        stores are not transactional.
+        """
+        return self.status is None and bool(self.offsets)
 
     @property
     def keeps_no_offset(self) -> bool:

@@ -370,7 +370,7 @@ def seen_release(stores: Sequence[StoreSight]) -> str:
     for one in (one for store in stores for one in store.databases):
         versions = {version for of_family in one.formats.values() for version in of_family}
         if one.has_offsets_family:
-            found.add("4.4" if one.state.offsets and one.state.status is None else "4.3 or 4.4")
+            found.add("4.4" if one.state.transactional else "4.3 or 4.4")
         elif any(version > 5 for version in versions):
             found.add("4.2")
         else:

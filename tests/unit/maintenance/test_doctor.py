@@ -327,7 +327,7 @@ def test_a_global_table_without_an_offset_is_restored_whatever_is_done(tmp_path)
     (one,) = diagnose(tmp_path, guarantee=EOS).findings
     assert (one.code, one.severity, one.repair) == ("older-release", WARNING, Repair.REBUILD)
     assert one.what.endswith(
-        "4.3 restores it from the start, once, and keeps its offset from then on: nothing has to be done"
+        "4.4 restores it from the start, once, and keeps its offset from then on: nothing has to be done"
     )
     assert "What has no offset anywhere it leaves" in one.kind.remedy
 
