@@ -109,7 +109,7 @@ def look_at_database(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
         unnamed, cut, _formats(path, files) if depth.formats else (), foreign_in(path),
-        files is not None and files.flushed,
+        files is not None and files.flushed, state.positioned,
     )  # fmt: skip
 
 

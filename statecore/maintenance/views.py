@@ -61,6 +61,7 @@ class DatabaseView:
         formats: format versions of its SST files, the greatest first, where they were looked at.
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was opened last, by its close or before a kill.
+        positioned: whether it has a position.
     """
 
     name: str
@@ -82,6 +83,12 @@ class DatabaseView:
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
     flushed: bool = False
+    positioned: bool = False
+
+    @property
+    def state(self) -> DatabaseState:
+        """Its bookkeeping."""
+        return DatabaseState(self.families, self.offsets, self.status, self.positioned)
 
     @property
     def has_offsets_family(self) -> bool:
@@ -174,7 +181,7 @@ class StoreView:
         """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
         if self.task == GLOBAL or self.outside or any(one.broken for one in self.databases):
             return False
-        return all(DatabaseState(one.families, one.offsets, one.status).keeps_no_offset for one in self.databases)
+        return all(one.state.keeps_no_offset for one in self.databases)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -187,7 +194,7 @@ class StoreView:
     @property
     def transactional(self) -> bool:
         """Whether 4.4 wrote one of its databases with transactional stores last: an offset, and never a status."""
-        return any(DatabaseState(one.families, one.offsets, one.status).transactional for one in self.databases)
+        return any(one.state.transactional for one in self.databases)
 
     @property
     def rows(self) -> int:
