@@ -1,4 +1,4 @@
-"""What the doctor says of transactional stores (KIP-892), held against what Kafka Streams 4.4.0 does with them."""
+"""What doctor and migrate make of transactional stores (KIP-892), held against what Kafka Streams does with them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreeme
 from tests.harness.damaging import change_offsets, database_of, segments_of
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.integration.test_migrate_versions import converted
 
 pytestmark = [pytest.mark.integration]
 
@@ -89,6 +90,26 @@ def test_what_is_found_of_a_killed_application_is_what_its_next_start_does(fleet
         whole = {store for store in everything if restored.get(store) == everything[store]}
         assert whole == from_start
         assert worse(diagnosed(world)) <= {("grace-buffer-miskeyed", BUFFER)}
+
+
+def test_a_killed_application_is_converted_and_only_its_tail_is_restored(fleet: Fleet, tmp_path: Path) -> None:
+    """Exactly-once, too: without transactional stores such a directory is refused."""
+    worlds = {g: application(fleet, tmp_path, g, "older") for g in GUARANTEES}
+    told = {guarantee: world.live(RELEASE, Moment.FLUSHED) for guarantee, world in worlds.items()}
+    fleet.kill(RELEASE)
+    for guarantee, world in worlds.items():
+        everything, before = records(world), identities(world)
+        spec = parse_spec(world.spec())
+        assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", spec))
+        converted(world, "4.2", spec)
+        assert kept(world, before)
+        world.kinds = SMALL
+        with world.on("4.2") as running:
+            restored = world.restored(running)
+            assert kept(world, before)
+            assert world.answers(running) == told[guarantee]
+        assert restored
+        assert all(restored[store] < everything[store] for store in restored)
 
 
 def test_a_store_without_its_offset_costs_its_own_restore_and_no_wipe(fleet: Fleet, tmp_path: Path) -> None:
