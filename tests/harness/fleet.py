@@ -8,13 +8,13 @@
             world.feed_all()
             before = world.answers(running)
         ...                                                 # migrate world.directory
-        with world.on("4.3.1") as running:                  # the same application id, topics and directory
+        with world.on("4.4.0") as running:                  # the same application id, topics and directory
             assert world.restored(running) == {}            # but for what is in memory
             assert world.answers(running) == before
 
-        told = world.live("4.3.1", Moment.FLUSHED)          # fed, and about to die
-        fleet.kill("4.3.1")                                 # SIGKILL: everything that runs on that version dies with it
-        with world.on("4.3.1") as running:
+        told = world.live("4.4.0", Moment.FLUSHED)          # fed, and about to die
+        fleet.kill("4.4.0")                                 # SIGKILL: everything that runs on that version dies with it
+        with world.on("4.4.0") as running:
             assert world.answers(running) == told
 
 A fleet has one JVM for each version, started when it is first asked for, with a small heap. Applications that are to
@@ -45,6 +45,8 @@ from tests.harness.topics import Record
 
 VERSIONS: Mapping[str, str] = {"3.9": "3.9.1", "4.2": "4.2.0", "4.3": "4.3.1", "4.4": jars.KAFKA_VERSION}
 """Release, as ``statecore.formats.releases`` names it, and the version that stands for it."""
+
+NEWEST = list(VERSIONS)[-1]
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 

@@ -1,4 +1,4 @@
-"""The command dies by SIGKILL at any of its points, runs again, and real Kafka Streams 4.3.1 restores nothing."""
+"""The command dies by SIGKILL at any of its points, runs again, and real Kafka Streams 4.4.0 restores nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statecore.spec.model import ProcessingGuarantee
 from tests.golden.directories import unpacked
 from tests.harness.command import statecore
 from tests.harness.directory import Families, read_application
-from tests.harness.fleet import Fleet
+from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
 
 pytestmark = [pytest.mark.integration]
@@ -83,22 +83,22 @@ class Reference:
 def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]:
     """The golden directory as it is, and converted, by release."""
     made = {}
-    for release in ("4.2", "4.3", "3.9"):
+    for release in ("4.2", NEWEST, "3.9"):
         state_dir = tmp_path_factory.mktemp(release)
         made[release] = application = unpacked(OLD, state_dir)
         for task in ("0_1", "1_0", "2_0"):
             shutil.rmtree(application / task)
-    migrated(made["4.3"].parent, OLD, "4.3")
-    shutil.copytree(made["4.3"], made["3.9"], dirs_exist_ok=True)
+    migrated(made[NEWEST].parent, OLD, NEWEST)
+    shutil.copytree(made[NEWEST], made["3.9"], dirs_exist_ok=True)
     migrated(made["3.9"].parent, OLD, "3.9")
     return {release: Reference(application, stored(application)) for release, application in made.items()}
 
 
-@pytest.mark.parametrize(("fault", "to"), [*((fault, "4.3") for fault in POINTS), *((fault, "3.9") for fault in DOWN)])
+@pytest.mark.parametrize(("fault", "to"), [*((fault, NEWEST) for fault in POINTS), *((fault, "3.9") for fault in DOWN)])
 def test_killed_at_any_point_and_run_again_it_is_as_if_nothing_had_happened(
     references: dict[str, Reference], fault: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, after = (references["4.2"], references["4.3"]) if to == "4.3" else (references["4.3"], references["3.9"])
+    before, after = (references["4.2"], references[NEWEST]) if to == NEWEST else (references[NEWEST], references["3.9"])
     application = shutil.copytree(before.application, tmp_path / OLD)
     killed(monkeypatch, fault, tmp_path, OLD, to)
     found = read_application(application)
@@ -126,14 +126,14 @@ def test_after_a_kill_and_another_run_the_application_restores_nothing(
         ("placement.before-swap:kill:5", False),
     ):
         copy = shutil.copytree(state_dir, tmp_path / fault.replace(":", "-"))
-        killed(monkeypatch, fault, copy, application_id, "4.3")
+        killed(monkeypatch, fault, copy, application_id, NEWEST)
         if again:
-            migrated(copy, application_id, "4.3")
+            migrated(copy, application_id, NEWEST)
         world.state_dir = copy
-        with world.on("4.3") as running:
+        with world.on(NEWEST) as running:
             assert world.restored(running) == {}, fault
             assert world.answers(running) == before, fault
-    migrated(copy, application_id, "4.3")  # behind an application that did not wait for it
-    with world.on("4.3") as running:
+    migrated(copy, application_id, NEWEST)  # behind an application that did not wait for it
+    with world.on(NEWEST) as running:
         assert world.restored(running) == {}
         assert world.answers(running) == before

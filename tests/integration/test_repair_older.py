@@ -17,7 +17,7 @@ from statecore.jobs.repair_request import RepairRequest
 from tests.harness import damaging
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.feeds import EVENTS
-from tests.harness.fleet import GUARANTEES, Fleet, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import GLOBALS, KindsApplication
 from tests.harness.queries import Row
@@ -49,7 +49,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
         pass
     assert file.exists(), "and so the next start fails as well"
 
-    for release, code, severity in (("4.2", 21, "error"), ("4.3", 20, "warning")):
+    for release, code, severity in (("4.2", 21, "error"), (NEWEST, 20, "warning")):
         returned, findings = examined(repaired, spec, "--for", release)
         worse = [(one["code"], one["severity"]) for one in worse_than_notes(findings)]
         assert (returned, worse) == (code, [("checkpoint-stray", severity)])
@@ -60,7 +60,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
     assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
     world.state_dir = repaired
     assert decode_checkpoint((world.directory / "global" / ".checkpoint").read_bytes(), "it") == said
-    for release in ("4.2", "4.3"):
+    for release in ("4.2", NEWEST):
         with world.on(release) as running:
             assert world.answers(running) == right
             assert world.restored(running) == {}
@@ -113,7 +113,7 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
     answers, restored = _opened(world, "4.2")
     assert ({place for place in right if answers[place] != right[place]}, restored) == (damaged, set())
     world.state_dir = tmp_path / "newer"
-    answers, restored = _opened(world, "4.3")
+    answers, restored = _opened(world, NEWEST)
     assert {place for place in right if answers[place] != right[place]} == {(PLAIN, 0), (PLAIN, 1)}
     assert restored == {
         place for place in right if place[1] == 2 and (guarantee == "exactly_once_v2" or place in damaged)

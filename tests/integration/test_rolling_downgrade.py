@@ -1,4 +1,4 @@
-"""A fleet goes back from 4.3.1 one instance at a time, and up again, with real instances of both versions side by side.
+"""A fleet goes back from 4.4.0 one instance at a time, and up again, with real instances of both versions side by side.
 
 Each instance has its own ``state.dir``. Every value is the chain of all values of its key, so that a record that was
 lost, applied twice or in another order shows for ever.
@@ -19,7 +19,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore
 from tests.harness.fed import eventually, restored
-from tests.harness.fleet import AnyVersion, Fleet, leave_group
+from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
 from tests.harness.flushing import flush
 from tests.harness.queries import StoreQuery
 from tests.harness.sources import Sources
@@ -205,13 +205,13 @@ def test_a_fleet_goes_back_and_up_again_one_instance_at_a_time(
 ) -> None:
     rolling = make_rolling(guarantee, standby)
     for instance in range(INSTANCES):
-        rolling.launch(instance, "4.3", **properties)
+        rolling.launch(instance, NEWEST, **properties)
     rolling.wait()
     rolling.feed()
     rolling.check()
     tasks = rolling.tasks()
     assert all(tasks.values()), "each instance has its share"
-    for to in (older, "4.3"):
+    for to in (older, NEWEST):
         for instance in range(INSTANCES):
             rolling.turn_over(instance, to)
             assert rolling.tasks() == tasks
@@ -224,7 +224,7 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
     rolling = make_rolling("exactly_once_v2", 0)
     rolling.is_static = False
     for instance in range(INSTANCES):
-        rolling.launch(instance, "4.3")
+        rolling.launch(instance, NEWEST)
     rolling.wait()
     rolling.feed()
     rolling.check()
@@ -238,7 +238,7 @@ def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but
     make_rolling: Callable[[str, int], Rolling], older: str, way: str
 ) -> None:
     """3.9.1 and 4.2.0 leave the ``.checkpoint`` of their last start also under exactly-once, with rows on disk that
-    were never committed, and go by it as 4.3.1 does. A migration sees that the rows are younger."""
+    were never committed, and go by it as 4.4.0 does. A migration sees that the rows are younger."""
     rolling = make_rolling("exactly_once_v2", 0)
     rolling.is_static = False
     rolling.launch(0, older)
@@ -254,8 +254,8 @@ def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but
     rolling.fleet.kill(older)
     rolling.running.clear()
     if way == "migrate":
-        rolling.migrate(0, "4.3")
-    version = older if way == "again" else "4.3"
+        rolling.migrate(0, NEWEST)
+    version = older if way == "again" else NEWEST
     leave_group(rolling.fleet.jvm(version), rolling.servers, rolling.application_id)
     rolling.launch(0, version)
     rolling.wait()

@@ -18,7 +18,7 @@ import yaml
 
 from tests.harness.command import examined, statecore
 from tests.harness.fed import Answers
-from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
@@ -84,7 +84,7 @@ def start(world: VersionedApplication, state_dir: Path, release: str, said: Mapp
 def ways(
     world: VersionedApplication,
     state_dir: Path,
-    to: str = "4.3",
+    to: str = NEWEST,
     words: Mapping[str, tuple[object, ...]] | None = None,
     *,
     own: bool = True,
@@ -123,7 +123,7 @@ def test_an_upgrade_behind_an_init_container_restores_nothing(
     make_world: MakeWorld, release: str, guarantee: str, tmp_path: Path
 ) -> None:
     world = make_world(guarantee)
-    said = migrate(world, "4.3")  # a fresh volume
+    said = migrate(world, NEWEST)  # a fresh volume
     assert (said["outcome"], said["tasks"]) == ("nothing to do", [])
     first, second, third = world.portions()
     with world.on(release) as running:
@@ -139,8 +139,8 @@ def test_an_upgrade_behind_an_init_container_restores_nothing(
     # The name of a source topic does not tell whose it is: without a spec Kafka Streams is left to take it over.
     assert any("-source-0 at" in why for why in left(found["without-spec"]))
     assert not any("-source-" in why for why in left(found["with-spec"]))
-    assert migrate(world, "4.3")["outcome"] == "nothing to do"
-    with world.on("4.3") as running:  # the last of the copies lives on
+    assert migrate(world, NEWEST)["outcome"] == "nothing to do"
+    with world.on(NEWEST) as running:  # the last of the copies lives on
         assert world.restored(running) == {}
         world.feed(third)
         assert world.answers(running) != before
@@ -168,7 +168,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
         died = world.state_dir
         assert checkpoints(died)
         where = ("--application-id", world.application_id, "--state-dir", world.state_dir)
-        asked = statecore("migrate", *where, "--to", "4.3", "--apply")
+        asked = statecore("migrate", *where, "--to", NEWEST, "--apply")
         assert asked.returncode == 13, "nobody has said the guarantee"
         assert "Say which it is" in asked.stderr
         found = ways(world, died, words={"migrate": ("--processing-guarantee", guarantee)})
@@ -192,7 +192,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
                 "doctor", "--state-dir", repaired, "--spec", spec, "--repair", "--apply", "--json", "--offline"
             )
             assert done.returncode == 0, done.stdout + done.stderr
-            mended = start(world, repaired, "4.3")
+            mended = start(world, repaired, NEWEST)
             assert not mended.differs(before[guarantee])
             # The history of versions is restored after every rebuild; the global store is as it was.
             assert mended.restored == {store: ALL[store] for store in ("global-table", *VERSIONED)}
@@ -201,11 +201,11 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
 def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
-    with world.on("4.3", upgrade_from="4.2"):  # which writes the file when it is closed
+    with world.on(NEWEST, upgrade_from="4.2"):  # which writes the file when it is closed
         world.feed([*first, *second])
     earlier = tmp_path / "earlier"
     shutil.copytree(world.state_dir, earlier)
-    with world.on("4.3", upgrade_from="4.2") as running:
+    with world.on(NEWEST, upgrade_from="4.2") as running:
         world.feed(third)
         before = world.answers(running)
     older, newer = checkpoints(earlier), checkpoints(world.state_dir)
@@ -227,20 +227,20 @@ def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: M
     assert found["import"].differs(before) == THIRD.keys() - {BUFFER}  # which nobody can ask
 
 
-def test_windows_of_a_crash_on_4_3_go_back_to_4_2_without_a_loss(fleet: Fleet, make_world: MakeWorld) -> None:
+def test_windows_of_a_crash_on_4_4_go_back_to_4_2_without_a_loss(fleet: Fleet, make_world: MakeWorld) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
-    with world.on("4.3"):
+    with world.on(NEWEST):
         world.feed([*first, *second])
-    running = world.start("4.3")
+    running = world.start(NEWEST)
     world.feed(third)
     newest = max((world.directory / "0_0" / WINDOWS).iterdir()).name
     assert flush(running, lambda *one: one == (WINDOWS, 0, newest)) == [newest]
     before = world.answers(running)
-    fleet.kill("4.3")
+    fleet.kill(NEWEST)
     crashed = world.state_dir
     found = ways(world, crashed)
-    assert found["import"].differs(before) == {WINDOWS}, "4.3.1 goes by the newest segment"
+    assert found["import"].differs(before) == {WINDOWS}, "4.4.0 goes by the newest segment"
     assert found["import"].restored[WINDOWS] == 4  # of the other partition
     assert found["migrate"].said["outcome"] == "nothing to do"
     back = ways(world, crashed, "4.2", {"back": ("--processing-guarantee", "at_least_once")}, own=False)["back"]
