@@ -65,7 +65,7 @@ EVERY = KindsApplication(
     lambda base, partitions: _with_tables(feeds.feed(base, partitions), partitions),
     {**PLAIN.properties, **SOURCES.properties},
 )
-"""A store of every kind that 3.9, 4.2 and 4.3 have, in the default format."""
+"""A store of every kind that 3.9, 4.2, 4.3 and 4.4 have, in the default format."""
 
 _SMALL_STORES = (
     "key-value",

@@ -1,4 +1,4 @@
-"""The command dies by SIGKILL at any of its points, runs again, and real Kafka Streams 4.3.1 restores nothing."""
+"""The command dies by SIGKILL at any of its points, runs again, and real Kafka Streams 4.4.0 restores nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet goes back from 4.3.1 one instance at a time, and up again, with real instances of both versions side by side.
+"""A fleet goes back from 4.4.0 one instance at a time, and up again, with real instances of both versions side by side.
 
 Each instance has its own ``state.dir``. Every value is the chain of all values of its key, so that a record that was
 lost, applied twice or in another order shows for ever.
@@ -238,7 +238,7 @@ def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but
     make_rolling: Callable[[str, int], Rolling], older: str, way: str
 ) -> None:
     """3.9.1 and 4.2.0 leave the ``.checkpoint`` of their last start also under exactly-once, with rows on disk that
-    were never committed, and go by it as 4.3.1 does. A migration sees that the rows are younger."""
+    were never committed, and go by it as 4.4.0 does. A migration sees that the rows are younger."""
     rolling = make_rolling("exactly_once_v2", 0)
     rolling.is_static = False
     rolling.launch(0, older)

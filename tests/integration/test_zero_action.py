@@ -227,7 +227,7 @@ def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: M
     assert found["import"].differs(before) == THIRD.keys() - {BUFFER}  # which nobody can ask
 
 
-def test_windows_of_a_crash_on_4_3_go_back_to_4_2_without_a_loss(fleet: Fleet, make_world: MakeWorld) -> None:
+def test_windows_of_a_crash_on_4_4_go_back_to_4_2_without_a_loss(fleet: Fleet, make_world: MakeWorld) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
     with world.on(NEWEST):
@@ -240,7 +240,7 @@ def test_windows_of_a_crash_on_4_3_go_back_to_4_2_without_a_loss(fleet: Fleet, m
     fleet.kill(NEWEST)
     crashed = world.state_dir
     found = ways(world, crashed)
-    assert found["import"].differs(before) == {WINDOWS}, "4.3.1 goes by the newest segment"
+    assert found["import"].differs(before) == {WINDOWS}, "4.4.0 goes by the newest segment"
     assert found["import"].restored[WINDOWS] == 4  # of the other partition
     assert found["migrate"].said["outcome"] == "nothing to do"
     back = ways(world, crashed, "4.2", {"back": ("--processing-guarantee", "at_least_once")}, own=False)["back"]
