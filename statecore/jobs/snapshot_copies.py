@@ -151,8 +151,6 @@ class Copier:
                 _write(full[segment].path, store, looks[segment][1], offsets)
         if is_open:
             self.note(f"{store.name} was not closed: it is taken as it was flushed last, at {_words(offsets)}.")
-        elif self.running and transactional:
-            self.note(f"{store.name} is transactional: it is taken as its last flushed commit, at {_words(offsets)}.")
         return StoreCopy(
             store,
             {segment: moment.path for segment, moment in full.items()},
