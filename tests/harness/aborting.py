@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -23,7 +23,7 @@ from tests.harness.fed import FedApplication
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.java_source import compile_class
 from tests.harness.kinds import PLAIN, KindsApplication
-from tests.harness.sources import Sources
+from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
@@ -164,6 +164,10 @@ class AbortingApplication(FedApplication):
             thread.join()
         assert not failed, failed
 
+    def wait(self, roles: Collection[str] = (EVENTS,)) -> None:
+        """Waits until the application has consumed what was fed."""
+        super().wait(set(roles))
+
     def feed_some(self, each: int) -> None:
         """Feeds so many records to each partition: updates, late ones, and deletes."""
         records = []
@@ -199,6 +203,10 @@ class AbortingApplication(FedApplication):
     def wait_until_open(self) -> None:
         """Returns while a transaction is open."""
         _until(self.is_open)
+
+    def wait_until_segments(self, count: int) -> None:
+        """Returns when records of so many segments of windows were fed."""
+        _until(lambda: self.fed * _STEP_MS > (count - 1) * RETENTION // 2)
 
     def wait_until_ended(self) -> None:
         """Returns when no transaction is open any more: the broker aborts those of the dead."""

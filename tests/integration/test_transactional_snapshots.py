@@ -6,6 +6,7 @@ Transactions are open all the time, some are aborted, and RocksDB flushes in the
 from __future__ import annotations
 
 import gc
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.repository.repository import make_repository
-from tests.harness import directory, topics
+from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
-from tests.harness.feeds import EVENTS
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
 
@@ -60,6 +60,13 @@ def snapshot_of_running(
                 raise
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def can_be_taken(world: AbortingApplication, url: str) -> bool:
+    try:
+        return snapshot(world, url, *STORES, plan_only=True).outcome is Outcome.PLANNED
+    except Invalid:
+        return False
 
 
 def fetch(url: str, world: AbortingApplication, state_dir: Path, report: SnapshotReport) -> None:
@@ -153,7 +160,7 @@ def test_snapshots_of_an_application_that_runs_and_aborts_have_what_was_committe
                 world.wait_until_open()
                 reports.append(snapshot_of_running(world, url))
             reports.append(snapshot_of_running(world, url, lowered=True))
-        topics.wait_until_consumed(world.servers, application_id, [world.inputs[EVENTS]])
+        world.wait()
         answers = world.all_answers(running)
         committed, aborted = world.committed(), world.aborted()
     assert aborted, "transactions were aborted"
@@ -180,7 +187,13 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
     with StreamsJvm(tmp_path / "killed.log") as jvm:
         running = world.application(jvm).start()
         with world.feeding():
-            snapshot_of_running(world, url, lowered=True)  # so everything has been flushed once
+            snapshot_of_running(world, url, lowered=True)
+            world.wait_until_segments(3)
+        world.wait()
+        while not can_be_taken(world, url):  # a segment of which nothing was flushed
+            world.feed_some(20)
+            world.wait()
+        with world.feeding():
             world.wait_until_open()
             running.kill()
     del running, jvm
@@ -204,7 +217,7 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
     check_exact(rows, offsets, committed)
     with world.application(streams_jvm) as running:
         assert restored_of(running) == tails(offsets, committed)
-        topics.wait_until_consumed(world.servers, application_id, [world.inputs[EVENTS]])
+        world.wait()
         answers = world.all_answers(running)
     after = world.committed()
 
@@ -225,3 +238,50 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
     with world.application(streams_jvm) as running:
         assert restored_of(running) == {key: len(records) for key, records in after.items()}
         assert world.all_answers(running) == answers
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_killed_at_any_moment_has_only_what_was_committed(
+    seed: int, broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str
+) -> None:
+    """Killed while it works, aborts or restores; then another one goes on upon the snapshot of what is there."""
+    chance = random.Random(seed)
+    world = AbortingApplication(broker, application_id, tmp_path / "first")
+    taken: list[tuple[dict[Key, Rows], dict[Key, int]]] = []
+    for number in range(12):
+        run_and_kill(world, tmp_path / f"{number}.log", chance)
+        world.wait_until_ended()
+        try:
+            report = snapshot(world, url, *STORES)
+        except (Invalid, Fenced):  # nothing was flushed of a store or segment; or it has not restored all again
+            world.state_dir = tmp_path / f"empty-{number}"
+            continue
+        world.state_dir = tmp_path / f"fetched-{number}"
+        fetch(url, world, world.state_dir, report)
+        taken.append((rows_of(world.directory), offsets_of(report)))
+    with world.application(streams_jvm) as running:
+        world.wait()
+        answers = world.all_answers(running)
+    committed, aborted = world.committed(), world.aborted()
+    assert taken
+    assert aborted
+    for rows, offsets in taken:
+        check_rows(rows, offsets, committed, aborted)
+    world.state_dir = tmp_path / "nothing"
+    with world.application(streams_jvm) as running:
+        assert world.all_answers(running) == answers
+
+
+def run_and_kill(world: AbortingApplication, log: Path, chance: random.Random) -> None:
+    with StreamsJvm(log) as jvm:
+        running = world.application(jvm)
+        running.launch()
+        with world.feeding():
+            if chance.random() < 0.7:
+                running.wait_until_running()
+                if chance.random() < 0.5:
+                    world.abort(jvm)
+            time.sleep(chance.uniform(0, 10))
+            running.kill()
+    gc.collect()
