@@ -10,6 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import directory, s3_server, topics
+from tests.harness.aborting import TRANSACTIONAL
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, KindsApplication
@@ -81,6 +83,11 @@ def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
     }
 
 
+def transactional(kinds: KindsApplication) -> KindsApplication:
+    """The same with transactional stores, which never say whether they were closed."""
+    return replace(kinds, name=f"transactional-{kinds.name}", properties={**kinds.properties, **TRANSACTIONAL})
+
+
 @pytest.mark.parametrize(
     ("kinds", "guarantee"),
     [
@@ -88,6 +95,8 @@ def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
         (PLAIN, "exactly_once_v2"),
         (HEADERS, "exactly_once_v2"),
         (GLOBALS, "at_least_once"),
+        (transactional(PLAIN), "exactly_once_v2"),
+        (transactional(GLOBALS), "exactly_once_v2"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
