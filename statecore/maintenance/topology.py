@@ -17,9 +17,10 @@
           --> none
           <-- KSTREAM-SOURCE-0000000003
 
-``kafka-streams-groups.sh --describe --topology`` prints the same in another order, with full names of repartition topics
-and with numbers of its own for global stores. The numbers are the ones in task ids. The text says neither kinds nor changelogs, but Kafka Streams names what it makes
-itself in ways of its own (``KStreamImpl``, ``KTableImpl``, ``OuterStreamJoinStoreFactory``), and names tell something.
+``kafka-streams-groups.sh --describe --topology`` prints nodes sorted by name, full names of repartition topics, and
+numbers of its own for global stores. The other numbers are the ones in task ids. The text says neither kinds nor
+changelogs, but Kafka Streams names what it makes itself in ways of its own (``KStreamImpl``, ``KTableImpl``,
+``OuterStreamJoinStoreFactory``), and names tell something.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Subtopology:
     """One subtopology.
 
     Attributes:
-        number: as in its task ids.
+        number: as in its task ids; -1 for a global store whose number is not told.
         is_global: whether it only fills a global store.
         fed: store → each processor that uses it → the topics of the sources directly above that.
         sources: the names of its source nodes.

@@ -46,6 +46,7 @@ SETTINGS: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     # Real data is old (flights of 2013): nothing is deleted by age unless a topic asks for it.
     "log.retention.ms": "-1",
     # The cleaner and retention act within a second of being asked for, instead of within minutes.

@@ -140,7 +140,7 @@ Topologies:
       --> none
       <-- KSTREAM-SOURCE-0000000001
 """
-"""As ``kafka-streams-groups.sh --describe --topology`` prints it: by name, so that sources stand below what they feed."""
+"""As ``kafka-streams-groups.sh --describe --topology`` prints it: by name, so that sources stand below others."""
 
 
 def test_the_order_of_nodes_does_not_matter():
