@@ -1,4 +1,4 @@
-"""Task directories of real Kafka Streams 3.9.1, 4.2.0 and 4.3.1, converted, opened by another of them, and so on."""
+"""Task directories of real Kafka Streams 3.9.1, 4.2.0, 4.3.1 and 4.4.0, converted, opened by another of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from statecore.maintenance.converting import convert, verify_conversion
 from statecore.placement.trees import fingerprint, link_tree
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
+from tests.harness.damaging import OFFSETS, STATUS
+from tests.harness.directory import read_application
 from tests.harness.fed import Answers
 from tests.harness.feeds import PUTS, Portion
-from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import EVERY, SMALL
+from tests.harness.flushing import flush
 from tests.harness.kinds import HEADERS, KindsApplication
 
 pytestmark = [pytest.mark.integration]
@@ -60,17 +63,19 @@ def said(answers: Answers) -> Answers:
 
 
 @pytest.mark.parametrize(
-    ("older", "guarantee", "kinds"),
+    ("newer", "older", "guarantee", "kinds"),
     [
-        ("4.2", "exactly_once_v2", EVERY),
-        ("3.9", "at_least_once", EVERY),
-        ("3.9", "exactly_once_v2", SMALL),
-        ("4.2", "at_least_once", SMALL),
+        (NEWEST, "4.2", "exactly_once_v2", EVERY),
+        (NEWEST, "3.9", "at_least_once", EVERY),
+        (NEWEST, "3.9", "exactly_once_v2", SMALL),
+        (NEWEST, "4.2", "at_least_once", SMALL),
+        pytest.param("4.3", "4.2", "exactly_once_v2", EVERY, marks=pytest.mark.full),
+        pytest.param("4.3", "3.9", "at_least_once", EVERY, marks=pytest.mark.full),
     ],
     ids=lambda given: given.name if isinstance(given, KindsApplication) else None,
 )
 def test_stores_of_every_kind_go_up_and_down_and_nothing_is_restored(
-    fleet: Fleet, application_id: str, state_dir: Path, older: str, guarantee: str, kinds: KindsApplication
+    fleet: Fleet, application_id: str, state_dir: Path, newer: str, older: str, guarantee: str, kinds: KindsApplication
 ) -> None:
     world = fleet.application(application_id, state_dir, guarantee, kinds)
     with world.on(older) as running:
@@ -78,12 +83,12 @@ def test_stores_of_every_kind_go_up_and_down_and_nothing_is_restored(
         before = world.answers(running)
     spec = parse_spec(world.spec()) if kinds is EVERY else None
     said_of_globals = (world.directory / GLOBAL / CHECKPOINT_FILE).exists()
-    plans = converted(world, NEWEST, spec)
+    plans = converted(world, newer, spec)
     made = [one.directory for plan in plans for store in plan.stores for one in store.databases if one.create]
     assert made or kinds is SMALL, "sparse-window has no segment in the last partition: its offset would be lost"
     if spec is not None:  # else Kafka Streams takes over what only its topology tells: the source table's offset
         assert {plan.task for plan in plans if plan.left} == (set() if said_of_globals else {GLOBAL})
-    with world.on(NEWEST) as running:
+    with world.on(newer) as running:
         restored = world.restored(running)
         assert restored.keys() == (set() if said_of_globals else {"global-table"}), restored
         assert world.answers(running) == before
@@ -119,3 +124,80 @@ def test_stores_with_headers_go_down_to_releases_that_know_none(
         with world.on(release) as running:
             assert world.restored(running) == {}
             assert said(world.answers(running)) == before
+
+
+def statuses(world: VersionedApplication) -> set[bytes | None]:
+    """What the databases say of whether they are open; ``None`` of one that says nothing."""
+    return {dict(one[OFFSETS]).get(STATUS) for one in read_application(world.directory).values()}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("transactional", ["false", "true"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_4_3_and_4_4_open_what_the_other_closed_as_it_is(
+    fleet: Fleet, application_id: str, state_dir: Path, guarantee: str, transactional: str
+) -> None:
+    world = fleet.application(application_id, state_dir, guarantee, SMALL)
+    before: Answers = {}
+    first, second, third = world.portions()
+    closed = bytes(8)
+    written = None if transactional == "true" else closed
+    for release, portions, status in (("4.4", first, written), ("4.3", second, closed), ("4.4", third, closed)):
+        properties = {"enable_transactional_statestores": transactional} if release == "4.4" else {}
+        with world.on(release, **properties) as running:
+            if before:
+                assert world.restored(running) == {}
+                assert world.answers(running) == before
+            world.feed(portions)
+            before = world.answers(running)
+        assert statuses(world) == {status}, release
+    with world.on("4.3") as running:
+        assert world.restored(running) == {}
+        assert world.answers(running) == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_transactional_stores_go_down(fleet: Fleet, application_id: str, state_dir: Path, guarantee: str) -> None:
+    world = fleet.application(application_id, state_dir, guarantee, SMALL)
+    with world.on("4.4", enable_transactional_statestores="true") as running:
+        world.feed_all()
+        before = world.answers(running)
+    assert statuses(world) == {None}
+    assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", None))
+    for release in ("4.2", "3.9"):
+        converted(world, release, None)
+        with world.on(release) as running:
+            assert world.restored(running) == {}
+            assert world.answers(running) == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_of_transactional_stores_that_a_kill_left_the_tail_is_restored(
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
+) -> None:
+    """No database says that it is open. So under exactly-once the tail is all that is restored, but for the task of a
+    grace buffer: the buffer has no offset, and without transactional stores the task is wiped."""
+    world = fleet.application(application_id, state_dir, guarantee, SMALL)
+    first, second, third = world.portions()
+    transactional = {"enable_transactional_statestores": "true"}
+    with world.on("4.4", **transactional):
+        world.feed(first)
+    running = world.start("4.4", **transactional)
+    world.feed(second)
+    flush(running)
+    world.feed(third)
+    before = world.answers(running)
+    fleet.kill("4.4")
+    assert statuses(world) == {None}
+    exactly_once = guarantee == "exactly_once_v2"
+    tail = {case.store: 8 for case in SMALL.cases if case.kind != "in-memory"}  # behind what was flushed
+    # Global stores are committed after 10,000 records or at a close, and the buffer's file is of the last close.
+    expected = {**tail, "global-table": 16, "grace-Buffer": 36 if exactly_once else 28}
+    wiped = {**expected, "grace-table": 24} if exactly_once else expected  # it is in a task with the buffer
+    for release, properties, records in (("4.3", {}, wiped), ("4.4", {}, wiped), ("4.4", transactional, expected)):
+        world.state_dir = shutil.copytree(state_dir, tmp_path / f"{release}-{len(properties)}")
+        with world.on(release, **properties) as running:
+            assert world.restored(running) == records
+            assert world.answers(running) == before
