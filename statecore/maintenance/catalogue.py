@@ -86,8 +86,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "a store was not closed",
             "Its process died. Under exactly-once the next start deletes the whole task and restores it; at-least-once "
-            "it restores what came after the last flush. With transactional stores (4.4) an older process left it so: "
-            "under exactly-once the task is deleted, or the application never comes to RUNNING.",
+            "it restores what came after the last flush. With transactional stores (4.4) an exactly-once start may "
+            "never end.",
             "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
             (Repair.SET_STATUS, Repair.REBUILD),
         ),
