@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo stop test test-unit test-pythons test-long lint bench profile clean
+.PHONY: setup demo stop test test-full test-unit test-pythons test-long lint bench profile clean
 
 setup: $(VENV)/.ready
 
@@ -31,11 +31,15 @@ lint: setup
 	$(BIN)/mypy
 
 test: setup lint
+	$(BIN)/pytest tests/unit -m "not long and not full" $(PARALLEL)
+	$(BIN)/pytest tests/integration -m "not long and not full" $(PARALLEL)
+
+test-full: setup lint
 	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
 	$(BIN)/pytest tests/integration -m "not long" $(PARALLEL)
 
 test-unit: setup
-	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
+	$(BIN)/pytest tests/unit -m "not long and not full" $(PARALLEL)
 
 test-pythons: setup
 	@bash scripts/test_pythons.sh $(PYTHONS)

@@ -8,7 +8,7 @@ it are still to be processed; a store that held them already would be ahead of i
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -48,14 +48,10 @@ async def _committed(
     cluster: Cluster, group: str, partitions: list[TopicPartition], deadline: float
 ) -> dict[TopicPartition, int | None]:
     from kafka.protocol.consumer.group import OffsetFetchRequest
-    from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
     by_topic: dict[str, list[int]] = {}
     for tp in partitions:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
-
-    def find() -> Any:
-        return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
 
     def fetch() -> Any:
         topic = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -63,29 +59,59 @@ async def _committed(
         # Under exactly-once offsets are committed by transactions: the ones of an open transaction are not offsets yet.
         return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, min_version=7, max_version=7)
 
+    def code_of(response: Any) -> int:
+        of_parts = (part.error_code for topic in response.topics for part in topic.partitions)
+        return int(next(filter(None, of_parts), response.error_code))
+
+    code, response = await ask_coordinator(cluster, group, fetch, code_of, deadline)
+    if code in (0, _GROUP_NOT_FOUND) and response is not None:
+        found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
+        seen = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
+        return {tp: offset if (offset := seen.get(tp, -1)) >= 0 else None for tp in partitions}
+    if code == _GROUP_DENIED:
+        raise Invalid(
+            f"This client may not see the offsets of the consumer group {group}.",
+            action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
+            "the offset that the application has committed.",
+            group=group,
+        )
+    raise Retryable(
+        f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",
+        action="Try again; if it stays, look at the broker's log.",
+        group=group,
+    )
+
+
+async def ask_coordinator(
+    cluster: Cluster, group: str, request: Callable[[], Any], code_of: Callable[[Any], int], deadline: float
+) -> tuple[int, Any]:
+    """Ask the coordinator of a group; errors that pass are waited for until the deadline.
+
+    Runs under `Cluster.run`, after the addresses of the brokers were brought.
+
+    Args:
+        cluster: the cluster.
+        group: the group.
+        request: makes the message.
+        code_of: the error code in an answer, 0 where it has none.
+        deadline: ``time.monotonic()`` at which to give up.
+
+    Returns:
+        The error code, and the answer; ``None`` where it is the search for the coordinator that failed.
+    """
+    from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
+
+    def find() -> Any:
+        return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
+
     pause = 0.05
     while True:
-        coordinator = await cluster.ask(cluster.any_node, find, deadline)
+        coordinator, response = await cluster.ask(cluster.any_node, find, deadline), None
         code = coordinator.error_code
         if code == 0:
-            response = await cluster.ask(partial(list, [coordinator.node_id]), fetch, deadline)
-            found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
-            code = next((part.error_code for _, part in found if part.error_code), response.error_code)
-            if code in (0, _GROUP_NOT_FOUND):
-                seen = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
-                return {tp: offset if (offset := seen.get(tp, -1)) >= 0 else None for tp in partitions}
-        if code == _GROUP_DENIED:
-            raise Invalid(
-                f"This client may not see the offsets of the consumer group {group}.",
-                action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
-                "the offset that the application has committed.",
-                group=group,
-            )
+            response = await cluster.ask(partial(list, [coordinator.node_id]), request, deadline)
+            code = code_of(response)
         if code not in _PASSING or time.monotonic() + pause >= deadline:
-            raise Retryable(
-                f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",
-                action="Try again; if it stays, look at the broker's log.",
-                group=group,
-            )
+            return code, response
         await cluster.sleep(pause)
         pause = min(2 * pause, 1.0)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.system_errors import system_error
 
 if TYPE_CHECKING:
+    from statecore.changelog.cluster import Cluster
+    from statecore.changelog.streams_groups import StreamsGroup
     from statecore.maintenance.discover import Discovery
 
 
@@ -28,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--application-id", metavar="ID", help="the application's application.id (default: as in --config)"
     )
-    parser.add_argument("--topology", type=Path, metavar="FILE", help="what Topology.describe() prints")
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="what Topology.describe() prints (default: what the brokers keep of a streams group)",
+    )
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, for kinds and tasks"
     )
@@ -112,11 +119,6 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
     from statecore.spec.model import ProcessingGuarantee
 
-    if topology is None and arguments.state_dir is None:
-        raise Invalid(
-            "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
-            action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
-        )
     config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
     servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
     application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)
@@ -129,10 +131,14 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     )
     on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()
     with Cluster(servers, settings, timeout=arguments.timeout) as cluster:
+        group = None
+        if topology is None:
+            group = _group(cluster, application_id, required=arguments.state_dir is None, output=output)
         found = discover(
             cluster,
             application_id,
             state_dir=arguments.state_dir,
+            group=group,
             topology_text=topology,
             topology_source=str(arguments.topology),
             processing_guarantee=ProcessingGuarantee(given) if given else config.processing_guarantee,
@@ -149,6 +155,21 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
             "those as in-memory, or they are built for nothing."
         )
     return found
+
+
+def _group(cluster: Cluster, application_id: str, *, required: bool, output: Output) -> StreamsGroup | None:
+    """What the brokers keep of the application's group; ``None`` where it is not needed and not to be had."""
+    from statecore.changelog.streams_groups import streams_group
+
+    cluster.brokers()  # a cluster that does not answer is refused here, needed or not
+    try:
+        return streams_group(cluster, application_id)
+    except StatecoreError as error:
+        if required:
+            raise
+        if not isinstance(error, NotFound):
+            output.say(f"The topology of the group was not used: {error}")
+        return None
 
 
 def _given(argument: str | None, configured: str | None, name: str, config: Path | None) -> str:

@@ -167,7 +167,8 @@ def _row(store: StoreView, inspection: Inspection) -> tuple[str, ...]:
     said = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
     if any(one.broken for one in store.databases):
         said = "broken" if not offsets else said
-    state = {None: "-", True: "closed", False: "open" if running else "not closed"}[store.closed]
+    unsaid = "transactional" if store.transactional else "-"
+    state = {None: unsaid, True: "closed", False: "open" if running else "not closed"}[store.closed]
     rows = f"{'~' if inspection.estimated else ''}{store.rows:,}"
     task = store.task.rpartition("/")[2]
     return task, said, state, rows, f"{store.bytes:,}", str(len(store.databases)) if store.segmented else "-"

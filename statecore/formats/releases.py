@@ -136,6 +136,7 @@ class Release:
         offsets_inside: whether its databases have the family ``offsets``.
         files: which files with offsets it leaves, and wants.
         kinds: what each kind is that it knows.
+        transactional_stores: whether it knows ``enable.transactional.statestores`` (KIP-892).
     """
 
     name: str
@@ -144,6 +145,7 @@ class Release:
     offsets_inside: bool
     files: OffsetFiles
     kinds: Mapping[str, KindOnDisk]
+    transactional_stores: bool = False
 
 
 def _kind(family: str = DEFAULT_COLUMN_FAMILY, *older: str, segmented: bool = False) -> KindOnDisk:
@@ -187,7 +189,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
             Release("3.9", "7.9.2", 5, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
             Release("4.2", "10.1.3", 6, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
             Release("4.3", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3)),
-            Release("4.4", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3)),
+            Release("4.4", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3), transactional_stores=True),
         )
     }
 )

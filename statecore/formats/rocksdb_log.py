@@ -131,6 +131,16 @@ class Manifest:
     blobs: Mapping[int, BlobFile] = field(default_factory=dict)
     families: frozenset[str] = frozenset()
 
+    def flushed_since(self, name: str, family: str) -> bool:
+        """Whether a memtable of a family was flushed since the database was opened last, which begins a new MANIFEST.
+
+        Args:
+            name: of the MANIFEST; a file with a greater number is younger.
+            family: the column family.
+        """
+        begun = int(name.rpartition("-")[2])
+        return any(one.family == family and one.is_flushed and one.number > begun for one in self.files.values())
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its SST files and blob files, in the order of their numbers."""

@@ -227,7 +227,7 @@ class Look:
         notes: tuple[str, ...] = ()
         with suppress(StatecoreError, OSError):
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
-                notes = (f"{why}: Kafka Streams will wipe its own task, and restore it from the start",)
+                notes = (f"{why}: {self._consequence}",)
         return HandedTask(task, Verdict.REFUSED, f"{said.what} {said.action}".strip(), notes=notes)
 
     @staticmethod
@@ -246,7 +246,7 @@ class Look:
         if not self.directory.task_path(task).is_dir() or not places:
             return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size)
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
-            return HandedTask(task, Verdict.TAKEN, f"{why}, and Kafka Streams would wipe the task", has, names, size)
+            return HandedTask(task, Verdict.TAKEN, f"{why}, and {self._consequence}", has, names, size)
         ahead = 0
         torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
@@ -261,8 +261,18 @@ class Look:
             return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy")
         return HandedTask(task, Verdict.TAKEN, torn[0] if torn else "the warm copy is further", ahead, names, size)
 
+    @property
+    def _consequence(self) -> str:
+        if self.application.transactional_state_stores:
+            return "Kafka Streams would wipe the task, or restore the store over its rows"
+        return "Kafka Streams would wipe the task"
+
     def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> str:
-        """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so."""
+        """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so.
+
+        Transactional stores (KIP-892) are not wiped for a missing offset, but restored from the start over their rows:
+        keys live on whose deletes are gone, and every row of a grace buffer gets a wrong key. So the copy is better.
+        """
         logged = self._logged(task)
         custom = CustomStores(self.directory.task_path(task), self.siblings({task: ()}), (), exactly_once=True)
         if names := custom.without_offset:

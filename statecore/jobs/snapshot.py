@@ -38,7 +38,7 @@ from statecore.jobs.home import RepositoryHome
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.snapshot_changed import refuse_changed
 from statecore.jobs.snapshot_copies import Copier, StoreCopy
-from statecore.jobs.snapshot_logs import Logs, asked, not_asked
+from statecore.jobs.snapshot_logs import Logs, asked, not_asked, refuse_ahead
 from statecore.jobs.snapshot_parts import (
     Files,
     Newest,
@@ -188,6 +188,7 @@ class _Snapshot(Job):
             copier = Copier(
                 where,
                 exactly_once=self.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
+                transactional=self.spec.transactional_state_stores,
                 running=self.running,
                 refuse=self.reasons.append,
                 note=self.notes.append,
@@ -268,9 +269,13 @@ class _Snapshot(Job):
 
     def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
         if self.request.offline:
-            return not_asked(copies)
+            logs = not_asked(copies)
+            refuse_ahead(copies, logs, self.reasons.append)
+            self._refuse()
+            return logs
         self.progress.phase("ask the brokers")
         logs = asked(self.spec, copies, self.reasons.append, timeout=self.request.timeout, clock=self.clock)
+        refuse_ahead(copies, logs, self.reasons.append)
         self.progress.done()
         self._refuse()
         return logs

@@ -9,12 +9,21 @@ kill, or while the application runs, the segments of a store have been flushed a
 rows may be ahead of their offset, never behind, and records that are applied again change nothing. So the smallest
 offset of all segments is right for each of them. (Kafka Streams itself takes that of the newest segment, and loses what
 the others lack.) Under exactly-once rows that are ahead of their offset may be of a transaction that was aborted: such
-a store is refused.
+a store is refused, unless it is transactional.
+
+**Transactional stores** (``enable.transactional.statestores``, Kafka Streams 4.4) write rows, offset and position of a
+commit in one batch, after the transaction was committed. What is on the disk of a database is one of its commits, so a
+running exactly-once application may be copied. Restoring bypasses that: its rows may be ahead of their offset, but they
+are of committed records, as are those of segments that were flushed later than others. Such a store writes no status:
+where all databases of a store have none, it is transactional, whatever the spec says. A status that says open is of a
+life without transactional stores, and refused as before.
 
 **A segment of which nothing was flushed** has no offset to be counted. Its rows are newer than the moment when it was
 made, so an offset that was flushed before that moment is right for it, too; where there is none, the store is refused.
 
-**Versioned stores** do not take records again, so they are refused where rows may be ahead of their offset.
+**Versioned stores** do not take records again, so they are refused where rows may be ahead of their offset. Of a
+transactional one no status tells that: it is taken where nothing lies behind its offset in the changelog
+(:mod:`statecore.jobs.snapshot_logs`).
 """
 
 from __future__ import annotations
@@ -54,6 +63,7 @@ class StoreCopy:
         offsets: what each of them says.
         written: whether one of them was written to.
         linked: names of the SST files and blob files of the originals, by segment.
+        may_be_ahead: whether its rows may be ahead of its offsets, while records must not be applied to it again.
     """
 
     taken: TakenStore
@@ -61,6 +71,7 @@ class StoreCopy:
     offsets: Mapping[TopicPartition, int]
     written: bool = False
     linked: Mapping[int | None, frozenset[str]] = field(default_factory=dict)
+    may_be_ahead: bool = False
 
     @property
     def left_to_restore(self) -> bool:
@@ -74,6 +85,7 @@ class Copier:
     Args:
         where: the scratch directory.
         exactly_once: the application's guarantee.
+        transactional: whether its stores are transactional, as the spec says.
         running: whether the application is at work there.
         refuse: told every reason why a store cannot be taken.
         note: told what an operator should know of one that is taken.
@@ -84,11 +96,13 @@ class Copier:
         where: Path,
         *,
         exactly_once: bool,
+        transactional: bool,
         running: bool,
         refuse: Callable[[str], None],
         note: Callable[[str], None],
     ) -> None:
         self.where, self.exactly_once, self.running = where, exactly_once, running
+        self.transactional = transactional
         self.refuse, self.note = refuse, note
 
     def copy(self, store: TakenStore) -> StoreCopy | None:
@@ -123,8 +137,9 @@ class Copier:
         is_open = any(status not in (None, STATUS_CLOSED) for status, _ in looks.values())
         offsets = self._offsets(store, {segment: said for segment, (_, said) in looks.items()})
         self._check(store, is_open)
+        transactional = self.transactional or all(status is None for status, _ in looks.values())
         if len({tuple(sorted(said.items())) for _, said in looks.values()}) > 1:
-            self._lowered(store, looks, offsets)
+            self._lowered(store, looks, offsets, transactional)
         self._check_empty(empty, full, offsets)
         written = {
             segment
@@ -142,6 +157,7 @@ class Copier:
             offsets,
             bool(written),
             {segment: frozenset(file.name for file in moment.data_files) for segment, moment in full.items()},
+            may_be_ahead=transactional and store.spec.kind.is_versioned,
         )
 
     def _moments(self, store: TakenStore) -> dict[int | None, Moment]:
@@ -235,11 +251,19 @@ class Copier:
 
     def _check(self, store: TakenStore, is_open: bool) -> None:
         if is_open and self.exactly_once:
+            if self.transactional:
+                raise _unfit(
+                    "its status says open, which transactional stores do not write: it was open without them, and its "
+                    "rows may be of a transaction that was not committed",
+                    "Close the application, and correct transactional_state_stores in the spec: it runs without them."
+                    if self.running
+                    else _RESTORE,
+                )
             if self.running:
                 raise _unfit(
                     "the application has flushed it since it opened it, and what was flushed may be of a transaction "
                     "that is not committed",
-                    "Close the application: it is exactly-once.",
+                    "Close the application: it is exactly-once, and its stores are not transactional.",
                 )
             raise _unfit(
                 "it was not closed cleanly, and under exactly-once its rows may be of a transaction that was aborted",
@@ -257,12 +281,14 @@ class Copier:
         store: TakenStore,
         looks: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
         offsets: Mapping[TopicPartition, int],
+        transactional: bool,
     ) -> None:
         greatest = {partition: max(said[partition] for _, said in looks.values()) for partition in offsets}
-        if self.exactly_once:
+        if self.exactly_once and not transactional:
             raise _unfit(
                 f"its segments disagree: one says {_words(offsets)}, another {_words(greatest)}",
-                "Restore it (statecore restore --replace).",
+                "Restore it (statecore restore --replace). Where the application enables transactional state stores, "
+                "declare transactional_state_stores: true in the spec instead: then all are right.",
             )
         self.note(
             f"{store.name}: its segments were flushed at different times, up to {_words(greatest)}; all of them are "
@@ -284,10 +310,11 @@ class Copier:
             if moment.begun is None or not flushed or min(flushed) >= moment.begun:
                 raise _unfit(
                     f"nothing of {moment.source} is on the disk, and {_words(offsets)} may be newer than its rows",
-                    "Close the application" + (", or run this again later." if self.running else "."),
+                    "Close the application, or run this again later." if self.running else _RESTORE,
                 )
 
 
+_RESTORE = "Restore it (statecore restore --replace)."
 _RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
 
 

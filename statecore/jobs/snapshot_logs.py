@@ -46,9 +46,14 @@ class Logs:
 
         Deletes that lie behind its ends are younger than that. Where something lay behind them already, nobody knows.
         """
+        return self.read_ms if self.has_all(store) else None
+
+    def has_all(self, store: tuple[str, str]) -> bool:
+        """Whether nothing was seen to lie behind the ends of a store, by task and name."""
         ends = self.ends[store]
-        nothing = all(one.end == one.log_end or _behind(one) in self.only_markers for one in ends)
-        return self.read_ms if nothing else None
+        return self.read_ms is not None and all(
+            one.end == one.log_end or _behind(one) in self.only_markers for one in ends
+        )
 
     def horizon_ms(self, store: tuple[str, str]) -> int | None:
         """For how long deletes were kept behind the ends of a store, by task and name, at its cut time. Of a time
@@ -109,6 +114,24 @@ def asked(
     partitions = {name: topic.partitions for name, topic in topics.items()}
     horizons = {} if told_ms is None else {name: horizon_seen(topic) for name, topic in topics.items()}
     return Logs(ends, read_ms, partitions, only_markers, horizons)
+
+
+def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Callable[[str], None]) -> None:
+    """Refuse stores whose rows may be ahead of their offsets, unless nothing lies behind these that they could be of.
+
+    Args:
+        stores: the stores.
+        logs: what the brokers say of their changelogs, after the stores were copied.
+        refuse: told of each that is refused.
+    """
+    for store in stores:
+        if store.may_be_ahead and not logs.has_all(_key(store)):
+            refuse(
+                f"{store.taken.name} is versioned and transactional. Such a store does not say whether it was closed "
+                "or was restoring, so its rows may be ahead of its offset, and versions must not be applied again. "
+                "It is taken where nothing lies behind its offset in the changelog: close the application, and ask "
+                "the brokers (without --offline); or name the stores that are wanted (--store)."
+            )
 
 
 def _asked(

@@ -68,6 +68,7 @@ class _Files:
         manifest: what the MANIFEST says.
         manifest_bytes: how long it is.
         option_families: column families in the newest OPTIONS; empty where there are none.
+        flushed: whether bookkeeping was flushed since the database was opened last.
     """
 
     named: frozenset[str]
@@ -75,6 +76,7 @@ class _Files:
     manifest: Manifest
     manifest_bytes: int
     option_families: frozenset[str]
+    flushed: bool = False
 
 
 def look_at_database(
@@ -107,6 +109,7 @@ def look_at_database(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
         unnamed, cut, _formats(path, files) if depth.formats else (), foreign_in(path),
+        files is not None and files.flushed, state.positioned,
     )  # fmt: skip
 
 
@@ -244,13 +247,14 @@ def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
 def _read_files(path: Path) -> _Files | None:
     """``None`` where they are not understood: RocksDB says what is wrong."""
     try:
-        _, data = current_manifest(path)
+        name, data = current_manifest(path)
         manifest = read_manifest(data)
         present = data_files_in(path)
         known = families_in(newest_options(path))
     except (OSError, ValueError):
         return None
-    return _Files(frozenset(manifest.names), present, manifest, len(data), known)
+    flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
+    return _Files(frozenset(manifest.names), present, manifest, len(data), known, flushed)
 
 
 def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[tuple[str, ...], str]:

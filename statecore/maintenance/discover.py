@@ -1,7 +1,8 @@
 """Writes the first spec of an application, from what can be seen of it, and says what had to be guessed.
 
-Topics alone do not tell subtopology numbers, so the text of ``Topology.describe()`` or a state directory is needed;
-with both, the text says what there is and the directory says the kinds. What cannot be known is written as ``?``, which
+Topics alone do not tell subtopology numbers, so a topology or a state directory is needed; with both, the topology says
+what there is and the directory says the kinds. The topology is the text of ``Topology.describe()``, or what the brokers
+keep of a streams group (:mod:`statecore.maintenance.group_topology`). What cannot be known is written as ``?``, which
 ``restore`` refuses until a person decides: a plain and a timestamped changelog look alike, and a store that is built as
 the wrong one is read without an error, wrongly.
 """
@@ -16,11 +17,13 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import IsolationLevel, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
+from statecore.changelog.streams_groups import StreamsGroup
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.answers import NO_ANSWERS, Answers
 from statecore.maintenance.deciding import Decision, decide
 from statecore.maintenance.drafts import Drafts, Notes, OpenStore, distinct
+from statecore.maintenance.group_topology import GroupTopology, topology_of
 from statecore.maintenance.samples import Sample, sample
 from statecore.maintenance.survey import FoundStore, survey
 from statecore.maintenance.topology import Subtopology, parse_topology
@@ -48,6 +51,7 @@ def discover(
     state_dir: Path | None = None,
     topology_text: str | None = None,
     topology_source: str = "The topology",
+    group: StreamsGroup | None = None,
     processing_guarantee: ProcessingGuarantee | None = None,
     transactional_state_stores: bool = False,
     kafka_declared: Mapping[str, Any] | None = None,
@@ -61,8 +65,9 @@ def discover(
         cluster: where its topics are.
         application_id: its ``application.id``.
         state_dir: Kafka Streams' ``state.dir`` on this machine, or
-        topology_text: what ``Topology.describe()`` prints; at least one of the two.
-        topology_source: where that was read, for the message that refuses it.
+        topology_text: what ``Topology.describe()`` prints, or
+        group: what the brokers keep of its group; at least one of the three. Not used beside a text.
+        topology_source: where the text was read, for the message that refuses it.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
         transactional_state_stores: the application's ``enable.transactional.statestores``.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
@@ -71,16 +76,20 @@ def discover(
         ask: asked once for everything that is still open then.
 
     Raises:
-        Invalid: neither source was given, or the text is no description; an answer contradicts what there is.
+        Invalid: no source was given, the text is no description, or the group's topology does not name a store; an
+            answer contradicts what there is.
         NotFound: the sources name no store, or the cluster has nothing of the application.
         Retryable: no broker answered.
     """
-    if state_dir is None and topology_text is None:
+    if state_dir is None and topology_text is None and group is None:
         raise Invalid(
             "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
             action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
         )
-    subtopologies = parse_topology(topology_text, topology_source) if topology_text is not None else None
+    of_group = GroupTopology()
+    if topology_text is None and group is not None:
+        of_group = topology_of(group, required=state_dir is None)
+    subtopologies = of_group.subtopologies if topology_text is None else parse_topology(topology_text, topology_source)
     found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
     look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format)
@@ -95,6 +104,7 @@ def discover(
     if notes.open and ask is not None:
         notes, decisions = look.decide(answers.merged(ask(notes.open)))
     every = [decision.store for decision in decisions]
+    notes.general[:0] = of_group.remarks
     stores = [store for store in every if not store.is_global]
     global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)

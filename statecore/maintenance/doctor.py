@@ -68,6 +68,7 @@ class Diagnosis:
         holder: who has it in use, or ``None``.
         guarantee: the application's, or ``None`` where nobody said it; findings are then as bad as under either.
         release: which release of Kafka Streams is to open the directory.
+        transactional: whether it does so with transactional state stores.
         findings: what was found, the worst first.
         looked_at: what was looked at.
         undecided: what the brokers were asked and could not tell, in a sentence each.
@@ -83,6 +84,7 @@ class Diagnosis:
     looked_at: LookedAt
     undecided: tuple[str, ...] = ()
     stores: tuple[StoreView, ...] = ()
+    transactional: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -105,6 +107,7 @@ class Diagnosis:
             "lock": holder_json(self.holder),
             "processing_guarantee": None if self.guarantee is None else str(self.guarantee),
             "release": self.release,
+            "transactional_state_stores": self.transactional,
             "looked_at": dict(vars(self.looked_at)),
             "counts": {severity.value: count for severity, count in self.counts.items()},
             "findings": [one.to_json() for one in self.findings],
@@ -149,9 +152,11 @@ def examine(
     guarantee = guarantee_of(spec, guarantee)
     depth = Depth(count=scan, formats=release is not None)
     sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked)
+    opened_by = release or CURRENT
     how = Circumstances(
-        directory.application_id, guarantee, release or CURRENT, spec, cleanup_max_age_ms, sight.read_at_ms
-    )
+        directory.application_id, guarantee, opened_by, spec, cleanup_max_age_ms, sight.read_at_ms,
+        sight.transactional and opened_by.transactional_stores,
+    )  # fmt: skip
     seen, beyond = judge(sight, how)
     found = [*beyond, *(one for store in seen for one in store.findings)]
     if spec is not None:
@@ -174,6 +179,7 @@ def examine(
         _looked_at(sight, scanned=scan, brokers=topics is not None),
         tuple(undecided),
         tuple(seen),
+        how.transactional,
     )
 
 

@@ -41,7 +41,9 @@ def inspect(
     """
     sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
     guarantee = None if spec is None else spec.processing_guarantee
-    how = Circumstances(directory.application_id, guarantee, spec=spec, now_ms=sight.read_at_ms)
+    how = Circumstances(
+        directory.application_id, guarantee, spec=spec, now_ms=sight.read_at_ms, transactional=sight.transactional
+    )
     seen, beyond = judge(sight, how)
     return Inspection(
         directory.application_id, directory.path, sight.holder, estimate, seen, sight.leftovers, tuple(beyond)

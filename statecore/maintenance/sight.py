@@ -68,6 +68,13 @@ class Sight:
     left: tuple[str, ...]
     read_at_ms: int
 
+    @property
+    def transactional(self) -> bool:
+        """Whether the application has transactional state stores: as declared, else as a database shows it."""
+        if self.spec is not None:
+            return self.spec.transactional_state_stores
+        return any(store.transactional for store in self.stores)
+
 
 def look(
     directory: StateDirectory,

@@ -17,8 +17,10 @@
           --> none
           <-- KSTREAM-SOURCE-0000000003
 
-The numbers are the ones in task ids. The text says neither kinds nor changelogs, but Kafka Streams names what it makes
-itself in ways of its own (``KStreamImpl``, ``KTableImpl``, ``OuterStreamJoinStoreFactory``), and names tell something.
+``kafka-streams-groups.sh --describe --topology`` prints nodes sorted by name, full names of repartition topics, and
+numbers of its own for global stores. The other numbers are the ones in task ids. The text says neither kinds nor
+changelogs, but Kafka Streams names what it makes itself in ways of its own (``KStreamImpl``, ``KTableImpl``,
+``OuterStreamJoinStoreFactory``), and names tell something.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from statecore.errors import Invalid
 _SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store)?")
 _SOURCE = re.compile(r"\s*Source:\s+(\S+) \(topics: \[?(.*?)\]?\)\s*$")
 _PROCESSOR = re.compile(r"\s*Processor:\s+(\S+) \(stores: \[(.*)\]\)\s*$")
+_SINK = re.compile(r"\s*Sink:\s")
 _TABLE_SOURCE = re.compile(r"KTABLE-SOURCE-[0-9]{10}")
 _OF_THE_DSL = re.compile(r"(?:KSTREAM|KTABLE|COGROUPKSTREAM)-[A-Z-]+-[0-9]{10}")
 _UPSTREAM = re.compile(r"\s*<-- (.*)$")
@@ -41,7 +44,7 @@ class Subtopology:
     """One subtopology.
 
     Attributes:
-        number: as in its task ids.
+        number: as in its task ids; -1 for a global store whose number is not told.
         is_global: whether it only fills a global store.
         fed: store → each processor that uses it → the topics of the sources directly above that.
         sources: the names of its source nodes.
@@ -95,6 +98,7 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
     found: list[Subtopology] = []
     topics: dict[str, set[str]] = {}
     fed: list[set[str]] = []
+    above: list[tuple[list[set[str]], dict[str, set[str]], set[str]]] = []
     for line in text.splitlines():
         if match := _SUBTOPOLOGY.match(line):
             found.append(Subtopology(int(match[1]), match[2] is not None))
@@ -108,10 +112,14 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
         elif match := _PROCESSOR.match(line):
             by_store = [found[-1].fed.setdefault(store, {}) for store in sorted(_names(match[2]))]
             fed = [by_processor.setdefault(match[1], set()) for by_processor in by_store]
+        elif _SINK.match(line):
+            fed = []
         elif match := _UPSTREAM.match(line):
-            above = set().union(*(topics.get(node, set()) for node in _names(match[1])))
-            for one in fed:
-                one |= above
+            above.append((fed, topics, _names(match[1])))
+    # A source may stand below what it feeds: kafka-streams-groups.sh sorts the nodes by name.
+    for stores, topics, nodes in above:
+        for one in stores:
+            one.update(*(topics.get(node, ()) for node in nodes))
     if not found:
         raise Invalid(
             f"{source} holds no line 'Sub-topology: <number>'.",

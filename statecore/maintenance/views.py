@@ -60,6 +60,8 @@ class DatabaseView:
         cut: why its MANIFEST must have lost its end although RocksDB would open it; empty where nothing says so.
         formats: format versions of its SST files, the greatest first, where they were looked at.
         foreign: files in its directory that are not RocksDB's.
+        flushed: whether its offset was flushed since it was opened last, by its close or before a kill.
+        positioned: whether it has a position.
     """
 
     name: str
@@ -80,6 +82,13 @@ class DatabaseView:
     cut: str = ""
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
+    flushed: bool = False
+    positioned: bool = False
+
+    @property
+    def state(self) -> DatabaseState:
+        """Its bookkeeping."""
+        return DatabaseState(self.families, self.offsets, self.status, self.positioned)
 
     @property
     def has_offsets_family(self) -> bool:
@@ -172,7 +181,7 @@ class StoreView:
         """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
         if self.task == GLOBAL or self.outside or any(one.broken for one in self.databases):
             return False
-        return all(DatabaseState(one.families, one.offsets, one.status).keeps_no_offset for one in self.databases)
+        return all(one.state.keeps_no_offset for one in self.databases)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -181,6 +190,11 @@ class StoreView:
         for database in self.databases:
             found.update(database.offsets)
         return found or dict(self.outside)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether 4.4 wrote one of its databases with transactional stores last: an offset, and never a status."""
+        return any(one.state.transactional for one in self.databases)
 
     @property
     def rows(self) -> int:
@@ -299,6 +313,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
+        "transactional": store.transactional,
         "open_by": holder_json(store.holder),
         "rows": store.rows,
         "bytes": store.bytes,

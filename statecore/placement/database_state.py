@@ -12,7 +12,7 @@ from typing import Self
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb_files import check_blobs, manifest_of
@@ -28,11 +28,13 @@ class DatabaseState:
         column_families: the families on disk, by name.
         offsets: changelog partition → last applied offset, or -4.
         status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
+        positioned: whether it has a position.
     """
 
     column_families: tuple[str, ...]
     offsets: Mapping[TopicPartition, int]
     status: int | None
+    positioned: bool = False
 
     @classmethod
     def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
@@ -43,21 +45,34 @@ class DatabaseState:
             if (partition := partition_of_key(key)) is not None
         }
         status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
-        return cls(tuple(sorted(column_families)), offsets, status)
+        return cls(tuple(sorted(column_families)), offsets, status, POSITION_KEY in entries)
 
     @property
     def closed_cleanly(self) -> bool:
-        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise."""
+        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise.
+
+        One that only transactional stores ever wrote to has no status: killed or closed, it is at its offset.
+        """
         return self.status in (None, STATUS_CLOSED)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether only 4.4 with transactional stores wrote to it (KIP-892): an offset inside, and no status.
+
+        One that was written to without them before keeps the status that it had then, so that this is no proof that
+        stores are not transactional.
+        """
+        return self.status is None and bool(self.offsets)
 
     @property
     def keeps_no_offset(self) -> bool:
         """Whether it was closed cleanly without an offset, as Kafka Streams leaves a store that it does not log.
 
         Of a logged store it writes an offset, -4 if need be, whenever it closes it (``ProcessorStateManager.commit``).
-        Versions that keep offsets elsewhere write no status either.
+        Versions that keep offsets elsewhere write no status either. Transactional stores have none, and write their
+        position with every commit.
         """
-        return self.status == STATUS_CLOSED and not self.offsets
+        return not self.offsets and (self.status == STATUS_CLOSED or (self.status is None and self.positioned))
 
 
 def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:

@@ -2,7 +2,9 @@
 
 **In a task**, under exactly-once, Kafka Streams deletes the whole task when one persistent store in it has no offset or
 was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once takes whatever it finds. One
-that is not logged needs no offset, but has to be closed cleanly all the same (``RocksDBStore.openDB``).
+that is not logged needs no offset, but has to be closed cleanly all the same (``RocksDBStore.openDB``). Transactional
+stores of 4.4 (KIP-892) have no status, and are at their offset whenever they were killed. One without an offset is then
+restored over its rows instead, and keys live on whose deletes the changelog has no more: it is not kept either.
 
 **Global stores** have other rules (``GlobalStateManagerImpl``). An offset of -4 is sought to as it is, and every start
 fails. Under exactly-once a store that was not closed cleanly makes every start fail too (KAFKA-21034), and one that
@@ -68,7 +70,7 @@ class KeptStores:
                 hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
                 self.refuse(
                     f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
-                    f" wipe the task; {_ADVICE}{hint}"
+                    f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}"
                 )
         elif sibling is not None and not sibling.logged:
             return None

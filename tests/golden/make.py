@@ -1,9 +1,11 @@
-"""Makes the golden files: stores as Kafka Streams 4.3.1 wrote them, beside the changelog records they came from.
+"""Makes the golden files: stores as Kafka Streams wrote them, beside the changelog records they came from.
 
-``python -m tests.golden.make`` starts a broker and an application for each case and writes
-``tests/golden/<case>.json``. The files are committed; they are made again when Kafka Streams is upgraded, and the
-difference is then read by a person (timestamps of the run are fixed, so only a changed format changes them;
-``position`` and offsets under exactly-once may move with the number of transactions that happened to be made).
+``python -m tests.golden.make [DIRECTORY]`` starts a broker and an application for each case and writes
+``<case>.json`` into the directory, ``tests/golden`` without one. The files are committed; they are made again when
+Kafka Streams is upgraded, and the difference is then read by a person (timestamps of the run are fixed, so only a
+changed format changes them; ``position`` and offsets under exactly-once may move with the number of transactions that
+happened to be made, and records of the grace buffer's changelog have the time of the run). Those that are committed
+are of 4.3.1: what 4.4.0 writes differs in nothing else.
 
 One file is one partition of one store::
 
@@ -32,6 +34,7 @@ One file is one partition of one store::
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -239,6 +242,12 @@ def _record(one: Record) -> dict[str, Any]:
 
 def main() -> None:
     """Makes every golden file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "directory", nargs="?", type=Path, default=HERE, help="that receives them; tests/golden without"
+    )
+    target = parser.parse_args().directory
+    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="statecore-golden-") as scratch:
         base = Path(scratch)
         # Times decades apart roll segments, and a rolled segment would be compacted, or deleted (of a window):
@@ -249,17 +258,17 @@ def main() -> None:
         ):
             for kind in KINDS:
                 for guarantee in GUARANTEES:
-                    _write(make(broker, jvm, base / "state", kind, guarantee))
+                    _write(target, make(broker, jvm, base / "state", kind, guarantee))
             for of in (PLAIN, HEADERS):
                 for guarantee in GUARANTEES:
                     for made in make_all(broker, jvm, base / "state", of, guarantee):
-                        _write(made)
+                        _write(target, made)
 
 
-def _write(made: dict[str, Any]) -> None:
-    target = HERE / f"{made['case']}.json"
-    target.write_text(_text(made))
-    print(f"{target.name}: {len(made['records'])} records", file=sys.stderr)
+def _write(directory: Path, made: dict[str, Any]) -> None:
+    file = directory / f"{made['case']}.json"
+    file.write_text(_text(made))
+    print(f"{file.name}: {len(made['records'])} records", file=sys.stderr)
 
 
 def _text(made: dict[str, Any]) -> str:

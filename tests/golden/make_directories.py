@@ -1,4 +1,4 @@
-"""Makes the golden directories: whole directories of applications as Kafka Streams 3.9.1, 4.2.0 and 4.3.1 left them.
+"""Makes the golden directories: whole directories of applications as each version of Kafka Streams left them.
 
 ``python -m tests.golden.make_directories [NAME ...]`` starts a broker, lets applications live on each version until a
 moment (``tests.harness.fleet.Moment``), kills the JVM (SIGKILL), and writes ``tests/golden/directories/<name>.tar.gz``
@@ -14,6 +14,8 @@ and, for all of them, ``tests/golden/directories/directories.json``::
       "tolerated": [],                         and these
       "databases": {"0_0/key-value": {"rows": 5, "offsets": {"…-0": 14}, "status": 0}}   as another reader sees them
     }
+
+With ``transactional`` in its name an archive is of an application with ``enable.transactional.statestores``.
 
 The applications are ``SMALL`` of ``tests.harness.fleet_kinds``, and for some cases one more. Times of records are
 fixed, RocksDB's identities are not: an archive that is made again differs, and what its JSON says should not.
@@ -35,6 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statecore.formats.releases import RELEASES
 from tests.golden.make import HERE, KEEPS
 from tests.harness.broker import Broker
 from tests.harness.crashes import global_store_not_closed, segments_in_disagreement
@@ -42,10 +45,12 @@ from tests.harness.directory import databases, read_database
 from tests.harness.fleet import VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.kinds import KindsApplication
+from tests.harness.modes import transactional
 
 DIRECTORIES = HERE / "directories"
 INDEX = DIRECTORIES / "directories.json"
 
+WITH_OFFSETS_INSIDE = [release for release in VERSIONS if RELEASES[release].offsets_inside]
 GUARANTEES = {"exactly-once": "exactly_once_v2", "at-least-once": "at_least_once"}
 
 _BASE = 1_357_034_400_000  # 2013-01-01 10:00 UTC
@@ -102,7 +107,14 @@ def cases() -> Iterator[Case]:
                     findings(release, guarantee, moment),
                     lambda world, on, moment=moment: world.live(on, moment),  # type: ignore[misc]
                 )
-    newest, version = list(VERSIONS.items())[-1]
+    for release in WITH_OFFSETS_INSIDE:
+        yield from _more_crashes(release)
+    yield from _transactional(list(VERSIONS)[-1])
+
+
+def _more_crashes(newest: str) -> Iterator[Case]:
+    """Moments of releases that keep offsets inside the stores."""
+    version = VERSIONS[newest]
     yield Case(
         f"{version}-at-least-once-segments-disagree",
         newest,
@@ -134,9 +146,37 @@ def cases() -> Iterator[Case]:
     )
 
 
+def _transactional(release: str) -> Iterator[Case]:
+    """Transactional stores: no status is written, and rows are never ahead of their offset."""
+    version = VERSIONS[release]
+    for name, guarantee in GUARANTEES.items():
+        for moment in Moment:
+            yield Case(
+                f"{version}-transactional-{name}-{moment.value}",
+                release,
+                guarantee,
+                moment.value,
+                _DONE[moment],
+                tuple(one for one in findings(release, guarantee, moment) if one != "store-not-closed"),
+                lambda world, on, moment=moment: world.live(on, moment),  # type: ignore[misc]
+                transactional(SMALL),
+            )
+        yield Case(
+            f"{version}-transactional-{name}-segments-disagree",
+            release,
+            guarantee,
+            "segments-disagree",
+            "Fed, closed and started again; fed more, which also changed the older segment; the newest segment alone "
+            "was flushed; killed. What the older segment missed is behind its offset, and no status tells it.",
+            ("segments-disagree", *(["offset-missing"] if guarantee == "exactly_once_v2" else [])),
+            segments_in_disagreement,
+            transactional(SMALL),
+        )
+
+
 def findings(release: str, guarantee: str, moment: Moment) -> tuple[str, ...]:
     """What a doctor must find in a directory of ``SMALL``; see ``directories.json``."""
-    if release != list(VERSIONS)[-1]:
+    if release not in WITH_OFFSETS_INSIDE:
         return ("older-release",)
     found = set()
     if moment is Moment.FIRST_RUN:
@@ -148,11 +188,13 @@ def findings(release: str, guarantee: str, moment: Moment) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def tolerated(release: str, guarantee: str, moment: str) -> list[str]:
+def tolerated(release: str, guarantee: str, moment: str, transactional: bool = False) -> list[str]:
     """What a doctor may find besides, since it is true and follows from the moment."""
     if release == "3.9" and moment != Moment.FIRST_RUN.value:
         return ["offset-missing"]  # 3.9 writes global/.checkpoint only after thousands of records
-    if release == "4.3" and moment == Moment.FLUSHED.value:
+    if release in WITH_OFFSETS_INSIDE and moment == Moment.FLUSHED.value:
+        if transactional and guarantee == "exactly_once_v2":
+            return []
         # Offsets are committed into the stores at a close only; or the buffer's file is older than its rows.
         return ["segments-disagree"] if guarantee == "exactly_once_v2" else ["checkpoint-behind"]
     return []
@@ -180,7 +222,7 @@ def make(fleet: Fleet, base: Path, wanted: list[Case]) -> dict[str, dict[str, An
                 "spec": {**world.spec(), "bootstrap_servers": _WITHOUT_BROKERS},
                 "ends": world.ends(),
                 "findings": list(case.findings),
-                "tolerated": tolerated(case.release, case.guarantee, case.moment),
+                "tolerated": tolerated(case.release, case.guarantee, case.moment, case.kinds.transactional),
                 "databases": looked_at(world.directory),
             }
             shutil.rmtree(world.directory)

@@ -46,6 +46,14 @@ SETTINGS: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Groups of the streams protocol are told their tasks within a heartbeat, and the dead are forgotten as soon as in
+    # those of the classic one (session.timeout.ms of the harness's applications).
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.heartbeat.interval.ms": "300",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.session.timeout.ms": "1000",
     # Real data is old (flights of 2013): nothing is deleted by age unless a topic asks for it.
     "log.retention.ms": "-1",
     # The cleaner and retention act within a second of being asked for, instead of within minutes.

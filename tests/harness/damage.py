@@ -46,7 +46,7 @@ from tests.harness.damaging import (
     write_checkpoint,
 )
 
-AT_LEAST_ONCE, EXACTLY_ONCE = "4.3.1-at-least-once-clean", "4.3.1-exactly-once-clean"
+AT_LEAST_ONCE, EXACTLY_ONCE = "4.4.0-at-least-once-clean", "4.4.0-exactly-once-clean"
 OLDER = "4.2.0-exactly-once-clean"
 """The golden directories that are damaged."""
 

@@ -112,6 +112,7 @@ class FedApplication:
             "application_id": self.application_id,
             "bootstrap_servers": self.servers,
             "processing_guarantee": self.guarantee,
+            **({"transactional_state_stores": True} if self.kinds.transactional else {}),
             "subtopologies": self.kinds.subtopologies(self.description, self.inputs),
             **({"global_stores": found} if (found := self.kinds.global_stores(self.inputs)) else {}),
         }

@@ -47,6 +47,7 @@ VERSIONS: Mapping[str, str] = {"3.9": "3.9.1", "4.2": "4.2.0", "4.3": "4.3.1", "
 """Release, as ``statecore.formats.releases`` names it, and the version that stands for it."""
 
 NEWEST = list(VERSIONS)[-1]
+"""The newest release."""
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 

@@ -44,6 +44,9 @@ from tests.harness.topics import Record
 
 Add = Callable[[Sources], None]
 
+TRANSACTIONAL = "enable.transactional.statestores"
+"""KIP-892, since 4.4: rows reach RocksDB with the commit only, together with their offset."""
+
 
 @dataclass(frozen=True)
 class KindCase:
@@ -90,6 +93,11 @@ class KindsApplication:
     feed: Callable[[int, int], list[Portion]]
     properties: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+
+    @property
+    def transactional(self) -> bool:
+        """Whether its stores are transactional."""
+        return self.properties.get(TRANSACTIONAL) == "true"
 
     def roles(self) -> list[str]:
         """The roles of its input topics, in the order of the feed."""

@@ -42,6 +42,11 @@ class Sources:
             self._made[role] = self.builder.stream(self.topic(role), self.consumed())
         return self._made[role]
 
+    def replace(self, role: str, stream: Any) -> Any:
+        """Has everything that is made from now on read another stream than the topic's; returns it."""
+        self._made[role] = stream
+        return stream
+
     def consumed(self) -> Any:
         return getattr(self.kstream.Consumed, "with")(self._serdes.ByteArray(), self._serdes.String())
 

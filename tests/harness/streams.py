@@ -222,6 +222,8 @@ class StreamsApplication:
             "heartbeat.interval.ms": "1000",
             **(properties or {}),
         }
+        if self.properties.get("group.protocol") == "streams":  # its brokers say how long a session is
+            del self.properties["session.timeout.ms"], self.properties["heartbeat.interval.ms"]
         java_properties = jvm.jvm.java.util.Properties()
         for name, value in self.properties.items():
             java_properties.put(name, value)

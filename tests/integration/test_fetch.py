@@ -23,6 +23,7 @@ from statecore.repository.repository import make_repository
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES
+from tests.harness.modes import MODES, Mode, in_tiers
 from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
@@ -111,17 +112,17 @@ def test_kafka_streams_restores_the_tail_and_no_more(
     assert 0 < tail <= 2 * 60
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-@pytest.mark.parametrize("name", sorted(APPLICATIONS))
+@pytest.mark.parametrize(("mode", "name"), in_tiers((mode, name) for mode in MODES for name in sorted(APPLICATIONS)))
 def test_stores_of_every_kind_are_fetched_and_opened(
-    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, url: str, name: str, guarantee: str
+    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, url: str, name: str, mode: Mode
 ) -> None:
-    kinds = APPLICATIONS[name]
-    application_id = f"fetch-{name}-{guarantee.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, kinds)
+    kinds = mode.of(APPLICATIONS[name])
+    application_id = f"fetch-{name}-{mode.name}-{uuid.uuid4().hex[:8]}"
+    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, kinds)
     with world.application() as running:
         world.feed(kinds.feed(world.base, world.partitions))
         before = world.answers(running)
+    mode.assert_used(streams_jvm, world)
     written = world.rows()
     publish(world.spec(), url, versioned=VersionedStart.LATEST)
     world.lose()

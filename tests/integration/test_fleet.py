@@ -14,12 +14,11 @@ import pytest
 from tests.harness import topics
 from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreement
 from tests.harness.fed import Answers
-from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 
 pytestmark = [pytest.mark.integration]
 
-NEWEST = "4.3"
 GLOBAL = "global-table"
 WITH_BUFFER = {"grace-table", "grace-Buffer"}
 """The stores of the tasks that have a grace buffer."""
@@ -38,7 +37,7 @@ def test_an_application_that_was_closed_goes_on_with_the_next_release(
     world = application(fleet, tmp_path, guarantee, "upgraded")
     before: Answers = {}
     restored: dict[str, Mapping[str, int]] = {}
-    for release in ("3.9", "4.2", "4.3"):
+    for release in VERSIONS:
         with world.on(release) as running:
             restored[release] = world.restored(running)
             if not before:
@@ -48,7 +47,7 @@ def test_an_application_that_was_closed_goes_on_with_the_next_release(
             assert world.answers(running) == before
     # 3.9 writes no global/.checkpoint at a close, only after thousands of records: its own next start restores, too.
     every = sum(len(one) for role, one in world.portions(1)[0] if role == "reference")
-    assert restored == {"3.9": {}, "4.2": {GLOBAL: every}, "4.3": {}}
+    assert restored == {"3.9": {}, "4.2": {GLOBAL: every}, "4.3": {}, "4.4": {}}
 
 
 def test_what_a_killed_application_restores_depends_on_what_was_flushed(fleet: Fleet, tmp_path: Path) -> None:

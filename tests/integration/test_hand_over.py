@@ -25,7 +25,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore
 from tests.harness.feeds import EVENTS, SOURCE, Portion
-from tests.harness.fleet import Fleet, VersionedApplication
+from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
@@ -33,7 +33,7 @@ from tests.harness.shop import Shop
 
 pytestmark = [pytest.mark.integration]
 
-VERSION = "4.3.1"
+VERSION = NEWEST
 OLDER = "4.2.0"
 VERSIONED = {"versioned-key-value"}
 

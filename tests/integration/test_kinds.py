@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,6 +15,7 @@ from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
+from tests.harness.modes import MODES, Mode, in_tiers
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
 
@@ -25,13 +26,22 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-GUARANTEES = ("exactly_once_v2", "at_least_once")
 APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
 
-Run = tuple[str, str]
-"""Name of the application, guarantee."""
 
-RUNS: list[Run] = [(name, guarantee) for name in APPLICATIONS for guarantee in GUARANTEES]
+class Run(NamedTuple):
+    """An application in one of the modes."""
+
+    application: str
+    mode: Mode
+
+    @property
+    def name(self) -> str:
+        """For ids."""
+        return f"{self.application}-{self.mode.name}"
+
+
+RUNS = [Run(name, mode) for mode in MODES for name in APPLICATIONS]
 STORES = [(run, case.store) for run in RUNS for case in APPLICATIONS[run[0]].cases if case.kind != "in-memory"]
 ASKED = [(run, case.store) for run in RUNS for case in APPLICATIONS[run[0]].cases if case.query is not None]
 """The stores that Kafka Streams lets one ask: of the others the rows are compared."""
@@ -92,19 +102,20 @@ def story(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Story:
     if run not in stories:
-        name, guarantee = run
-        application_id = f"kinds-{name}-{guarantee.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
+        mode, kinds = run.mode, run.mode.of(APPLICATIONS[run.application])
+        application_id = f"kinds-{run.name}-{uuid.uuid4().hex[:8]}"
         state_dir = tmp_path_factory.mktemp("kinds")
-        stories[run] = live(KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, APPLICATIONS[name]))
+        stories[run] = live(KindsWorld(broker, streams_jvm, application_id, state_dir, mode.guarantee, kinds), mode)
     return stories[run]
 
 
-def live(world: KindsWorld) -> Story:
+def live(world: KindsWorld, mode: Mode) -> Story:
     kinds = world.kinds
     told: dict[str, Any] = {"cases": {case.store: case for case in kinds.cases}}
     with world.application() as running:
         world.feed(kinds.feed(world.base, PARTITIONS))
         told["before"] = world.answers(running)
+    mode.assert_used(world.jvm, world)
     told["written"] = world.rows()
 
     world.lose()
@@ -159,12 +170,8 @@ def history(answers: Answers, store: str) -> Answers:
     return found
 
 
-def named(run: Run | str) -> str:
-    return run if isinstance(run, str) else "-".join(run)
-
-
-every_store = pytest.mark.parametrize(("run", "store"), STORES, ids=named)
-every_run = pytest.mark.parametrize("run", RUNS, ids=named)
+every_store = pytest.mark.parametrize(("run", "store"), in_tiers(STORES, lambda case: case[0].mode))
+every_run = pytest.mark.parametrize("run", in_tiers([(run,) for run in RUNS], lambda case: case[0].mode))
 
 
 @every_store
@@ -179,7 +186,7 @@ def test_kafka_streams_restores_nothing_but_what_is_in_memory(story: Story) -> N
     assert set(story.restored) <= {"in-memory"}
 
 
-@pytest.mark.parametrize("run", [("plain", guarantee) for guarantee in GUARANTEES], ids=named)
+@pytest.mark.parametrize("run", in_tiers([(Run("plain", mode),) for mode in MODES], lambda case: case[0].mode))
 def test_a_window_store_without_a_record_does_not_cost_its_task_the_other_stores(story: Story) -> None:
     """Kafka Streams wipes such a task of its own making at every start under exactly-once."""
     reported = {(one.store, one.partition): one for one in story.report.stores}
@@ -189,7 +196,7 @@ def test_a_window_store_without_a_record_does_not_cost_its_task_the_other_stores
     assert set(story.restored) <= {"in-memory"}
 
 
-@pytest.mark.parametrize(("run", "store"), ASKED, ids=named)
+@pytest.mark.parametrize(("run", "store"), in_tiers(ASKED, lambda case: case[0].mode))
 def test_the_rebuilt_stores_answer_as_those_that_were_lost(story: Story, store: str) -> None:
     before = latest(story, story.before, store)
     assert any(before.values())

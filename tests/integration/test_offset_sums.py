@@ -16,7 +16,7 @@ from statecore.runtime.offset_sums import Source, Standing, TaskSum, read_offset
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.spec.reader import parse_spec
 from tests.harness.command import statecore
-from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 
 ON_TASKS = {case.store for case in SMALL.cases if case.kind != "in-memory" and not case.is_global}
@@ -82,7 +82,7 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     """Behind a transaction stands a marker, which is an offset and no record."""
     marker = int(guarantee != "at_least_once")
     world = fleet.application(f"sums-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
-    world.live("4.3.1", Moment.CLEAN)
+    world.live(NEWEST, Moment.CLEAN)
     sums = sums_of(world)
     left = remaining(world, sums)
     assert left == {(store, at): marker * (store != "source-table") for store, at in left}
@@ -90,14 +90,14 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     assert inspected(world, tmp_path) == by_task(sums, left)
     assert corrupt_at_start(world, tmp_path) == set()
 
-    world.live("4.3.1", Moment.FLUSHED)
-    fleet.kill("4.3.1")
+    world.live(NEWEST, Moment.FLUSHED)
+    fleet.kill(NEWEST)
     sums = sums_of(world)
     left = remaining(world, sums)
     assert all(left.values())
     assert inspected(world, tmp_path) == by_task(sums, left)
     corrupt = corrupt_at_start(world, tmp_path)
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         restored = running.restored_records()
     if guarantee == "at_least_once":
         assert {key: restored[key] for key in left} == left
@@ -116,6 +116,6 @@ def test_kafka_streams_restores_what_the_sums_of_an_older_directory_leave(fleet:
     left = remaining(world, sums)
     assert not any(left.values())
     assert inspected(world, tmp_path) == by_task(sums, left)
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         restored = running.restored_records()
     assert {key: restored.get(key, 0) for key in left} == left

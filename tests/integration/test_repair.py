@@ -28,7 +28,7 @@ from tests.harness import damage, damaging
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.directory import read_database
 from tests.harness.feeds import EVENTS, LEFT, REFERENCE, SPARSE, TABLE
-from tests.harness.fleet import Fleet, VersionedApplication
+from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.kinds import KindsApplication
 from tests.harness.queries import Row
@@ -297,10 +297,10 @@ class World:
 
     def live(self) -> None:
         first, second, third = self.application.portions()
-        with self.application.on("4.3"):
+        with self.application.on(NEWEST):
             self.application.feed([*first, *second])
         shutil.copytree(self.application.state_dir, self.base / "earlier")
-        with self.application.on("4.3") as running:
+        with self.application.on(NEWEST) as running:
             self.application.feed(third)
             self.truth = self.application.answers(running)
         shutil.copytree(self.application.state_dir, self.base / "closed")
@@ -321,7 +321,7 @@ class World:
             StreamsFailed: it does not start.
         """
         self.application.state_dir = state_dir
-        with self.application.on("4.3", **properties) as running:
+        with self.application.on(NEWEST, **properties) as running:
             self.application.prepare(running)
             return Run(running.restored_records(), {place: _ask(running, *place) for place in self.truth})
 

@@ -29,6 +29,7 @@ from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, KindsApplication
+from tests.harness.modes import MODES, Mode, in_tiers
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, eventually, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
@@ -82,29 +83,23 @@ def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "guarantee"),
-    [
-        (PLAIN, "at_least_once"),
-        (PLAIN, "exactly_once_v2"),
-        (HEADERS, "exactly_once_v2"),
-        (GLOBALS, "at_least_once"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.name,
+    ("mode", "kinds"), in_tiers((mode, kinds) for mode in MODES for kinds in (PLAIN, HEADERS, GLOBALS))
 )
 def test_another_instance_restores_nothing_and_answers_as_the_one_that_was_closed(
     kinds: KindsApplication,
-    guarantee: str,
+    mode: Mode,
     broker: Broker,
     streams_jvm: StreamsJvm,
     application_id: str,
     tmp_path: Path,
     url: str,
 ) -> None:
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "one", guarantee, kinds)
+    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "one", mode.guarantee, mode.of(kinds))
     with world.application() as running:
         world.feed(kinds.feed(world.base, PARTITIONS))
         rows_of_globals(world, kinds, running)
         before = world.answers(running)
+    mode.assert_used(streams_jvm, world)
     files = directory.files(world.directory)
     rows = world.rows()
 

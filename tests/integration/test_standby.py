@@ -37,7 +37,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.damaging import set_status
 from tests.harness.fed import eventually
-from tests.harness.fleet import GUARANTEES, Fleet
+from tests.harness.fleet import GUARANTEES, NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.shop import EXACTLY_ONCE, Found, Shop
 
@@ -64,7 +64,7 @@ def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_p
     world = fleet.application(f"warm-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
     warm = tmp_path / "warm"
     directory = StateDirectory(warm, world.application_id)
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         first, second, third = world.portions()
         world.feed(first)
         spec = parse_spec(world.spec())
@@ -83,7 +83,7 @@ def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_p
             for task in tasks:
                 task.close()
     world.state_dir = warm
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         restored = world.restored(running)
         assert world.answers(running) == before
     assert restored.keys() == ALONE
@@ -112,7 +112,7 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
     warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
     directory = StateDirectory(warm, world.application_id)
     make_repository(url)
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         first, second, third = world.portions()
         world.feed(first)
         declared.write_text(json.dumps(world.spec()))
@@ -138,7 +138,7 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
     assert f"Task {corrupt} begins with snapshot " in said
     offsets = {store.changelog: store.offset for task in report.tasks for store in task.stores}
     world.state_dir = warm
-    with world.on("4.3.1") as running:
+    with world.on(NEWEST) as running:
         assert world.answers(running) == before
         restored = {
             f"{spec.store(store).changelog}-{partition}": records  # type: ignore[union-attr]

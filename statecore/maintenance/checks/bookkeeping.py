@@ -14,9 +14,8 @@ from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.owners import other_owner
 from statecore.placement.state_directory import partition_of, topology_of
 
-_WIPING = frozenset(
-    {"store-not-closed", "offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"}
-)
+_NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"})
+"""Findings for which exactly-once wipes a task, unless its stores are transactional."""
 
 
 def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
@@ -35,7 +34,7 @@ def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Fi
 def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
     if store.in_use or not store.logged or store.foreign:
         return []
-    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+    severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     if not store.databases:
         what = "is a directory without a database"
         return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
@@ -54,7 +53,7 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
         what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"
     else:
         over = " over its rows" if store.rows else ""
-        what += f"from the start{over}, and under exactly-once wipes its task"
+        what += f"from the start{over}{how.wiping()}"
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
@@ -139,10 +138,18 @@ def _not_closed(store: StoreView, how: Circumstances) -> Finding:
         what = "was not closed, its process died: under exactly-once every start of the application fails"
         severity = how.severity(Severity.WARNING, Severity.ERROR)
         return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
-    what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
-        "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
-    )
     severity = how.severity(Severity.WARNING, Severity.ERROR)
+    if how.transactional:
+        what = (
+            "was not closed by a process without transactional stores, and no close with them takes that back: under "
+            "exactly-once the next start wipes the task, or never comes to its end where the store is the task's "
+            "first; at-least-once it is ignored"
+        )
+        severity = how.severity(Severity.NOTE, Severity.ERROR)
+    else:
+        what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
+            "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
+        )
     repair = None if how.is_at_least_once else Repair.REBUILD
     return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
@@ -157,7 +164,8 @@ def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: Circums
     """
     wiped = set()
     if not how.is_at_least_once:
-        wiped = {one.task for one in found if one.code in _WIPING and one.severity.rank >= Severity.ERROR.rank}
+        codes = {"store-not-closed"} if how.transactional else {"store-not-closed", *_NO_OFFSET}
+        wiped = {one.task for one in found if one.code in codes and one.severity.rank >= Severity.ERROR.rank}
     result = []
     for store in stores:
         if store.logged or not store.databases:

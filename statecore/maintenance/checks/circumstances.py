@@ -28,6 +28,7 @@ class Circumstances:
         spec: what is declared, or ``None``.
         cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, or ``None``.
         now_ms: the time, for what is too old.
+        transactional: whether that release runs it with transactional state stores (KIP-892).
     """
 
     application_id: str
@@ -36,12 +37,21 @@ class Circumstances:
     spec: ApplicationSpec | None = None
     cleanup_max_age_ms: int | None = None
     now_ms: int = 0
+    transactional: bool = False
 
     def severity(self, at_least_once: Severity, exactly_once: Severity) -> Severity:
         """How bad something is under the application's guarantee."""
         if self.guarantee is None:
             return max(at_least_once, exactly_once, key=lambda one: one.rank)
         return exactly_once if self.is_exactly_once else at_least_once
+
+    def without_offset(self, at_least_once: Severity) -> Severity:
+        """How bad it is that a store of a task has no offset; without transactions exactly-once wipes the task."""
+        return at_least_once if self.transactional else self.severity(at_least_once, Severity.ERROR)
+
+    def wiping(self) -> str:
+        """What exactly-once does to the task of a store without an offset, as the end of a sentence, or nothing."""
+        return "" if self.transactional else ", and under exactly-once wipes its task"
 
     @property
     def is_exactly_once(self) -> bool:
@@ -101,9 +111,12 @@ def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], how: Circums
     """A store has offsets of partitions that are none of its changelog, and no others."""
     what = (
         f"has the offset of {offsets_of[0]}, which is not its changelog: the directory is of another task or "
-        "application; at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the "
-        "task"
+        "application; "
     )
-    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+    if how.transactional:
+        what += "Kafka Streams restores the store over these rows, under either guarantee"
+    else:
+        what += "at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the task"
+    severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     named = [str(one) for one in dict.fromkeys(offsets_of)]
     return of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)

@@ -23,15 +23,21 @@ def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
 
 
 def custom(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
-    """What is wrong with one: under exactly-once Kafka Streams wipes a task in which it has no offset."""
+    """What is wrong with one: under exactly-once Kafka Streams wipes a task in which it has no offset.
+
+    Not where the other stores are transactional. This one never is, so rows of an aborted transaction stay in it.
+    """
     if store.in_use or not store.logged or store.task == GLOBAL or not how.release.offsets_inside:
         return []
     file = store_checkpoint_file(store.store)
     if store.store in task.stores or how.is_taken_over(store, task.checkpoint):
         return []
-    severity = how.severity(Severity.WARNING, Severity.ERROR)
+    severity = how.severity(Severity.WARNING, Severity.LOSS if how.transactional else Severity.ERROR)
     what = (
-        f"has no {file}, where Kafka Streams keeps its offset: Kafka Streams restores it from the start over its files,"
-        " and under exactly-once wipes its task"
+        f"has no {file}, where Kafka Streams keeps its offset: Kafka Streams restores it from the start over its files"
     )
+    if how.transactional:
+        what += ": under exactly-once rows of a transaction that was aborted may stay"
+    else:
+        what += how.wiping()
     return [of_store(store, "offset-missing", severity, what)]

@@ -44,7 +44,7 @@ def _undecided(spec: ApplicationSpec) -> list[Finding]:
 def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
     named = {(place.topology, place.store) for place in places}
-    severity = how.severity(Severity.WARNING, Severity.ERROR)
+    severity = how.without_offset(Severity.WARNING)
     found = []
     for store in (*spec.stores, *spec.global_stores):
         if not store.is_logged or not store.kind.can_be_built:

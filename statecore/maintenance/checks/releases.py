@@ -69,8 +69,8 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     if store.task == GLOBAL:
         what += ", once, and keeps its offset from then on: nothing has to be done"
         return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
-    what += ", and under exactly-once deletes its task"
-    severity = how.severity(at_least_once, Severity.ERROR)
+    what += how.wiping()
+    severity = how.without_offset(at_least_once)
     return of_store(store, "older-release", severity, what, repair=repair, kept=False)
 
 

@@ -8,7 +8,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.views import StoreView
+from statecore.maintenance.views import DatabaseView, StoreView
 
 
 def segments(store: StoreView, how: Circumstances) -> list[Finding]:
@@ -26,8 +26,12 @@ def _without(store: StoreView, how: Circumstances) -> list[Finding]:
         return []
     if not store.logged or not how.release.offsets_inside:  # 4.2 and older keep the offset beside it
         return []
-    what = "has no segment, so nowhere to keep an offset: under exactly-once every start wipes its task"
-    severity = how.severity(Severity.NOTE, Severity.ERROR)
+    what = "has no segment, so nowhere to keep an offset: "
+    if how.transactional:
+        what += "every start restores it from the start of its changelog"
+    else:
+        what += "under exactly-once every start wipes its task"
+    severity = how.without_offset(Severity.NOTE)
     return [of_store(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
 
 
@@ -35,10 +39,12 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
     """Segments of one store at different offsets: Kafka Streams goes by the newest, and older ones miss updates.
 
     A segment that was made and never flushed has no offset. That is harmless where nothing was flushed since the last
-    close, because the others are at one offset then, and all that came later is restored.
+    close, because the others are at one offset then, and all that came later is restored. Transactional stores have no
+    status that says so, but a close flushes every segment: where one has no offset, what was flushed since the others
+    were opened was flushed before a kill.
     """
     found = []
-    flushed_since = any(one.offsets and one.status not in (None, STATUS_CLOSED) for one in store.databases)
+    flushed_since = any(one.offsets and _is_flushed_since_close(one, how) for one in store.databases)
     for partition in sorted({part for one in store.databases for part in one.offsets}):
         at: dict[int, list[str]] = {}
         lacking = []
@@ -68,6 +74,12 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
             )
         )
     return found
+
+
+def _is_flushed_since_close(one: DatabaseView, how: Circumstances) -> bool:
+    if one.status is None or how.transactional:
+        return one.flushed
+    return one.status != STATUS_CLOSED
 
 
 def _names(names: Sequence[str]) -> str:

@@ -10,6 +10,9 @@ Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 is the r
   of others stay. RocksDB merges a whole family or nothing, so it takes the room of that family again meanwhile.
 - No older release has stores with headers: rows of theirs are moved (:mod:`.rows`), or the task is refused.
 - The ``.checkpoint`` of 3.9 or 4.2 is believed, unless rows were flushed after it (:mod:`.lateness`).
+- Transactional stores of 4.4 (KIP-892) that were killed are at their offsets: rows get to RocksDB with the offset that
+  they are at, in one batch, or from the changelog, where they are committed. So they are converted under exactly-once,
+  too, and a grace buffer, of which the process has deleted the file with the offset, has the one inside.
 """
 
 from __future__ import annotations
@@ -182,9 +185,11 @@ def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
     """What its segments say of a partition.
 
     One without an offset and without rows was made after another one was closed, and says nothing; or no segment was
-    ever closed, and its rows were not flushed before the process died.
+    ever closed, and its rows were not flushed before the process died. A close flushes every segment, so beside one
+    without an offset what was flushed since the last opening was not flushed by a close, whatever the status says:
+    transactional stores do not write it.
     """
-    closed = any(one.state.offsets and one.state.closed_cleanly for one in store.databases)
+    closed = any(one.state.offsets and one.state.closed_cleanly and not one.flushed for one in store.databases)
     return {
         one.state.offsets.get(partition, OFFSET_UNKNOWN)
         for one in store.databases
@@ -225,7 +230,7 @@ def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[
     taken = claimed.of(store)
     outside = store.outside or {}
     if store.keeps_offset_outside or not store.databases:
-        offsets = dict(outside or taken)
+        offsets = dict(outside or taken or (store.inside if store.transactional else {}))
     else:
         offsets = dict(store.inside or taken or outside)
     for partition in _disagreeing(store):

@@ -16,6 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import POSITION_KEY
 from statecore.formats.position import Position, decode_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_rows
 from statecore.images.model import StoreDigest
@@ -31,7 +32,7 @@ from statecore.placement.mounts import why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_directory import data_files_in, has_database
+from statecore.stores.rocksdb_directory import current_manifest, data_files_in, has_database
 from statecore.stores.rocksdb_files import live_files, sst_formats
 from statecore.stores.rocksdb_witness import Witness
 
@@ -65,6 +66,7 @@ class DatabaseSight:
         first_key: the first key in a family with headers, if it has one.
         moved: what the rows of a family with headers would come to.
         contents: what families hold whose files are newer than wanted.
+        flushed: whether an offset was flushed since it was opened last.
     """
 
     directory: str
@@ -76,6 +78,7 @@ class DatabaseSight:
     first_key: bytes | None = None
     moved: Counted | None = None
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)
+    flushed: bool = False
 
     @property
     def families(self) -> frozenset[str]:
@@ -147,6 +150,11 @@ class StoreSight:
             for partition, offset in one.state.offsets.items():
                 found[partition] = min(offset, found.get(partition, offset))
         return found
+
+    @property
+    def transactional(self) -> bool:
+        """Whether transactional stores of 4.4 alone wrote to it: killed or closed, its rows are at its offset."""
+        return bool(self.databases) and all(one.state.transactional for one in self.databases)
 
     @property
     def has_rows(self) -> bool:
@@ -300,7 +308,16 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
         sst_formats(database),
         live_files(database),
         first,
+        flushed=_is_flushed(database),
     )
+
+
+def _is_flushed(database: Path) -> bool:
+    try:
+        name, data = current_manifest(database)
+        return read_manifest(data).flushed_since(name, OFFSETS_COLUMN_FAMILY)
+    except (OSError, ValueError):  # whoever opened it has said so
+        return False
 
 
 def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
@@ -370,7 +387,7 @@ def seen_release(stores: Sequence[StoreSight]) -> str:
     for one in (one for store in stores for one in store.databases):
         versions = {version for of_family in one.formats.values() for version in of_family}
         if one.has_offsets_family:
-            found.add("4.4" if one.state.offsets and one.state.status is None else "4.3 or 4.4")
+            found.add("4.4" if one.state.transactional else "4.3 or 4.4")
         elif any(version > 5 for version in versions):
             found.add("4.2")
         else:

@@ -545,6 +545,18 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(wo
     assert world.row("totals") == "warm at 9"
 
 
+def test_a_transactional_grace_buffer_that_has_lost_its_file_is_replaced_too(world: World) -> None:
+    world.spec.write_text("transactional_state_stores: true\n" + world.spec.read_text())
+    world.store(world.live, "totals", 11)
+    world.store(world.live, "late", 3)
+    (world.live.task_path("0_0") / ".checkpoint_late").unlink()
+    world.store(world.warm, "totals", 9)
+    world.store(world.warm, "late", 3)
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.TAKEN
+    assert world.row("totals") == "warm at 9"
+
+
 def with_own_class(tmp_path: Path, guarantee: str) -> World:
     world = World(tmp_path, guarantee)
     world.spec.write_text(world.spec.read_text() + "      mine:   {kind: custom}\n")

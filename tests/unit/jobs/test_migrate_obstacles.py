@@ -27,7 +27,7 @@ from tests.golden.directories import golden_directories, unpacked
 from tests.harness import mounts
 from tests.harness.directory import read_application
 
-OLD, NEW = "4.2.0-exactly-once-clean", "4.3.1-exactly-once-clean"
+OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
 POINTS = (
     "migrate.after-lock",

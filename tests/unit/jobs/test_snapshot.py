@@ -63,14 +63,22 @@ def segment_of(world: World, start: int, offset: int | None, rows: dict[bytes, b
     return path
 
 
-def left_open(path: Path, kind: str = "key-value") -> None:
+def left_open(path: Path) -> None:
     """Make a database say that somebody has it open, as a kill after a flush leaves it."""
+    set_status(path, 1)
+
+
+def set_status(path: Path, status: int | None) -> None:
+    """Give a database a status; ``None`` for none, as transactional stores leave it that never were anything else."""
     from rocksdict import AccessType, Options, Rdict, WriteBatch
 
     families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(path), Options(raw_mode=True))}
     database = Rdict(str(path), Options(raw_mode=True), column_families=families, access_type=AccessType.read_write())
     batch = WriteBatch(raw_mode=True)
-    batch.put(b"status", (1).to_bytes(8), database.get_column_family_handle("offsets"))
+    if status is None:
+        batch.delete(b"status", database.get_column_family_handle("offsets"))
+    else:
+        batch.put(b"status", status.to_bytes(8), database.get_column_family_handle("offsets"))
     database.write(batch)
     del batch
     database.close()
@@ -680,6 +688,96 @@ def test_a_segment_of_which_nothing_was_flushed_is_refused_where_the_offset_may_
     time.sleep(0.02)
     segment_of(world, 0, 9)
     assert "may be newer than its rows" in refusal(world)
+
+
+# Transactional stores
+
+
+def transactional(world: World, guarantee: str = "exactly_once_v2") -> World:
+    world.spec |= {"processing_guarantee": guarantee, "transactional_state_stores": True}
+    return world
+
+
+def segments(world: World) -> list[Path]:
+    return sorted((world.path / "0_0" / "clicks").iterdir())
+
+
+def test_segments_of_a_transactional_store_are_lowered_under_exactly_once(clicks: World) -> None:
+    segment_of(clicks, 2 * INTERVAL, 20)
+    before = tree(clicks.path / "0_0")
+    transactional(clicks).snapshot()
+    assert tree(clicks.path / "0_0") == before
+    assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
+    for key, path in clicks.laid_out().items():
+        if key[1] == "clicks":
+            rows, offsets, status = clicks.rows(path, "window")
+            assert (len(rows), offsets, status) == (1, {clicks.changelog("clicks"): 9}, 0)
+
+
+@pytest.mark.parametrize(("without", "taken"), [(3, True), (2, False)])
+def test_segments_without_a_status_are_transactional_whatever_the_spec_says(
+    clicks: World, without: int, taken: bool
+) -> None:
+    clicks.spec["processing_guarantee"] = "exactly_once_v2"
+    segment_of(clicks, 2 * INTERVAL, 20)
+    for segment in segments(clicks)[:without]:
+        set_status(segment, None)
+    if taken:
+        clicks.snapshot()
+        assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
+    else:
+        assert "transactional_state_stores: true" in refusal(clicks)
+
+
+def test_a_transactional_store_is_published_as_it_lies_with_or_without_a_status(world: World) -> None:
+    transactional(world).write(ROWS, 7)
+    (store,) = world.snapshot().stores
+    assert not store.written
+    set_status(world.database(), None)
+    (store,) = world.snapshot().stores
+    assert not store.written
+    (path,) = world.laid_out().values()
+    assert world.rows(path) == (ROWS, {world.changelog(): 7}, None)
+
+
+def test_a_transactional_store_that_says_open_was_open_without_transactions(clicks: World) -> None:
+    transactional(clicks)
+    left_open(clicks.database())
+    left_open(segments(clicks)[0])
+    with pytest.raises(Invalid) as caught:
+        clicks.snapshot()
+    assert len(caught.value.context["reasons"]) == 2
+    assert "--replace" in refusal(clicks)
+
+
+def test_a_segment_of_a_transactional_store_of_which_nothing_was_flushed(tmp_path: Path) -> None:
+    world = transactional(World(tmp_path, **CLICKS))
+    world.write(ROWS, 7)
+    segment_of(world, 0, 9)
+    time.sleep(0.02)
+    never_flushed(world.database("clicks", segment=2 * INTERVAL))
+    world.snapshot()
+    assert [database.segment for database in world.stored()["0_0", "clicks"].databases] == [0]
+    segment_of(world, INTERVAL, 20)  # flushed later than that segment was made, and not the one whose offset counts
+    world.snapshot()
+    stored = world.stored()["0_0", "clicks"]
+    assert ([database.segment for database in stored.databases], stored.changelogs[0].offset) == ([0, 1], 9)
+    segment_of(world, 0, 30)
+    with pytest.raises(Invalid, match="may be newer than its rows"):
+        world.snapshot()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_versioned_transactional_store_is_refused_where_nobody_is_asked(
+    tmp_path: Path, guarantee: str, declared: bool
+) -> None:
+    world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
+    world.write({b"\xff" * 8 + b"k": bytes(8) + b"v"}, 7, kind="versioned-key-value")
+    world.spec |= {"processing_guarantee": guarantee, "transactional_state_stores": declared}
+    if not declared:
+        set_status(world.database(), None)
+    assert "versions must not be applied again" in refusal(world)
 
 
 # Kinds that have their own rules

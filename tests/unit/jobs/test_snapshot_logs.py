@@ -196,3 +196,31 @@ def test_nobody_is_asked_offline(world: World, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("statecore.jobs.snapshot_logs.Cluster", refuse)
     assert world.snapshot().outcome is Outcome.PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("end", "markers", "taken"), [(8, False, True), (9, True, True), (9, False, False), (20, False, False)]
+)
+def test_a_versioned_transactional_store_is_taken_where_no_record_lies_behind_its_offset(
+    tmp_path: Path, brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch, end: int, markers: bool, taken: bool
+) -> None:
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.of_markers", lambda _, pieces: set(pieces) if markers else set())
+    world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
+    world.spec |= {"processing_guarantee": "exactly_once_v2", "transactional_state_stores": True}
+    world.write({b"\xff" * 8 + b"k": bytes(8) + b"v"}, 7, kind="versioned-key-value")
+    brokers.logs = log(0, end)
+    if taken:
+        assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    else:
+        with pytest.raises(Invalid, match="versions must not be applied again"):
+            world.snapshot(offline=False)
+        assert world.shelf.read_head() is None
+
+
+def test_another_transactional_store_is_taken_whatever_lies_behind_its_offset(
+    world: World, brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.of_markers", lambda *_: set())
+    world.spec |= {"processing_guarantee": "exactly_once_v2", "transactional_state_stores": True}
+    brokers.logs = log(0, 20)
+    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED

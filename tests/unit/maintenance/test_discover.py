@@ -110,6 +110,57 @@ def test_the_description_of_a_topology_is_parsed():
         parse_topology("something else", "describe.txt")
 
 
+BY_NAME = """\
+Topologies:
+   Sub-topology: 0
+    Processor: KSTREAM-JOIN-0000000006 (stores: [customers-store])
+      --> KSTREAM-SINK-0000000007
+      <-- KSTREAM-SOURCE-0000000000
+    Sink: KSTREAM-SINK-0000000007 (topic: enriched)
+      <-- KSTREAM-JOIN-0000000006, KSTREAM-SOURCE-0000000003
+    Source: KSTREAM-SOURCE-0000000000 (topics: [orders])
+      --> KSTREAM-JOIN-0000000006
+    Source: KSTREAM-SOURCE-0000000003 (topics: [customers])
+      --> KTABLE-SOURCE-0000000004, KSTREAM-SINK-0000000007
+    Processor: KTABLE-SOURCE-0000000004 (stores: [customers-store])
+      --> none
+      <-- KSTREAM-SOURCE-0000000003
+
+   Sub-topology: 2
+    Processor: KSTREAM-AGGREGATE-0000000009 (stores: [counts])
+      --> none
+      <-- by-product-repartition-source
+    Source: by-product-repartition-source (topics: [shop-by-product-repartition])
+      --> KSTREAM-AGGREGATE-0000000009
+
+   Sub-topology: 2 for global store (will not generate tasks)
+    Source: KSTREAM-SOURCE-0000000001 (topics: [products])
+      --> KTABLE-SOURCE-0000000002
+    Processor: KTABLE-SOURCE-0000000002 (stores: [products-store])
+      --> none
+      <-- KSTREAM-SOURCE-0000000001
+"""
+"""As ``kafka-streams-groups.sh --describe --topology`` prints it: by name, so that sources stand below others."""
+
+
+def test_the_order_of_nodes_does_not_matter():
+    parsed = parse_topology(BY_NAME)
+    assert [(part.number, part.is_global, part.fed) for part in parsed] == [
+        (
+            0,
+            False,
+            {
+                "customers-store": {
+                    "KSTREAM-JOIN-0000000006": {"orders"},
+                    "KTABLE-SOURCE-0000000004": {"customers"},
+                }
+            },
+        ),
+        (2, False, {"counts": {"KSTREAM-AGGREGATE-0000000009": {"shop-by-product-repartition"}}}),
+        (2, True, {"products-store": {"KTABLE-SOURCE-0000000002": {"products"}}}),
+    ]
+
+
 def test_from_the_topology_numbers_and_changelogs_are_told_and_kinds_are_left_open():
     spec, notes = discover(FakeCluster(TOPICS), "app", topology_text=TOPOLOGY)
     assert {(store.name, store.subtopology, store.changelog, str(store.kind)) for store in spec.stores} == {

@@ -26,6 +26,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import read_spec
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
+from tests.harness.damaging import edited
 from tests.unit.maintenance.stored import CASES, GOLDEN, offsets, owner, write_database, write_golden
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -235,6 +236,64 @@ def test_a_store_without_a_segment_is_wiped_under_exactly_once_alone(tmp_path):
     assert diagnose(tmp_path, guarantee=EOS).findings[0].repair is Repair.CREATE_SEGMENT
 
 
+# Transactional stores (KIP-892)
+
+
+TRANSACTIONAL = SPEC + "transactional_state_stores: true\n"
+
+
+def declares(guarantee):
+    return read_spec(TRANSACTIONAL.format(guarantee=guarantee, stores="s: {kind: key-value}"))
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_transactional_stores_are_wiped_for_no_missing_offset(tmp_path, guarantee):
+    plain(tmp_path, offset=None, status=None)
+    assert codes(tmp_path, spec=declares(guarantee)) == {"offset-missing": LOSS}
+    assert codes(tmp_path, spec=declares(guarantee), release=RELEASES["4.3"])["offset-missing"] is (
+        ERROR if guarantee is EOS else LOSS
+    )
+    (one,) = diagnose(tmp_path, spec=declares(guarantee)).findings
+    assert "wipes" not in one.what
+
+
+def test_what_the_directory_shows_counts_where_there_is_no_spec(tmp_path):
+    plain(tmp_path, status=None)
+    plain(tmp_path, store="t", offset=None, status=None)
+    window(tmp_path, {}, task="0_1")
+    assert codes(tmp_path, guarantee=EOS) == {"offset-missing": LOSS, "segment-missing": NOTE}
+    assert diagnose(tmp_path, guarantee=EOS).transactional
+    assert codes(tmp_path, guarantee=EOS, release=RELEASES["4.3"]) == {
+        "offset-missing": ERROR,
+        "segment-missing": ERROR,
+    }
+
+
+def test_a_status_of_before_still_counts_under_exactly_once(tmp_path):
+    plain(tmp_path, status=1)
+    assert codes(tmp_path, spec=declares(EOS)) == {"store-not-closed": ERROR}
+    assert codes(tmp_path, spec=declares(ALOS)) == {"store-not-closed": NOTE}
+
+
+def test_a_transactional_store_that_is_not_logged_has_a_position_alone(tmp_path):
+    plain(tmp_path, status=None)
+    position = [(b"position", bytes(6))]
+    write_database(tmp_path / "app/0_0/rocksdb/u", {"default": [(b"a", b"1")], "offsets": position})
+    assert codes(tmp_path, guarantee=EOS) == {"store-unlogged": NOTE}
+    plain(tmp_path, store="t", offset=None, status=None)
+    found = {one.store: one.severity for one in diagnose(tmp_path, guarantee=EOS).findings}
+    assert found["u"] is NOTE  # its task is not wiped for t
+
+
+def test_a_segment_without_an_offset_beside_one_that_was_flushed_since_it_was_opened(tmp_path):
+    window(tmp_path, {600_000: (150, None, 2), 900_000: (None, None, 0)})
+    (one,) = [one for one in diagnose(tmp_path, guarantee=EOS).findings if one.code == "segments-disagree"]
+    assert (one.severity, one.repair) == (LOSS, Repair.REBUILD)
+    with edited(tmp_path / "app/0_0/w/w.600000"):
+        pass
+    assert codes(tmp_path, guarantee=EOS) == {}  # it was opened again, and what came since is restored
+
+
 # Files with offsets
 
 
@@ -327,7 +386,7 @@ def test_a_global_table_without_an_offset_is_restored_whatever_is_done(tmp_path)
     (one,) = diagnose(tmp_path, guarantee=EOS).findings
     assert (one.code, one.severity, one.repair) == ("older-release", WARNING, Repair.REBUILD)
     assert one.what.endswith(
-        "4.3 restores it from the start, once, and keeps its offset from then on: nothing has to be done"
+        "4.4 restores it from the start, once, and keeps its offset from then on: nothing has to be done"
     )
     assert "What has no offset anywhere it leaves" in one.kind.remedy
 

@@ -13,6 +13,7 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damage import AT_LEAST_ONCE, EXACTLY_ONCE, WINDOWS
 from tests.harness.damaging import PLAIN
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined
 
 OLDER = [*golden_names(moment="clean", release="4.2"), *golden_names(moment="clean", release="3.9")]
@@ -63,7 +64,7 @@ def test_a_task_without_any_database_is_of_the_release_of_the_others(tmp_path, n
     assert any(PLAIN in entry for entry in plan.mendings["0_0"][0].names)
 
 
-@pytest.mark.parametrize("name", golden_names(moment="clean", release="4.3"))
+@pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
 def test_no_task_is_made_that_is_not_here(tmp_path, name):
     """The application's other instances have it, and a rebuild would be of all partitions."""
     application = unpacked(name, tmp_path)

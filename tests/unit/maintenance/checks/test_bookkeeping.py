@@ -11,10 +11,11 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damage import WINDOWS
 from tests.harness.damaging import segments_of
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined, worse
 
 
-@pytest.mark.parametrize("name", golden_names(moment="clean", release="4.3"))
+@pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
 @pytest.mark.parametrize("segment", [0, -1])
 def test_a_segment_of_another_partition_among_the_stores_own_is_a_loss(tmp_path, name, segment):
     application = unpacked(name, tmp_path)

@@ -14,10 +14,11 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damage import BUFFER, BUFFER_TASK, STAMPED, WINDOWS
 from tests.harness.damaging import PLAIN, offsets_of, segments_of, write_checkpoint
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined, worse
 
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]
-NEWEST = golden_names(moment="clean", release="4.3")
+NEWEST = golden_names(moment="clean", release=NEWEST_RELEASE)
 
 
 def removed(path):
@@ -43,7 +44,7 @@ def losses(seen):
 
 @pytest.mark.parametrize("lose", [removed, emptied, begun])
 @pytest.mark.parametrize("name", OLDER)
-@pytest.mark.parametrize("release", ["own", "4.3"])
+@pytest.mark.parametrize("release", ["own", NEWEST_RELEASE])
 def test_a_store_that_is_gone_while_checkpoint_has_its_offset_is_a_loss(tmp_path, name, lose, release):
     application = unpacked(name, tmp_path)
     lose(application / "0_0" / "rocksdb" / PLAIN)

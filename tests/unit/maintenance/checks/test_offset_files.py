@@ -11,9 +11,10 @@ from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
 from tests.harness.damage import BUFFER, BUFFER_TASK
 from tests.harness.damaging import PLAIN
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined, worse
 
-NEWEST = golden_names(moment="clean", release="4.3")
+NEWEST = golden_names(moment="clean", release=NEWEST_RELEASE)
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]
 
 
@@ -36,7 +37,7 @@ def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", OLDER)
 @pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("release", ["own", "4.3"])
+@pytest.mark.parametrize("release", ["own", NEWEST_RELEASE])
 def test_task_directories_that_were_exchanged_are_told_by_the_partitions_of_their_files(
     tmp_path, name, declared, release
 ):
@@ -52,7 +53,7 @@ def test_task_directories_that_were_exchanged_are_told_by_the_partitions_of_thei
     stores = {store for code, _, task, store in worse(seen) if code == "offset-foreign" and task == "0_0"}
     assert {"key-value", "timestamped-key-value", "timestamped-window", "versioned-key-value"} <= stores
     assert "checkpoint-stray" not in {code for code, *_ in worse(seen)}
-    if release == "4.3":  # as a repair sees it
+    if release == NEWEST_RELEASE:  # as a repair sees it
         assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
 
 

@@ -8,10 +8,11 @@ from statecore.maintenance.repairs import plan_repairs
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damaging import write_checkpoint
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined, worse
 
 
-@pytest.mark.parametrize("name", golden_names(moment="clean", release="4.3"))
+@pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
 @pytest.mark.parametrize("place", ["index", "rocksdb/index"])
 def test_a_directory_of_another_engine_is_said_to_be_one_and_nothing_is_made_in_it(tmp_path, name, place):
     application = unpacked(name, tmp_path)

@@ -77,6 +77,28 @@ def test_a_segment_that_was_made_after_the_others_were_closed_says_nothing() -> 
     assert made.written == {".checkpoint": {at("w"): 9}}
 
 
+def test_a_transactional_store_that_was_killed_is_at_its_offset() -> None:
+    stores = plain("a", {at("a"): 30}, status=None), segmented("w", [{at("w"): 7}, {at("w"): 7}], status=None)
+    made = plan(task(*stores))
+    assert made.written == {".checkpoint": {at("a"): 30, at("w"): 7}}
+
+
+def test_a_transactional_buffer_whose_file_is_gone_has_the_offset_inside() -> None:
+    stores = segmented("b", [{at("b"): 8}], status=None, seen_kind=StoreKind.GRACE_BUFFER), plain("a", {at("a"): 3})
+    assert plan(task(*stores)).written == {".checkpoint": {at("a"): 3, at("b"): 8}}
+    stores = segmented("b", [{at("b"): 8}], seen_kind=StoreKind.GRACE_BUFFER), plain("a", {at("a"): 3})
+    assert plan(task(*stores)).written == {".checkpoint": {at("a"): 3}}
+
+
+@pytest.mark.parametrize("status", [None, 0])
+def test_beside_a_segment_without_an_offset_one_may_have_been_flushed_by_no_close(status: int | None) -> None:
+    flushed = database("w/w.1000", {at("w"): 9}, status=status, flushed=True)
+    empty = database("w/w.2000", {}, status=None, filled=False)
+    seen = task(replace(segmented("w"), databases=(flushed, empty)))
+    assert "different offsets" in plan(seen).refused[0]
+    assert plan(seen, exactly_once=False).written == {".checkpoint": {at("w"): OFFSET_UNKNOWN}}
+
+
 def test_the_offset_of_a_global_store_that_is_not_declared_is_left_out() -> None:
     one, other = TopicPartition("prices", 0), TopicPartition("retired", 0)
     stores = plain("g", {one: 5}, seen_changelog="prices"), plain("old", {other: 7}, seen_changelog="")

@@ -1,0 +1,316 @@
+"""What the group coordinator knows of a streams group: an application with ``group.protocol=streams`` (KIP-1071).
+
+Brokers from 4.0 on keep the members with their tasks and the *configured topology*: subtopologies with their source,
+repartition and changelog topics. From 4.4 on a broker also keeps the *topology description* (KIP-1331), which is what
+``Topology.describe()`` prints, where ``group.streams.topology.description.plugin.class`` names a plugin and the
+application is Kafka Streams 4.4 or newer. A group without members keeps both until it expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import ask_coordinator
+from statecore.errors import Invalid, NotFound, Retryable
+
+_TOPIC_DENIED, _GROUP_DENIED, _UNSUPPORTED, _NO_STREAMS_GROUP = 29, 30, 35, 69
+
+NO_STREAMS_GROUP = "no-streams-group"
+"""``context["code"]`` of a :class:`NotFound`: the group is classic or there is none, or brokers have no such groups."""
+
+
+class NodeType(IntEnum):
+    """What a node of a topology does."""
+
+    SOURCE = 1
+    PROCESSOR = 2
+    SINK = 3
+
+
+class DescriptionStatus(IntEnum):
+    """Whether the broker has the topology description. It is ``NOT_REQUESTED`` where the broker is older than 4.4."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    ERROR = 2
+    AVAILABLE = 3
+
+
+@dataclass(frozen=True)
+class InternalTopic:
+    """A changelog or repartition topic; a source topic that serves as changelog stands under its own name.
+
+    Attributes:
+        name: the topic.
+        partitions: how many it has; 0 where that is not enforced.
+        replication_factor: 0 for the default of the brokers.
+        configs: the settings that the application asks for, not those that the topic has.
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ConfiguredSubtopology:
+    """A subtopology as the coordinator assigns its tasks.
+
+    Attributes:
+        number: as in task ids.
+        source_topics: what it reads, repartition topics apart.
+        repartition_sinks: the repartition topics it writes.
+        repartition_sources: the repartition topics it reads.
+        changelogs: the topics its logged stores are restored from.
+    """
+
+    number: int
+    source_topics: tuple[str, ...]
+    repartition_sinks: tuple[str, ...]
+    repartition_sources: tuple[InternalTopic, ...]
+    changelogs: tuple[InternalTopic, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a topology description.
+
+    Attributes:
+        name: its name.
+        type: what it does.
+        source_topics: what a source reads; repartition topics have their full names.
+        sink_topic: what a sink writes; ``None`` where it is chosen for each record.
+        stores: the stores a processor uses.
+        successors: the nodes below it.
+    """
+
+    name: str
+    type: NodeType
+    source_topics: tuple[str, ...]
+    sink_topic: str | None
+    stores: tuple[str, ...]
+    successors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TopologyDescription:
+    """What ``Topology.describe()`` prints.
+
+    Attributes:
+        subtopologies: number → its nodes, sorted by name.
+        global_stores: source and processor of each global store; the broker gives them no number.
+    """
+
+    subtopologies: Mapping[int, tuple[Node, ...]]
+    global_stores: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True)
+class TaskAssignment:
+    """Tasks of a member, as (subtopology, partition), sorted."""
+
+    active: tuple[tuple[int, int], ...]
+    standby: tuple[tuple[int, int], ...]
+    warmup: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A stream thread of the application.
+
+    Attributes:
+        member_id: its id in the group.
+        process_id: the process it belongs to: ``processId`` in ``kafka-streams-process-metadata``.
+        client_id: its ``client.id``.
+        client_host: where it connects from.
+        assignment: the tasks it has.
+        target: the tasks it is to have.
+    """
+
+    member_id: str
+    process_id: str
+    client_id: str
+    client_host: str
+    assignment: TaskAssignment
+    target: TaskAssignment
+
+
+@dataclass(frozen=True)
+class StreamsGroup:
+    """A streams group.
+
+    Attributes:
+        group_id: the ``application.id``.
+        state: ``Stable``, ``Empty``, ``NotReady``, ``Assigning``, ``Reconciling`` or ``Dead``.
+        epoch: of the group.
+        topology_epoch: of its topology; -1 where it has none.
+        subtopologies: the configured topology, by number; ``None`` while the group is not ready, as when source topics
+            are missing.
+        description_status: whether the broker has the topology description.
+        description: it, or ``None``.
+        members: its members.
+    """
+
+    group_id: str
+    state: str
+    epoch: int
+    topology_epoch: int
+    subtopologies: tuple[ConfiguredSubtopology, ...] | None
+    description_status: DescriptionStatus
+    description: TopologyDescription | None
+    members: tuple[Member, ...]
+
+
+def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
+    """Ask the coordinator for a streams group.
+
+    Args:
+        cluster: the cluster.
+        group: the ``application.id``.
+
+    Raises:
+        NotFound: there is no streams group of that name (:data:`NO_STREAMS_GROUP`).
+        Invalid: this client may not describe the group or a topic of its topology.
+        Retryable: the coordinator did not answer in time.
+    """
+    cluster.brokers()  # brings their addresses
+    return cluster.run(_ask, cluster, group, cluster.deadline())
+
+
+async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
+    from kafka.errors import UnsupportedVersionError
+
+    from statecore.changelog.protocol import StreamsGroupDescribeRequest
+
+    def describe() -> Any:
+        return StreamsGroupDescribeRequest(
+            group_ids=[group], include_authorized_operations=False, include_topology_description=True
+        )
+
+    try:
+        code, response = await ask_coordinator(cluster, group, describe, _code_of, deadline)
+    except Invalid as error:
+        if isinstance(error.__cause__, UnsupportedVersionError):
+            raise _absent(cluster, group, _UNSUPPORTED, "") from error
+        raise
+    if code == 0:
+        return decode(response.groups[0])
+    reason = (response.groups[0].error_message or "") if response is not None else ""
+    if code in (_NO_STREAMS_GROUP, _UNSUPPORTED):
+        raise _absent(cluster, group, code, reason)
+    if code == _GROUP_DENIED:
+        raise Invalid(
+            f"This client may not describe the group {group}.", action="Grant Describe on the group.", group=group
+        )
+    if code == _TOPIC_DENIED:
+        raise Invalid(
+            f"This client may not describe every topic of the topology of {group}: the broker tells nothing of it.",
+            action="Grant Describe on all topics of the application: sources, repartition topics and changelogs.",
+            group=group,
+        )
+    raise Retryable(
+        f"The streams group {group} could not be described: Kafka error {code}{_because(reason)}.",
+        action="Try again; if it stays, look at the broker's log.",
+        group=group,
+    )
+
+
+def _code_of(response: Any) -> int:
+    return int(response.groups[0].error_code)
+
+
+def _absent(cluster: Cluster, group: str, code: int, reason: str) -> NotFound:
+    if code == _UNSUPPORTED:
+        what = f"{cluster.bootstrap_servers} has no streams groups: its brokers are too old, or streams.version is 0."
+    else:
+        what = f"{cluster.bootstrap_servers} has no streams group {group}{_because(reason)}."
+    return NotFound(
+        what,
+        action="An application with group.protocol=classic tells the brokers no topology: give it by --topology "
+        "(the text of Topology.describe()) or --state-dir. Else check the application id.",
+        group=group,
+        code=NO_STREAMS_GROUP,
+    )
+
+
+def _because(reason: str) -> str:
+    return f" ({reason.rstrip('.')})" if reason else ""
+
+
+def decode(told: Any) -> StreamsGroup:
+    """A group of the response, as values. A response of version 0 has the defaults of what it lacks."""
+    topology, described = told.topology, told.topology_description
+    configured = topology.subtopologies if topology is not None else None
+    return StreamsGroup(
+        group_id=told.group_id,
+        state=told.group_state,
+        epoch=told.group_epoch,
+        topology_epoch=topology.epoch if topology is not None else -1,
+        subtopologies=None if configured is None else tuple(sorted(map(_configured, configured), key=_number)),
+        description_status=DescriptionStatus(told.topology_description_status),
+        description=_description(described) if described is not None else None,
+        members=tuple(_member(one) for one in told.members),
+    )
+
+
+def _number(part: ConfiguredSubtopology) -> int:
+    return part.number
+
+
+def _configured(part: Any) -> ConfiguredSubtopology:
+    return ConfiguredSubtopology(
+        int(part.subtopology_id),
+        tuple(part.source_topics),
+        tuple(part.repartition_sink_topics),
+        tuple(map(_topic, part.repartition_source_topics)),
+        tuple(map(_topic, part.state_changelog_topics)),
+    )
+
+
+def _topic(topic: Any) -> InternalTopic:
+    configs = {one.key: one.value for one in topic.topic_configs}
+    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
+
+
+def _description(described: Any) -> TopologyDescription:
+    return TopologyDescription(
+        {int(part.subtopology_id): tuple(map(_node, part.nodes)) for part in described.subtopologies},
+        tuple((_node(one.source), _node(one.processor)) for one in described.global_stores),
+    )
+
+
+def _node(node: Any) -> Node:
+    return Node(
+        node.name,
+        NodeType(node.node_type),
+        tuple(node.source_topics),
+        node.sink_topic,
+        tuple(node.stores),
+        tuple(node.successors),
+    )
+
+
+def _member(member: Any) -> Member:
+    return Member(
+        member.member_id,
+        member.process_id,
+        member.client_id,
+        member.client_host,
+        _assignment(member.assignment),
+        _assignment(member.target_assignment),
+    )
+
+
+def _assignment(assignment: Any) -> TaskAssignment:
+    return TaskAssignment(
+        _tasks(assignment.active_tasks), _tasks(assignment.standby_tasks), _tasks(assignment.warmup_tasks)
+    )
+
+
+def _tasks(told: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted((int(one.subtopology_id), partition) for one in told for partition in one.partitions))

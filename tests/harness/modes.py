@@ -1,0 +1,120 @@
+"""How an application is configured: its guarantee, transactional state stores, and the protocol of its group.
+
+The judges of statecore run in every ``Mode``: ``make test`` in ``COVERING``, in which each setting has each of its
+values once, ``make test-full`` in all of ``MODES``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.harness import directory
+from tests.harness.fed import FedApplication
+from tests.harness.kinds import TRANSACTIONAL, KindsApplication
+from tests.harness.streams import StreamsJvm
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to configure an application.
+
+    Attributes:
+        guarantee: ``processing.guarantee``.
+        transactional: ``enable.transactional.statestores`` (KIP-892), which Kafka Streams knows since 4.4.
+        protocol: ``group.protocol``, ``classic`` or ``streams`` (KIP-1071), which it knows since 4.2.
+    """
+
+    guarantee: str
+    transactional: bool = False
+    protocol: str = "classic"
+
+    @property
+    def name(self) -> str:
+        """For ids of tests, and of applications."""
+        stores = "transactional" if self.transactional else "direct"
+        return f"{self.guarantee.replace('_', '-')}-{stores}-{self.protocol}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The Streams properties, but the guarantee; what an older release does not know is left out."""
+        transactional = {TRANSACTIONAL: "true"} if self.transactional else {}
+        return transactional | ({"group.protocol": self.protocol} if self.protocol != "classic" else {})
+
+    def of(self, kinds: KindsApplication) -> KindsApplication:
+        """The same stores, of an application that is configured so."""
+        return replace(kinds, properties={**kinds.properties, **self.properties})
+
+    def assert_used(self, jvm: StreamsJvm, world: FedApplication) -> None:
+        """What its group and its directory, which it has closed, show of the settings."""
+        assert group_type(jvm, world.servers, world.application_id) == self.protocol
+        statuses = status_of_databases(world)
+        assert statuses
+        assert set(statuses.values()) == {None if self.transactional else 0}
+
+
+COVERING = (Mode(EXACTLY_ONCE, True, "streams"), Mode(AT_LEAST_ONCE))
+"""Each setting has each of its values."""
+
+MODES = (
+    *COVERING,
+    *(
+        mode
+        for made in itertools.product((EXACTLY_ONCE, AT_LEAST_ONCE), (False, True), ("classic", "streams"))
+        if (mode := Mode(*made)) not in COVERING
+    ),
+)
+"""Every combination of them, those of ``COVERING`` first."""
+
+
+def in_tiers(cases: Iterable[tuple[Any, ...]], mode_of: Any = lambda case: case[0]) -> list[Any]:
+    """Parameters of a test, a tuple each; those of another mode than ``COVERING`` have the mark ``full``."""
+    return [
+        pytest.param(*case, marks=() if mode_of(case) in COVERING else pytest.mark.full, id="-".join(map(_named, case)))
+        for case in cases
+    ]
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "name", value))
+
+
+def transactional(kinds: KindsApplication) -> KindsApplication:
+    """The same stores, transactional."""
+    return Mode(AT_LEAST_ONCE, True).of(kinds)
+
+
+def status_of_databases(world: FedApplication) -> dict[tuple[str, str], int | None]:
+    """The status of each database with an offset inside, by task and store; None: none was ever written."""
+    found = {}
+    for (task, name), families in directory.read_application(world.directory).items():
+        said = dict(families["offsets"])
+        status = said.pop(b"status", None)
+        said.pop(b"position", None)
+        assert said, f"{name} of {task} has no offset"
+        found[task, name] = None if status is None else int.from_bytes(status, signed=True)
+    return found
+
+
+def group_type(jvm: StreamsJvm, servers: str, group: str) -> str:
+    """What the broker says a group is: ``classic``, ``streams``.
+
+    Raises:
+        LookupError: there is no such group.
+    """
+    properties = jvm.jvm.java.util.Properties()
+    properties.setProperty("bootstrap.servers", servers)
+    admin = jvm.jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+    try:
+        for listing in admin.listGroups().all().get().toArray():
+            if str(listing.groupId()) == group:
+                return str(listing.type().get().toString()).lower()
+    finally:
+        admin.close()
+    raise LookupError(f"there is no group {group}")

@@ -1,0 +1,73 @@
+"""Directories that real Kafka Streams left earlier, of every kind of store, are advanced, and it restores nothing."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.jobs.advance import run_advance
+from statecore.jobs.advance_request import AdvanceRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.parents import DIRECTORY
+from statecore.jobs.report import RestoreReport
+from tests.harness.broker import Broker
+from tests.harness.feeds import MORE, SPAN, more
+from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
+from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
+from tests.harness.streams import StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+# A window store without a record has no segment, so there is nothing to advance; what comes then is restored.
+APPLICATIONS = (
+    replace(PLAIN, cases=tuple(case for case in PLAIN.cases if case.store != "sparse-window")),
+    HEADERS,
+    SOURCES,
+)
+
+
+def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
+    """Answers without the older versions: Kafka Streams does not find them after a restart of its own either."""
+    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
+    return {
+        key: [row for row in rows if b"@" not in row[0]] if key[0] in versioned else rows
+        for key, rows in answers.items()
+    }
+
+
+def without_versioned(kinds: KindsApplication, rows: Rows) -> Rows:
+    """Rows of the others: where a segment of versions begins, the writer decides."""
+    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
+    return {key: found for key, found in rows.items() if key[1] not in versioned and any(found.values())}
+
+
+@pytest.mark.parametrize(("mode", "kinds"), in_tiers((mode, kinds) for mode in MODES for kinds in APPLICATIONS))
+def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
+    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, mode: Mode, kinds: KindsApplication
+) -> None:
+    application_id = f"advance-{kinds.name}-{mode.name}-{uuid.uuid4().hex[:8]}"
+    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, mode.of(kinds))
+    with world.application():
+        world.feed(kinds.feed(world.base, PARTITIONS))
+    mode.assert_used(streams_jvm, world)
+    shutil.copytree(world.directory, tmp_path / "left")
+    with world.application() as running:
+        world.feed([(role, more(world.base, PARTITIONS)) for role in world.inputs])
+        before = world.answers(running, SPAN + MORE)
+    written = world.rows()
+    world.lose()
+    shutil.copytree(tmp_path / "left", world.directory)
+    request = AdvanceRequest(spec=world.spec(), state_dir=str(world.state_dir), transaction_wait=5.0)
+    report = run_advance(request, InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    assert report.stores
+    assert {store.parent for store in report.stores} == {DIRECTORY}
+    assert without_versioned(kinds, world.rows()) == without_versioned(kinds, written)
+    with world.application() as running:
+        assert set(restored(running)) <= {"in-memory"}
+        assert valid_now(kinds, world.answers(running, SPAN + MORE)) == valid_now(kinds, before)
