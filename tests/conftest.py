@@ -134,7 +134,7 @@ def streams_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamsJvm
 
 @pytest.fixture(scope="session")
 def fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """JVMs with Kafka Streams 3.9.1, 4.2.0, 4.3.1 and 4.4.0, shared by the tests of a worker; each starts when it is needed.
+    """JVMs with each version of Kafka Streams, shared by the tests of a worker; each starts when it is needed.
 
     A test may kill one: it then runs nothing of anybody else's, because tests leave nothing running.
     """
