@@ -132,7 +132,7 @@ def streams_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamsJvm
 
 @pytest.fixture(scope="session")
 def fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """JVMs with Kafka Streams of every one of ``VERSIONS``, shared by the tests of a worker; each starts when needed.
+    """JVMs with Kafka Streams of every version of ``VERSIONS``, shared by the tests of a worker; each starts on demand.
 
     A test may kill one: it then runs nothing of anybody else's, because tests leave nothing running.
     """

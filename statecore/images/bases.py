@@ -1,9 +1,10 @@
 """A base: closed databases below the runs of an image, linked and never written to.
 
 A base is an image of ours or what Kafka Streams left, database by database. Before anything is made, each is opened to
-be read: it must be of the kind, closed cleanly, and end exactly where the runs begin. Then its SST files get a second
-name in the directory of the image; what RocksDB appends to (``CURRENT``, ``MANIFEST``, ``OPTIONS``, logs) is copied.
-Neither reads a row, so both cost milliseconds whatever the size of the base.
+be read: it must be of the kind, closed cleanly or transactional (its status does not say open), and end exactly where
+the runs begin. Then its SST files get a second name in the directory of the image; what RocksDB appends to
+(``CURRENT``, ``MANIFEST``, ``OPTIONS``, logs) is copied. Neither reads a row, so both cost milliseconds whatever the
+size of the base.
 
 **The identity of a base** is that of the image it is, where whoever gives it knows that nobody has opened it since;
 else a hash over what its MANIFEST says of every SST file (column family, level, number, size, first and last key,

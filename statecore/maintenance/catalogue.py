@@ -86,7 +86,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "a store was not closed",
             "Its process died. Under exactly-once the next start deletes the whole task and restores it; at-least-once "
-            "it restores what came after the last flush.",
+            "it restores what came after the last flush. With transactional stores (4.4) an exactly-once start may "
+            "never end.",
             "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
             (Repair.SET_STATUS, Repair.REBUILD),
         ),
@@ -96,7 +97,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store has no offset",
             "Under exactly-once the next start deletes the whole task and restores it; at-least-once it restores the "
             "store from the start of its changelog, over the rows that are there, and keys whose deletes the changelog "
-            "has no more live on. So they do in a global store under either guarantee.",
+            "has no more live on. So they do in a global store, and in transactional stores (4.4), under either "
+            "guarantee.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -115,7 +117,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store has the offset of another task's or application's changelog",
             "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
             "the store's own: at-least-once it restores it from the start, over rows that are another's, and answers "
-            "with both; under exactly-once it deletes the task and restores it, but no global store.",
+            "with both; under exactly-once it deletes the task and restores it, but no global store, and no task whose "
+            "stores are transactional (4.4).",
             "Put the directories back where they belong, or rebuild the store. Of a global store see first that the "
             "spec names its topic rightly; if it does, move the directory of the store aside.",
             (Repair.REBUILD,),
@@ -151,7 +154,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "a store of windows or sessions has no segment",
             "There is nowhere to keep an offset. Under exactly-once every start deletes the whole task and restores "
-            "it, also after a clean close.",
+            "it, also after a clean close; with transactional stores (4.4) it restores this store alone.",
             "Create a segment that keeps the offset.",
             (Repair.CREATE_SEGMENT,),
         ),
@@ -386,7 +389,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "store-absent",
             error,
             "a declared store has no directory",
-            "The application makes it and restores it; under exactly-once the next start deletes the whole task.",
+            "The application makes it and restores it; under exactly-once the next start deletes the whole task, "
+            "unless stores are transactional (4.4).",
             "Rebuild the store, or correct the spec.",
             (Repair.REBUILD,),
             "spec",

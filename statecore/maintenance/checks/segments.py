@@ -9,6 +9,7 @@ from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import DatabaseView, StoreView
+from statecore.placement.state_directory import partition_of
 
 
 def segments(store: StoreView, how: Circumstances) -> list[Finding]:
@@ -45,7 +46,10 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
     """
     found = []
     flushed_since = any(one.offsets and _is_flushed_since_close(one, how) for one in store.databases)
+    own = partition_of(store.task)  # offsets of other partitions are a finding of their own
     for partition in sorted({part for one in store.databases for part in one.offsets}):
+        if own is not None and partition.partition != own:
+            continue
         at: dict[int, list[str]] = {}
         lacking = []
         for one in store.databases:
@@ -53,6 +57,8 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
             if offset is not None and offset != OFFSET_UNKNOWN:
                 at.setdefault(offset, []).append(one.name)
             elif offset is None and not one.broken and one.has_offsets_family and flushed_since:
+                if own is not None and one.offsets:
+                    continue
                 lacking.append(one.name)
         if len(at) < 2 and not (at and lacking):
             continue

@@ -55,6 +55,8 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+from statecore.changelog.protocol import StreamsGroupDescribeRequest
+
 CLOSE, SILENT = "close the connection", "never answer"
 Answer = Any
 """A response; bytes that go out instead of one, as they are; `CLOSE` or `SILENT`; or what makes one of the request."""
@@ -74,6 +76,7 @@ _REQUESTS = {
         OffsetForLeaderEpochRequest,
         SaslAuthenticateRequest,
         SaslHandshakeRequest,
+        StreamsGroupDescribeRequest,
     )
 }
 NEWEST = {key: (0, request.max_version) for key, request in _REQUESTS.items()}

@@ -45,6 +45,13 @@ def test_the_format_of_java_properties_is_read():
     }
 
 
+@pytest.mark.parametrize(("value", "found"), [("true", True), (" TRUE ", True), ("false", False), ("", False)])
+def test_whether_state_stores_are_transactional(value, found):
+    told = translate({**SECURED, "enable.transactional.statestores": value}, "app.properties")
+    assert told.transactional_state_stores is found
+    assert translate(SECURED, "app.properties").transactional_state_stores is False
+
+
 def test_everything_about_the_connection_is_translated_and_secrets_are_apart():
     found = translate(SECURED, "app.properties")
     assert (found.application_id, found.bootstrap_servers) == ("orders", "kafka:9093")

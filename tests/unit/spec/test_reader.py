@@ -72,6 +72,14 @@ def test_every_part_of_a_good_spec_is_read():
     }
 
 
+def test_whether_state_stores_are_transactional():
+    assert not read(GOOD).transactional_state_stores
+    assert read(f"transactional_state_stores: true\n{GOOD}").transactional_state_stores
+    assert not read(f"transactional_state_stores: false\n{GOOD}").transactional_state_stores
+    (problem,) = problems_of(f"transactional_state_stores: 1\n{GOOD}")
+    assert "1:29: transactional_state_stores: found '1', expected true or false" in problem
+
+
 def test_a_secret_is_in_no_representation_of_the_spec():
     spec = read(GOOD)
     assert "s3cr3t" not in repr(spec)

@@ -52,6 +52,7 @@ def specs(draw) -> ApplicationSpec:
         kafka=kafka,
         kafka_declared=kafka,
         kafka_connection=draw(st.none() | NAMES),
+        transactional_state_stores=draw(st.booleans()),
     )
 
 
@@ -91,6 +92,7 @@ def test_the_hash_ignores_client_settings_and_order_and_sees_everything_else():
     changes = [
         dataclasses.replace(SPEC, application_id="b"),
         dataclasses.replace(SPEC, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2),
+        dataclasses.replace(SPEC, transactional_state_stores=True),
         dataclasses.replace(SPEC, stores=SPEC.stores[:1]),
         *(
             dataclasses.replace(SPEC, stores=(dataclasses.replace(first, **change), SPEC.stores[1]))
