@@ -50,7 +50,7 @@ from bench.checkpoint_figures import (
 from bench.checkpoint_ground import Application, Ground, ground
 from bench.figures import put_between
 from bench.following import Follower
-from bench.process import machine
+from bench.process import surroundings
 from bench.shapes import PLAIN, WHOLE
 
 README = Path(__file__).with_name("README.md")
@@ -144,7 +144,7 @@ def against_rebuild(ground: Ground, records: int, rounds: int) -> tuple[str, Wor
         },
     )
     text = (
-        f"{machine()}; the middle of {rounds} checkpoints, one rebuild.\n\n**A change of 1 % beside a rebuild of "
+        f"{surroundings()}; the middle of {rounds} checkpoints, one rebuild.\n\n**A change of 1 % beside a rebuild of "
         f"{records / MILLION:g} million records**\n\n{table}"
     )
     return text, middle(fresh)

@@ -42,7 +42,7 @@ from bench.changelog import ChangelogSize, fill, start_broker
 from bench.fetch_figures import GIGABYTE, Requests, Round, requests_of, requests_table, size_tables
 from bench.figures import put_between
 from bench.plain import get_objects, put_objects, upload_files
-from bench.process import ProcessTree, checked, machine, measure
+from bench.process import ProcessTree, checked, measure, surroundings
 from bench.restore import Filled, Setting, streams
 from bench.restoring import ENGINES, Restored, fetch, restore, run, write_spec
 from bench.shapes import KEY_BYTES, WHOLE, Shape
@@ -169,10 +169,14 @@ def main() -> int:
             server.stop()
             broker.stop()
     rounds = "one round" if given.rounds == 1 else f"medians of {given.rounds} rounds"
-    text = f"{machine()}; {rounds}.\n\n{size_tables(measured)}\n{requests_table([*requests_of(measured), *small])}"
+    text = f"{surroundings()}; {rounds}.\n\n{size_tables(measured)}\n{requests_table([*requests_of(measured), *small])}"
     if given.json:
         every = {f"{size:g}": [asdict(one) for one in of] for size, of in measured.items()}
-        print(json.dumps({"machine": machine(), "sizes": every, "small": [asdict(one) for one in small]}, indent=2))
+        print(
+            json.dumps(
+                {"surroundings": surroundings(), "sizes": every, "small": [asdict(one) for one in small]}, indent=2
+            )
+        )
     else:
         print(text, flush=True)
     if given.write:

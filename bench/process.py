@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.harness import jars
+
 INTERVAL = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -142,3 +144,8 @@ def machine() -> str:
     model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB"
+
+
+def surroundings() -> str:
+    """This machine, and the release of the broker and of Kafka Streams that run beside."""
+    return f"{machine()}; Kafka {jars.KAFKA_VERSION}"

@@ -47,7 +47,7 @@ from bench.figures import (
     size_table,
 )
 from bench.kinds import KINDS, BenchKind
-from bench.process import checked, machine, measure
+from bench.process import checked, measure, surroundings
 from bench.restoring import ENGINES, restore, write_spec
 from bench.shapes import MOST_BYTES, PLAIN, SHAPES, Shape
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
@@ -137,7 +137,7 @@ def main() -> int:
         parser.error(str(error))
     kinds, shapes = kinds if given.kinds_size else [], shapes if wanted else []
     rounds = f"medians of {given.rounds} rounds, from {LARGE // MILLION} million records on one round"
-    parts = [f"{machine()}; {'one round' if given.rounds == 1 else rounds}.\n"]
+    parts = [f"{surroundings()}; {'one round' if given.rounds == 1 else rounds}.\n"]
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         room = max((one.shape.room(one.records) for one in (*sizes, *kinds, *shapes)), default=0)
         if room > shutil.disk_usage(scratch).free:

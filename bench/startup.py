@@ -67,7 +67,7 @@ def make(directory: StateDirectory, tasks: int) -> None:
 
 
 def leave(directory: StateDirectory, what: str) -> None:
-    """Leave ``.checkpoint`` beside every task, or the ``note`` of a close for Kafka Streams 4.3, or ``neither``."""
+    """Leave ``.checkpoint`` beside each task, the ``note`` of a close for Kafka Streams 4.3 or 4.4, or ``neither``."""
     for task in directory.task_directories():
         offset = 1000 + int(task.rpartition("_")[2])
         said = {changelog(name, task): offset for name in STORES}

@@ -1,4 +1,4 @@
-"""The demo's application: real Kafka Streams 4.3.1 under exactly-once, with four stores over the flights of 2013.
+"""The demo's application: real Kafka Streams 4.4.0 under exactly-once, with four stores over the flights of 2013.
 
 ::
 

@@ -1,7 +1,7 @@
 """The demo: a real application loses its state twice. Airflow and Spark rebuild it, and publish it into an object
 store. Then it works on; a checkpoint keeps the snapshot fresh, and the second time the state is fetched from there.
 
-Every step uses the real thing: a Kafka broker, a Kafka Streams 4.3.1 application under exactly-once on the flights that
+Every step uses the real thing: a Kafka broker, a Kafka Streams 4.4.0 application under exactly-once on the flights that
 left New York in 2013, an S3 server, Airflow with its REST API and UI, Spark, and the same Dag that runs in production.
 The command fails if Kafka Streams restores a single record, or if one row differs from before the loss.
 

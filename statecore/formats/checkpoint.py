@@ -1,6 +1,6 @@
 """The text format of offsets outside the stores: ``.checkpoint``, ``.checkpoint_<store>`` and ``<store>.position``.
 
-One format in all versions from 0.10 to 4.3.1 (``OffsetCheckpoint``), UTF-8, one line an entry::
+One format in all versions from 0.10 to 4.4.0 (``OffsetCheckpoint``), UTF-8, one line an entry::
 
     0                                        version
     2                                        number of entries

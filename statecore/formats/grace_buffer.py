@@ -21,9 +21,9 @@ buffer's time, always 0::
 This buffer keeps the record in the new value; prior and old value are null. There is one segment, ``<store>.0``, and
 its format does not depend on ``dsl.store.format``.
 
-Kafka Streams 4.3.1 restores this store wrongly: it takes the changelog's keys, which are rows' keys already, for plain
-window keys and converts them once more, and keeps the eight surplus bytes. Here rows have the keys and values that the
-store itself writes when it runs, which is the only form it can find and read.
+Kafka Streams 4.3.1 and 4.4.0 restore this store wrongly: they take the changelog's keys, which are rows' keys already,
+for plain window keys and convert them once more, and keep the eight surplus bytes. Here rows have the keys and values
+that the store itself writes when it runs, which is the only form it can find and read.
 """
 
 from __future__ import annotations

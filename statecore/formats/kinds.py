@@ -1,6 +1,6 @@
 """The kinds of store a spec can declare, by the names that it uses (``kind:`` in ``stores.yaml``).
 
-What each is on disk is in :mod:`statecore.formats.releases`; this is what Kafka Streams 4.3.1 has of it.
+What each is on disk is in :mod:`statecore.formats.releases`; this is what Kafka Streams 4.3 and 4.4 have of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ``offsets`` column family of KIP-1035: which changelog offset the rows beside it stand at.
 
-Identical for every store type and every segment (``AbstractColumnFamilyAccessor``, Kafka Streams 4.3.1)::
+Identical for every store type and every segment (``AbstractColumnFamilyAccessor``, Kafka Streams 4.3.1 and 4.4.0)::
 
     key (UTF-8)              value (int64, big-endian)           meaning
     -----------------------  ----------------------------------  --------------------------------------------

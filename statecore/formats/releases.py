@@ -130,7 +130,7 @@ class Release:
     """What a release of Kafka Streams has on disk.
 
     Attributes:
-        name: the release: ``4.3``.
+        name: the release: ``4.4``.
         rocksdb: the version of RocksDB that it brings.
         sst_format: the newest format version of SST files that it reads, and the one that it writes.
         offsets_inside: whether its databases have the family ``offsets``.

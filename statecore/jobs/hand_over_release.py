@@ -1,4 +1,4 @@
-"""Whether an application runs a release that opens what a warm copy has: databases of Kafka Streams 4.3.
+"""Whether an application runs a release that opens what a warm copy has: databases of Kafka Streams 4.3 and later.
 
 4.2 and older open no database that has the column family for offsets. An empty directory tells nothing.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.maintenance.layout import StorePlace, declared_at
 from statecore.placement.database_state import read_database_state
 from statecore.spec.model import ApplicationSpec
@@ -33,7 +33,7 @@ class WrittenBy:
     def refuse_older(self, task: str) -> None:
         """Refuse a task of an application that would not open a warm copy.
 
-        Its own stores tell. Where they do not, those of all other tasks do, unless 4.3 has opened any of them.
+        Its own stores tell. Where they do not, those of all other tasks do, unless 4.3 or later has opened any of them.
 
         Raises:
             Invalid: a release before 4.3 has written them.
@@ -46,14 +46,15 @@ class WrittenBy:
         if older:
             raise Invalid(
                 f"{older} was written by Kafka Streams 4.2 or older, which does not open the databases of a warm copy: "
-                "they are those of 4.3.",
-                action="Run statecore migrate --to 4.3 on the application's directory, then this again. Where the "
-                "application stays on the older release, run statecore migrate --to that release before it starts.",
+                "they are those of 4.3 and later.",
+                action=f"Run statecore migrate --to {CURRENT.name} on the application's directory, then this again. "
+                "Where the application stays on the older release, run statecore migrate --to that release before it "
+                "starts.",
                 task=task,
             )
 
     def _look(self, task: str) -> tuple[Path | None, bool]:
-        """A declared store of a task that an older release has written, if there is one; and whether 4.3 has any."""
+        """A declared store of a task that an older release has written, if any; whether 4.3 or later has any."""
         older: Path | None = None
         newer = False
         for place in self._places.get(task, {}).values():

@@ -190,8 +190,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             ".checkpoint keeps an offset that no store in its directory has",
             "Where the application has the store, it is gone, and the file is believed: nothing is restored, and its "
-            "rows are missing without a word. Where the application has none, 4.3 drops the entry, and in global/ 4.2 "
-            "and older fail at every start.",
+            "rows are missing without a word. Where the application has none, 4.3 and later drop the entry, and in "
+            "global/ 4.2 and older fail at every start.",
             "Check whether the directory is this application's. Where stores keep their offsets inside, move the file "
             "aside; where they do not, take the entry out of it.",
             (Repair.MOVE_ASIDE, Repair.DROP_ENTRIES, Repair.REBUILD),
@@ -209,7 +209,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "position-leftover",
             note,
             "a .position file of an older release is left",
-            "Kafka Streams 4.3 merges it into the store's position at every start, and never deletes it.",
+            "Kafka Streams 4.3 and later merge it into the store's position at every start, and never delete it.",
             "Nothing; statecore migrate takes it into the store and moves it aside.",
             (Repair.MERGE_CHECKPOINT,),
         ),
@@ -217,19 +217,19 @@ def _kinds() -> tuple[FindingKind, ...]:
             "older-release",
             error,
             "written by Kafka Streams 4.2 or older",
-            "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
-            "stores without a segment, takes none over of stores that never had a record, and under exactly-once "
-            "deletes the tasks of both.",
-            "Run statecore migrate --to 4.3 before the application starts on 4.3. What has no offset anywhere it "
-            "leaves: rebuild that, or have Kafka Streams restore it.",
+            "4.3 and later take the offsets over by themselves where the directory was closed cleanly. They lose those "
+            "of segmented stores without a segment, take none over of stores that never had a record, and under "
+            "exactly-once delete the tasks of both, unless stores are transactional.",
+            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. What has no "
+            "offset anywhere it leaves: rebuild that, or have Kafka Streams restore it.",
             (Repair.REBUILD,),
         ),
         FindingKind(
             "half-migrated",
             error,
             "stores of one task are of different releases",
-            "No release opens all of them: 4.2 fails at those with offsets inside, and 4.3 finds no offset of the "
-            "others where .checkpoint does not say one.",
+            "No release opens all of them: 4.2 fails at those with offsets inside, and later ones find no offset of "
+            "the others where .checkpoint does not say one.",
             "Run statecore migrate to the release that is to open the directory.",
         ),
         FindingKind(

@@ -1,4 +1,4 @@
-"""Files beside the stores that decide something, or did: each with what it means to Kafka Streams 4.3.1."""
+"""Files beside the stores that decide something, or did: each with what it means to Kafka Streams 4.3 and later."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
         return Seen((Evidence(shape, where),))
     left = families_leave(families, segmented=segmented)
     if not left:
-        said = f"no store of Kafka Streams 4.3.1 has the column families {', '.join(sorted(families))} in such a place"
+        said = f"no store of Kafka Streams has the column families {', '.join(sorted(families))} in such a place"
         return Seen((), strange=said)
     evidence = [Evidence(left, BY_FAMILIES)]
     if segmented and StoreKind.GRACE_BUFFER in left:

@@ -165,8 +165,8 @@ def _is_there(database: Path, store_directory: Path) -> bool:
 def _others(database: Path, store_directory: Path) -> Iterator[Path]:
     """The other databases of a store, of its task, and of the tasks beside that, finished or not.
 
-    Those of other tasks tell nothing of a task that an older release has left: 4.3 deletes ``.checkpoint`` at its
-    start, and adds ``offsets`` to every database that it opens.
+    Those of other tasks tell nothing of a task that an older release has left: 4.3 and later delete ``.checkpoint`` at
+    a start, and add ``offsets`` to every database that they open.
     """
     task = store_directory.parent.parent if store_directory.parent.name == PLAIN_PARENT else store_directory.parent
     mine = [path for path in _databases_in(task) if path != database]

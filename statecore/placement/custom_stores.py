@@ -21,9 +21,10 @@ Files whose names are no store's may be of any of them. Where one was not closed
 is carried over, and so none of the stores of that task is trusted; unless one is not logged, because nobody could
 restore that.
 
-An entry of ``.checkpoint`` (Kafka Streams 4.2 and older) wins over the file, as at a start of 4.3, and is written into
-it. In ``global/`` -4 fails every start, and a store without an offset is read again from the start of its topic, under
-either guarantee: nothing is written there, and a file with an offset and no files beside it is not carried over.
+An entry of ``.checkpoint`` (Kafka Streams 4.2 and older) wins over the file, as at a start of 4.3 or later, and is
+written into it. In ``global/`` -4 fails every start, and a store without an offset is read again from the start of its
+topic, under either guarantee: nothing is written there, and a file with an offset and no files beside it is not carried
+over.
 """
 
 from __future__ import annotations

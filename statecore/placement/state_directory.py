@@ -1,6 +1,6 @@
 """An application's state directory: where things are in it, and who may change it.
 
-What Kafka Streams 4.3.1 keeps there (``StateDirectory``, ``RocksDBStore.openDB``, ``AbstractSegments``)::
+What Kafka Streams 4.3 and later keeps there (``StateDirectory``, ``RocksDBStore.openDB``, ``AbstractSegments``)::
 
     <state.dir>/
       <application id>/

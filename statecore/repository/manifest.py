@@ -39,7 +39,7 @@ from statecore.images.model import Run, Segmentation, StoreDigest
 from statecore.spec.model import ProcessingGuarantee
 
 LAYOUT = "4.3"
-"""The release of Kafka Streams whose layout the databases have."""
+"""The first release of Kafka Streams with the layout that the databases have; 4.4 has it, too."""
 
 VERSION = 0
 """Of manifests, parts and heads. It is 0 until the format has been reviewed, and may change until then."""

@@ -1,11 +1,11 @@
 """What the stores of a task had when this library closed them, noted where Kafka Streams does not look.
 
 A ``.checkpoint`` beside the stores would tell a start how far a closed task is without opening its databases. But Kafka
-Streams 4.3 takes over whatever such a file says, however old it is, so none may stay for it. This note lies below
-``.statecore`` instead, and is believed of a store only as long as nobody has opened one of its databases for writing
-since: RocksDB then puts a new ``CURRENT`` in place of the old one. So it is never ahead of the rows, whoever comes
-meanwhile, and whatever directory is put in place of another. A database that has lost a file of rows since, or a part
-of its MANIFEST, is not the one that was closed either.
+Streams 4.3 and later take over whatever such a file says, however old it is, so none may stay for it. This note lies
+below ``.statecore`` instead, and is believed of a store only as long as nobody has opened one of its databases for
+writing since: RocksDB then puts a new ``CURRENT`` in place of the old one. So it is never ahead of the rows, whoever
+comes meanwhile, and whatever directory is put in place of another. A database that has lost a file of rows since, or a
+part of its MANIFEST, is not the one that was closed either.
 
 A grace buffer is not in it, because its offset lies in a file of its own, which somebody may take away.
 """

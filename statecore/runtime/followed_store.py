@@ -36,7 +36,7 @@ from statecore.filesystem import discard_tree, make_directories, sync_file
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, RunFile, Segmentation, segment_order
@@ -73,7 +73,7 @@ def written_by_older(database: Path, store: str) -> Invalid:
     """The error for a database that Kafka Streams 4.2 or older wrote."""
     return Invalid(
         f"{database} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
-        action="Convert the state directory first: statecore migrate --to 4.3.",
+        action=f"Convert the state directory first: statecore migrate --to {CURRENT.name}.",
         store=store,
     )
 

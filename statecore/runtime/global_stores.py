@@ -32,7 +32,7 @@ from typing import Self
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, CURRENT
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.global_kept import KeptGlobals
@@ -283,9 +283,9 @@ class GlobalStores:
         file = self._directory.global_path / CHECKPOINT_FILE
         if file.exists():
             raise Invalid(
-                f"{file} has offsets of the global stores, as Kafka Streams 4.2 and older keep them; 4.3 takes them "
-                "over and deletes the file.",
-                action="Run statecore migrate --to 4.3 on the directory, then start again.",
+                f"{file} has offsets of the global stores, as Kafka Streams 4.2 and older keep them; later ones "
+                "take them over and delete the file.",
+                action=f"Run statecore migrate --to {CURRENT.name} on the directory, then start again.",
                 path=str(file),
             )
 

@@ -7,7 +7,7 @@ next (KIP-441), so that a task goes to whoever has the most of it. Where the off
 - **A closed store is known by its task's** ``.checkpoint``, where that is as young as the store's databases: whoever
   closes a task cleanly writes the file last. A file that is older was left by a process that died, and says too little.
 - **Or by the note of its last close** (:mod:`statecore.runtime.closed_offsets`), which this library leaves where
-  Kafka Streams 4.3 may come next, as long as nobody has opened its databases since.
+  Kafka Streams 4.3 or later may come next, as long as nobody has opened its databases since.
 - **Else the databases are read**, read-only and without touching them. Segments of a store count with the smallest
   offset of all, because rows behind it may be missing in one of them. Stores that keep no offset inside, as those of
   Kafka Streams 4.2 and its grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.

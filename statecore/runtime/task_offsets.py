@@ -48,7 +48,7 @@ class MeantFor(StrEnum):
     """This library: ``.checkpoint`` stays, so that the offsets of closed stores can be read without opening them."""
 
     KAFKA_STREAMS_4_3 = "4.3"
-    """Kafka Streams 4.3: no ``.checkpoint``, because there it would win over the offsets in the stores."""
+    """Kafka Streams 4.3 and later: no ``.checkpoint``, because there it would win over the offsets in the stores."""
 
     KAFKA_STREAMS_4_2 = "4.2"
     """Kafka Streams 4.2 and older: ``.checkpoint`` and ``<store>.position``, no ``.checkpoint_<store>``; under
@@ -340,7 +340,7 @@ class TaskOffsets:
     def _begin(self) -> None:
         """Replace what was taken over by what the stores say now, durably: a process may die before a checkpoint.
 
-        Not for Kafka Streams 4.3, where it would win over the newer offset in a store.
+        Not for Kafka Streams 4.3 and later, where it would win over the newer offset in a store.
         """
         offsets = self.known_offsets()
         if not self._files.task or not self._may_be_open_beside_it or not offsets:

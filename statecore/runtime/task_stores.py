@@ -312,7 +312,8 @@ class TaskStores:
         """
         if meant_for is MeantFor.KAFKA_STREAMS_4_2:
             raise Invalid(
-                f"The stores of task {self.name} are in the layout of Kafka Streams 4.3, which 4.2 does not open.",
+                f"The stores of task {self.name} are in the layout of Kafka Streams 4.3 and later, which 4.2 does not "
+                "open.",
                 action="Close them for 4.3, then run statecore migrate --to 4.2.",
                 task=self.name,
             )

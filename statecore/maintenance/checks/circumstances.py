@@ -84,7 +84,7 @@ class Circumstances:
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
     def is_taken_over(self, store: StoreView, file: OffsetsRead) -> bool:
-        """Whether 4.3 gives a store, which has no offset of its own, that of the task's ``.checkpoint``."""
+        """Whether 4.3 or later gives a store, which has no offset of its own, that of the task's ``.checkpoint``."""
         return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
 
 

@@ -1,6 +1,6 @@
 """A task's directory for a release that keeps offsets beside its databases: 4.2 or 3.9, from any that is newer.
 
-Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 is the reason for each step:
+Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 or 4.4 is the reason for each step:
 
 - A database with the family ``offsets`` is not opened by 4.2: the application fails for good, and a store of windows or
   sessions is silently taken for empty. So the family is dropped in every database of every store.
@@ -121,7 +121,7 @@ def _entries(
 
 
 def _retired(seen: TaskSight, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """A remark on global stores that the topology may have no more: 4.3 passes by their directories."""
+    """A remark on global stores that the topology may have no more: 4.3 and later pass by their directories."""
     topics = {partition.topic for partition in entries}
     if not seen.is_global or seen.sources is not None or len(topics) < 2:
         return ()

@@ -1,11 +1,11 @@
 """What a conversion makes of rows that were flushed after ``.checkpoint`` was written.
 
 Under exactly-once they may be of a transaction that was never committed; its input is processed again, and whoever goes
-by the file then has its updates twice, as 3.9 and 4.2 themselves and the import of 4.3 have. So nothing is taken from
-the file, and it does not stay: every release wipes a task of exactly-once that has rows and no offset, and restores it.
-At-least-once the file is believed: to apply a record again is what that guarantee says, and without the file rows of a
-versioned store would be restored upon themselves, which changes them. Where nobody says the guarantee neither is right,
-and the task is refused.
+by the file then has its updates twice, as 3.9 and 4.2 themselves and the import of later releases have. So nothing is
+taken from the file, and it does not stay: every release wipes a task of exactly-once that has rows and no offset, and
+restores it. At-least-once the file is believed: to apply a record again is what that guarantee says, and without the
+file rows of a versioned store would be restored upon themselves, which changes them. Where nobody says the guarantee
+neither is right, and the task is refused.
 """
 
 from __future__ import annotations

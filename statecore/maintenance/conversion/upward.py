@@ -1,4 +1,4 @@
-"""A task's directory for a release that keeps offsets inside its databases (KIP-1035): 4.3, from any that is older.
+"""A task's directory for a release that keeps offsets inside its databases (KIP-1035): 4.3, 4.4; from any older one.
 
 What Kafka Streams 4.3.1 does itself when it opens an older directory is the reference (``migrateLegacyOffsets``): the
 offset of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Two things are

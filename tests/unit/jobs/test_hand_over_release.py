@@ -10,6 +10,7 @@ import yaml
 
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.hand_over import run_hand_over
 from statecore.jobs.hand_over_report import HandOverReport, Outcome, Verdict
@@ -92,7 +93,7 @@ def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: 
     report = world.hand_over()
     assert (report.outcome, set(verdicts(report).values())) == (Outcome.UNCHANGED, {Verdict.REFUSED})
     assert all("was written by Kafka Streams 4.2 or older" in task.why for task in report.tasks)
-    assert all("statecore migrate --to 4.3" in task.why for task in report.tasks)
+    assert all(f"statecore migrate --to {CURRENT.name}" in task.why for task in report.tasks)
     assert {task: fingerprint(world.live.task_path(task)) for task in before} == before
 
 

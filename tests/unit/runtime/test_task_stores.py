@@ -14,6 +14,7 @@ import pytest
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_OPEN
+from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.moved_aside import moved_aside
@@ -238,7 +239,7 @@ def test_a_directory_of_kafka_streams_4_2_is_refused_with_what_to_do_and_nothing
             before = {str(one): one.stat().st_size for one in (application / task).rglob("*")}
             with pytest.raises(Invalid, match=r"4\.2 or older") as raised:
                 TaskStores(spec, directory, task).open()
-            assert raised.value.action == "Convert the state directory first: statecore migrate --to 4.3."
+            assert raised.value.action == f"Convert the state directory first: statecore migrate --to {CURRENT.name}."
             assert {str(one): one.stat().st_size for one in (application / task).rglob("*")} == before
 
 
