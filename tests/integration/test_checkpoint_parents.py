@@ -44,6 +44,12 @@ def configure(shop: Shop, name: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, shop.changelog(), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": shop.servers})
     admin.incremental_alter_configs([resource])[resource].result(30)
+    # The controller has answered; the broker that is asked for it may learn of it a moment later.
+    asked = ConfigResource(ResourceType.TOPIC, shop.changelog())
+    deadline = time.monotonic() + 90
+    while admin.describe_configs([asked])[asked].result(30)[name].value != value:
+        assert time.monotonic() < deadline, f"the broker has not learnt of {name}"
+        time.sleep(0.05)
 
 
 def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
