@@ -22,12 +22,11 @@ from tests.harness.config_setter import CONFIG_SETTER, config_setter
 from tests.harness.fed import FedApplication
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.java_source import compile_class
-from tests.harness.kinds import PLAIN, KindsApplication
+from tests.harness.kinds import PLAIN, TRANSACTIONAL, KindsApplication
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
-TRANSACTIONAL = {"enable.transactional.statestores": "true"}
 VERSIONED = "versioned-key-value"
 STORES = {
     "key-value": StoreKind.KEY_VALUE,
@@ -131,7 +130,7 @@ class AbortingApplication(FedApplication):
             self.kinds.topology(self.inputs),
             commit_interval_ms=_COMMIT_MS,
             properties={
-                **(TRANSACTIONAL if self.transactional else {}),
+                **({TRANSACTIONAL: "true"} if self.transactional else {}),
                 # What a killed instance leaves open is aborted after this time.
                 "producer.transaction.timeout.ms": str(_TRANSACTION_MS),
                 CONFIG_SETTER: config_setter(jvm, "options.setWriteBufferSize(65536L);"),

@@ -18,8 +18,9 @@ from tests.harness.broker import Broker
 from tests.harness.feeds import MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import MODES, Mode, in_tiers
-from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
+from tests.harness.rebuilding import PARTITIONS, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
+from tests.integration.test_snapshot import valid_now
 
 pytestmark = pytest.mark.integration
 
@@ -34,15 +35,6 @@ APPLICATIONS = (
 def versioned_of(kinds: KindsApplication) -> set[str]:
     """Its versioned stores."""
     return {case.store for case in kinds.cases if case.kind.startswith("versioned")}
-
-
-def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
-    """Answers without the older versions: Kafka Streams does not find them after a restart of its own either."""
-    versioned = versioned_of(kinds)
-    return {
-        key: [row for row in rows if b"@" not in row[0]] if key[0] in versioned else rows
-        for key, rows in answers.items()
-    }
 
 
 def without_versioned(kinds: KindsApplication, rows: Rows) -> Rows:

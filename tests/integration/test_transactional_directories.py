@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,13 @@ from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreeme
 from tests.harness.damaging import change_offsets, database_of, segments_of
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.modes import transactional
 from tests.integration.test_migrate_versions import converted
 
 pytestmark = [pytest.mark.integration]
 
 RELEASE = "4.4"
-TRANSACTIONAL = replace(SMALL, properties={**SMALL.properties, "enable.transactional.statestores": "true"})
+TRANSACTIONAL = transactional(SMALL)
 BUFFER = "grace-Buffer"
 ALOS, EOS = GUARANTEES
 KILLED = ((EOS, Moment.FIRST_RUN), (EOS, Moment.AFTER_CLOSE), (EOS, Moment.FLUSHED), (ALOS, Moment.FLUSHED))
