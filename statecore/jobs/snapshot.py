@@ -270,13 +270,11 @@ class _Snapshot(Job):
     def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
         if self.request.offline:
             logs = not_asked(copies)
-            refuse_ahead(copies, logs, self.reasons.append)
-            self._refuse()
-            return logs
-        self.progress.phase("ask the brokers")
-        logs = asked(self.spec, copies, self.reasons.append, timeout=self.request.timeout, clock=self.clock)
+        else:
+            self.progress.phase("ask the brokers")
+            logs = asked(self.spec, copies, self.reasons.append, timeout=self.request.timeout, clock=self.clock)
+            self.progress.done()
         refuse_ahead(copies, logs, self.reasons.append)
-        self.progress.done()
         self._refuse()
         return logs
 

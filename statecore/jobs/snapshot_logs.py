@@ -102,8 +102,8 @@ def asked(
             ends = {_key(store): tuple(_asked(store, topics, offsets)) for store in every}
             behind = {_behind(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, and what lies behind are records.
-            transactional = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-            only_markers = of_markers(cluster, behind) if transactional else set()
+            exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+            only_markers = of_markers(cluster, behind) if exactly_once else set()
     except Retryable as error:
         raise Retryable(
             error.what, action=f"{error.action} Or do without the brokers (--offline).", **error.context

@@ -76,7 +76,7 @@ class _Files:
     manifest: Manifest
     manifest_bytes: int
     option_families: frozenset[str]
-    flushed: bool = False
+    flushed: bool
 
 
 def look_at_database(

@@ -16,7 +16,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import POSITION_KEY
 from statecore.formats.position import Position, decode_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_rows
 from statecore.images.model import StoreDigest
@@ -32,8 +31,8 @@ from statecore.placement.mounts import why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_directory import current_manifest, data_files_in, has_database
-from statecore.stores.rocksdb_files import live_files, sst_formats
+from statecore.stores.rocksdb_directory import data_files_in, has_database
+from statecore.stores.rocksdb_files import live_files, manifest_of, sst_formats
 from statecore.stores.rocksdb_witness import Witness
 
 _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
@@ -300,6 +299,7 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
             first = next((key for key, _ in islice(opened.rows(with_headers), 1)), None)
     except NotFound:
         return None
+    current, manifest = manifest_of(database)
     return DatabaseSight(
         str(database.relative_to(path)),
         state,
@@ -308,16 +308,8 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
         sst_formats(database),
         live_files(database),
         first,
-        flushed=_is_flushed(database),
+        flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
     )
-
-
-def _is_flushed(database: Path) -> bool:
-    try:
-        name, data = current_manifest(database)
-        return read_manifest(data).flushed_since(name, OFFSETS_COLUMN_FAMILY)
-    except (OSError, ValueError):  # whoever opened it has said so
-        return False
 
 
 def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
