@@ -28,7 +28,7 @@ def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
         "processing_guarantee": str(spec.processing_guarantee),
     }
     if spec.transactional_state_stores:
-        document["transactional_state_stores"] = "true"
+        document["transactional_state_stores"] = True
     if spec.kafka_declared:
         document["kafka"] = dict(spec.kafka_declared)
     if spec.kafka_connection:
@@ -90,10 +90,9 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     said = notes or {}
     document = spec_to_mapping(spec)
     lines = [f"# {line}".rstrip() for line in header]
-    for key in ("application_id", "bootstrap_servers", "processing_guarantee"):
-        lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
-    if "transactional_state_stores" in document:
-        lines.append("transactional_state_stores: true")
+    for key in ("application_id", "bootstrap_servers", "processing_guarantee", "transactional_state_stores"):
+        if key in document:
+            lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
     if "kafka" in document:
         lines.append("kafka:")
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
