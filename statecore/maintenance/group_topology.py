@@ -6,6 +6,7 @@ keep none, the configured topology tells the changelogs of each subtopology, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from statecore.changelog.streams_groups import (
 from statecore.errors import Invalid, NotFound
 from statecore.maintenance.topology import Subtopology
 
-PLUGIN = "group.streams.topology.description.plugin.class"
+PLUGIN_SETTING = "group.streams.topology.description.plugin.class"
 """The setting of brokers by which they keep topology descriptions."""
 
 _GIVE = "Give --topology with the text of Topology.describe(), or --state-dir of a healthy instance."
@@ -68,7 +69,7 @@ def topology_of(group: StreamsGroup, *, required: bool) -> GroupTopology:
         parts,
         (
             f"The topology is the configured one of the group {name} (topology epoch {epoch}), as {why}: that needs "
-            f"Kafka Streams 4.4 and the brokers' setting {PLUGIN}.",
+            f"Kafka Streams 4.4 and the brokers' setting {PLUGIN_SETTING}.",
             "Not in it: stores that are not logged, global stores, and processors, whose names tell kinds. Give "
             "--topology if the application has any of these.",
         ),
@@ -104,17 +105,16 @@ def _as_in_text(topic: str, application_id: str) -> str:
 
 def _configured(part: ConfiguredSubtopology, application_id: str) -> Subtopology:
     """The logged stores, by the names of their changelogs."""
-    before, after = f"{application_id}-", "-changelog"
     names = [topic.name for topic in part.changelogs]
-    unnamed = [name for name in names if name in part.source_topics or not (name.startswith(before) and
-               name.endswith(after) and len(name) > len(before) + len(after))]  # fmt: skip
+    own = re.compile(f"{re.escape(application_id)}-(.+)-changelog")
+    found = {name: match[1] for name in names if name not in part.source_topics and (match := own.fullmatch(name))}
+    unnamed = sorted(set(names) - found.keys())
     if unnamed:
         raise Invalid(
             f"Subtopology {part.number} of {application_id} has a store that is restored from "
-            f"{', '.join(sorted(unnamed))}, and the configured topology of its group does not name the store.",
-            action=f"{_GIVE} Brokers with {PLUGIN} tell it for Kafka Streams 4.4.",
+            f"{', '.join(unnamed)}, and the configured topology of its group does not name the store.",
+            action=f"{_GIVE} Brokers with {PLUGIN_SETTING} tell it for Kafka Streams 4.4.",
             subtopology=part.number,
-            topics=sorted(unnamed),
+            topics=unnamed,
         )
-    stores = [name.removeprefix(before).removesuffix(after) for name in names]
-    return Subtopology(part.number, False, {store: {} for store in stores})
+    return Subtopology(part.number, False, {store: {} for store in found.values()})

@@ -13,7 +13,7 @@ from statecore.cli import discover as command
 from statecore.cli.output import Output
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.maintenance.discover import discover
-from statecore.maintenance.group_topology import PLUGIN, topology_of
+from statecore.maintenance.group_topology import PLUGIN_SETTING, topology_of
 from statecore.maintenance.topology import parse_topology
 from tests.unit.changelog.recorded import TOPOLOGY, streams_group_response
 from tests.unit.maintenance.test_discover import COMPACT, FakeCluster
@@ -67,7 +67,7 @@ def test_without_a_description_changelogs_tell_the_logged_stores() -> None:
     cluster = FakeCluster({**TOPICS, "shop-a-changelog-changelog": COMPACT})
     spec, notes = discover(cluster, "shop", group=configured("shop-counts-changelog", "shop-a-changelog-changelog"))
     assert [(store.name, store.subtopology) for store in spec.stores] == [("a-changelog", 2), ("counts", 2)]
-    assert PLUGIN in notes.general[0]
+    assert PLUGIN_SETTING in notes.general[0]
 
 
 @pytest.mark.parametrize("topic", ["in-table", "shop-changelog", "shop-x-repartition", "shopping-changelog"])
