@@ -69,7 +69,8 @@ def discover(
         group: what the brokers keep of its group; at least one of the three. Not used beside a text.
         topology_source: where the text was read, for the message that refuses it.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
-        transactional_state_stores: the application's ``enable.transactional.statestores``.
+        transactional_state_stores: the application's ``enable.transactional.statestores``; a directory that was written
+            with it tells it as well.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
         dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
         answers: what a person said of stores beforehand.
@@ -122,7 +123,7 @@ def discover(
         global_stores=tuple(sorted(global_stores, key=lambda store: store.name)),
         source="<discovered>",
         kafka_declared=dict(kafka_declared or {}),
-        transactional_state_stores=transactional_state_stores,
+        transactional_state_stores=transactional_state_stores or any(store.transactional for store in found),
     )
     return Discovery(spec, notes)
 

@@ -205,6 +205,14 @@ def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
     assert sorted(path.relative_to(tasks) for path in tasks.rglob("*")) == before
 
 
+@pytest.mark.parametrize("status", [None, 0, 1])
+def test_a_state_directory_tells_transactional_stores(tmp_path, status):
+    topic = "app-latest-changelog"
+    write_database(tmp_path / "app/0_1/rocksdb/latest", {"default": [], "offsets": offsets(topic, 1, 5, status)})
+    spec, _ = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path)
+    assert spec.transactional_state_stores is (status is None)
+
+
 @pytest.mark.parametrize(
     ("place", "families", "kind"),
     [
