@@ -1,4 +1,4 @@
-"""An exactly-once application with transactional stores (KIP-892) that is fed all the time and fails when told to.
+"""An exactly-once application with transactional stores (KIP-892) that is fed all the time and fails on demand.
 
 Every attempt to process a record gives it another value, so a row of an attempt whose transaction was aborted is in no
 committed changelog. Memtables are small: RocksDB flushes by itself, in the middle of transactions.
@@ -7,8 +7,7 @@ committed changelog. Memtables are small: RocksDB flushes by itself, in the midd
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -19,7 +18,7 @@ from statecore.formats.kinds import StoreKind
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
-from tests.harness.fed import FedApplication
+from tests.harness.fed import FedApplication, eventually
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.java_source import compile_class
 from tests.harness.kinds import PLAIN, TRANSACTIONAL, KindsApplication
@@ -41,25 +40,29 @@ KEYS = 20
 
 _STEP_MS = 300
 _LATE_MS = 2 * MINUTE
+_SEGMENT_MS = RETENTION // 2
 _COMMIT_MS, _TRANSACTION_MS = 700, 5_000
 
 _SOURCE = """
 package statecore.harness;
 
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.kstream.*;
 
 public class %(name)s implements ValueMapper, ForeachAction {
     private final AtomicInteger left = new AtomicInteger();
+    private final Semaphore failures = new Semaphore(0);
 
     public Object apply(final Object value) {
         return value == null ? null : value + "@" + System.nanoTime();
     }
 
     public void apply(final Object key, final Object value) {
-        if (left.get() > 0 && left.decrementAndGet() == 0) {
-            throw new TaskMigratedException("told to");
+        if (value != null && left.get() > 0 && left.decrementAndGet() == 0) {
+            failures.acquireUninterruptibly();
+            throw new TaskMigratedException("on demand");
         }
     }
 
@@ -67,8 +70,12 @@ public class %(name)s implements ValueMapper, ForeachAction {
         left.set(records);
     }
 
-    public boolean hasFailed() {
-        return left.get() == 0;
+    public boolean isHeld() {
+        return failures.hasQueuedThreads();
+    }
+
+    public void fail() {
+        failures.release();
     }
 }
 """
@@ -180,10 +187,12 @@ class AbortingApplication(FedApplication):
         topics.produce(self.servers, self.inputs[EVENTS], records)
 
     def abort(self, jvm: StreamsJvm, after: int = 60) -> None:
-        """Has the application fail after so many records, and waits until it has."""
+        """Has the application fail after so many records, when the broker has some of the transaction."""
         attempt = jvm.functions.kept(("attempt",), lambda: _attempt(jvm))
         attempt.failAfter(after)
-        _until(attempt.hasFailed)
+        _until(attempt.isHeld)
+        eventually(self.is_open, True, _TRANSACTION_MS / 1000)  # the broker itself aborts what is open for longer
+        attempt.fail()
 
     def changelogs(self) -> dict[tuple[str, int], str]:
         """The changelog of each store and partition, without the versioned store's."""
@@ -193,23 +202,29 @@ class AbortingApplication(FedApplication):
             for partition in range(self.partitions)
         }
 
-    def is_open(self, store: str = "key-value", partition: int = 0) -> bool:
+    def is_open(self) -> bool:
         """Whether a transaction with records of a changelog is open."""
-        topic = self.changelogs()[store, partition]
-        stable = topics.end_offset(self.servers, topic, partition, "read_committed")
-        return stable < topics.end_offset(self.servers, topic, partition)
+        return any(
+            topics.end_offset(self.servers, topic, partition, "read_committed")
+            < topics.end_offset(self.servers, topic, partition)
+            for (_, partition), topic in self.changelogs().items()
+        )
 
     def wait_until_open(self) -> None:
         """Returns while a transaction is open."""
         _until(self.is_open)
 
+    def has_room_in_segment(self) -> bool:
+        """Whether the newest segment of windows has begun, and 300 more records begin no other."""
+        return MINUTE < (self.base + self.fed * _STEP_MS) % _SEGMENT_MS < _SEGMENT_MS - 3 * MINUTE // 2
+
     def wait_until_segments(self, count: int) -> None:
         """Returns when records of so many segments of windows were fed."""
-        _until(lambda: self.fed * _STEP_MS > (count - 1) * RETENTION // 2)
+        _until(lambda: self.fed * _STEP_MS > (count - 1) * _SEGMENT_MS)
 
     def wait_until_ended(self) -> None:
         """Returns when no transaction is open any more: the broker aborts those of the dead."""
-        _until(lambda: not any(self.is_open(*one) for one in self.changelogs()))
+        _until(lambda: not self.is_open())
 
     def committed(self) -> dict[tuple[str, int], list[Record]]:
         """The committed records of each changelog."""
@@ -232,9 +247,5 @@ class AbortingApplication(FedApplication):
         return self.answers(running, self.fed * _STEP_MS)
 
 
-def _until(condition: Any, timeout: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it does not become true")
-        time.sleep(0.02)
+def _until(condition: Callable[[], bool]) -> None:
+    assert eventually(condition, True)

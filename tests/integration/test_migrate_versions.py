@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, RELEASES
 from statecore.maintenance.conversion import TaskConversion, plan_conversion
 from statecore.maintenance.conversion.rows import COUNTERPARTS
@@ -16,14 +17,13 @@ from statecore.maintenance.converting import convert, verify_conversion
 from statecore.placement.trees import fingerprint, link_tree
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
-from tests.harness.damaging import OFFSETS, STATUS
-from tests.harness.directory import read_application
 from tests.harness.fed import Answers
 from tests.harness.feeds import PUTS, Portion
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import EVERY, SMALL
 from tests.harness.flushing import flush
 from tests.harness.kinds import HEADERS, KindsApplication
+from tests.harness.modes import statuses
 
 pytestmark = [pytest.mark.integration]
 
@@ -126,11 +126,6 @@ def test_stores_with_headers_go_down_to_releases_that_know_none(
             assert said(world.answers(running)) == before
 
 
-def statuses(world: VersionedApplication) -> set[bytes | None]:
-    """What the databases say of whether they are open; ``None`` of one that says nothing."""
-    return {dict(one[OFFSETS]).get(STATUS) for one in read_application(world.directory).values()}
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("transactional", ["false", "true"])
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -140,9 +135,12 @@ def test_4_3_and_4_4_open_what_the_other_closed_as_it_is(
     world = fleet.application(application_id, state_dir, guarantee, SMALL)
     before: Answers = {}
     first, second, third = world.portions()
-    closed = bytes(8)
-    written = None if transactional == "true" else closed
-    for release, portions, status in (("4.4", first, written), ("4.3", second, closed), ("4.4", third, closed)):
+    written = None if transactional == "true" else STATUS_CLOSED
+    for release, portions, status in (
+        ("4.4", first, written),
+        ("4.3", second, STATUS_CLOSED),
+        ("4.4", third, STATUS_CLOSED),
+    ):
         properties = {"enable_transactional_statestores": transactional} if release == "4.4" else {}
         with world.on(release, **properties) as running:
             if before:

@@ -190,12 +190,17 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
             snapshot_of_running(world, url, lowered=True)
             world.wait_until_segments(3)
         world.wait()
-        while not can_be_taken(world, url):  # a segment of which nothing was flushed
+        deadline = time.monotonic() + 240
+        # A segment of which nothing was flushed is refused, and none is to be begun before the kill.
+        while not (world.has_room_in_segment() and can_be_taken(world, url)):
+            assert time.monotonic() < deadline
             world.feed_some(20)
             world.wait()
-        with world.feeding():
-            world.wait_until_open()
-            running.kill()
+        world.feed_some(20)
+        while not world.is_open():
+            assert time.monotonic() < deadline
+            world.feed_some(20)
+        running.kill()
     del running, jvm
     gc.collect()  # what py4j finalizes while something is compiled upsets Python 3.11 (gh-106905)
     world.wait_until_ended()
