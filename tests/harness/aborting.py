@@ -109,6 +109,7 @@ _APPLICATION = _Kinds(
         if case.store in (*STORES, VERSIONED)
     ),
     lambda *_: [(EVENTS, [])],
+    {TRANSACTIONAL: "true"},
 )
 
 
@@ -119,12 +120,10 @@ class AbortingApplication(FedApplication):
         broker: where its topics are.
         application_id: its id.
         state_dir: its ``state.dir``.
-        transactional: whether its stores are.
     """
 
-    def __init__(self, broker: Broker, application_id: str, state_dir: Path, *, transactional: bool = True) -> None:
+    def __init__(self, broker: Broker, application_id: str, state_dir: Path) -> None:
         super().__init__(broker.bootstrap_servers, application_id, state_dir, "exactly_once_v2", _APPLICATION)
-        self.transactional = transactional
         self.fed = 0
 
     def application(self, jvm: StreamsJvm) -> StreamsApplication:
@@ -137,7 +136,7 @@ class AbortingApplication(FedApplication):
             self.kinds.topology(self.inputs),
             commit_interval_ms=_COMMIT_MS,
             properties={
-                **({TRANSACTIONAL: "true"} if self.transactional else {}),
+                **self.kinds.properties,
                 # What a killed instance leaves open is aborted after this time.
                 "producer.transaction.timeout.ms": str(_TRANSACTION_MS),
                 CONFIG_SETTER: config_setter(jvm, "options.setWriteBufferSize(65536L);"),
@@ -145,9 +144,6 @@ class AbortingApplication(FedApplication):
         )
         self.description = made.describe()
         return made
-
-    def spec(self) -> dict[str, Any]:
-        return {**super().spec(), "transactional_state_stores": self.transactional}
 
     @contextmanager
     def feeding(self) -> Iterator[None]:
