@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
 from statecore.changelog.cluster import Cluster
@@ -251,15 +252,13 @@ def decode(told: Any) -> StreamsGroup:
         state=told.group_state,
         epoch=told.group_epoch,
         topology_epoch=topology.epoch if topology is not None else -1,
-        subtopologies=None if configured is None else tuple(sorted(map(_configured, configured), key=_number)),
+        subtopologies=None
+        if configured is None
+        else tuple(sorted(map(_configured, configured), key=attrgetter("number"))),
         description_status=DescriptionStatus(told.topology_description_status),
         description=_description(described) if described is not None else None,
         members=tuple(_member(one) for one in told.members),
     )
-
-
-def _number(part: ConfiguredSubtopology) -> int:
-    return part.number
 
 
 def _configured(part: Any) -> ConfiguredSubtopology:

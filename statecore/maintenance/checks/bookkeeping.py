@@ -138,15 +138,15 @@ def _not_closed(store: StoreView, how: Circumstances) -> Finding:
         what = "was not closed, its process died: under exactly-once every start of the application fails"
         severity = how.severity(Severity.WARNING, Severity.ERROR)
         return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
-    severity = how.severity(Severity.WARNING, Severity.ERROR)
     if how.transactional:
-        what = (
-            "was not closed by a process without transactional stores, and no close with them takes that back: under "
-            "exactly-once the next start wipes the task, or never comes to its end where the store is the task's "
-            "first; at-least-once it is ignored"
-        )
         severity = how.severity(Severity.NOTE, Severity.ERROR)
+        what = (
+            "has the status open, which a process without transactional stores left when it died, and which those with "
+            "them never change: under exactly-once the next start wipes the task, or never ends where the store is the "
+            "task's first; at-least-once it is ignored"
+        )
     else:
+        severity = how.severity(Severity.WARNING, Severity.ERROR)
         what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
             "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
         )

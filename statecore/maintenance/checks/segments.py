@@ -47,18 +47,17 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
     found = []
     flushed_since = any(one.offsets and _is_flushed_since_close(one, how) for one in store.databases)
     own = partition_of(store.task)  # offsets of other partitions are a finding of their own
-    for partition in sorted({part for one in store.databases for part in one.offsets}):
-        if own is not None and partition.partition != own:
-            continue
+    partitions = {part for one in store.databases for part in one.offsets if own in (None, part.partition)}
+    for partition in sorted(partitions):
         at: dict[int, list[str]] = {}
         lacking = []
         for one in store.databases:
             offset = one.offsets.get(partition)
             if offset is not None and offset != OFFSET_UNKNOWN:
                 at.setdefault(offset, []).append(one.name)
+            elif own is not None and one.offsets:
+                continue
             elif offset is None and not one.broken and one.has_offsets_family and flushed_since:
-                if own is not None and one.offsets:
-                    continue
                 lacking.append(one.name)
         if len(at) < 2 and not (at and lacking):
             continue
