@@ -176,7 +176,7 @@ def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
 
     Raises:
         NotFound: there is no streams group of that name (:data:`NO_STREAMS_GROUP`).
-        Invalid: this client may not describe the group or a topic of its topology.
+        Invalid: this client may not describe the group or a topic of its topology, or the answer is not understood.
         Retryable: the coordinator did not answer in time.
     """
     cluster.brokers()  # brings their addresses
@@ -200,7 +200,14 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
             raise _absent(cluster, group, _UNSUPPORTED, "") from error
         raise
     if code == 0:
-        return decode(response.groups[0])
+        try:
+            return decode(response.groups[0])
+        except ValueError as error:  # clients name subtopologies, and newer brokers may have more states
+            raise Invalid(
+                f"The coordinator describes the group {group} in a way that is not understood: {error}.",
+                action="Give --topology with the text of Topology.describe(), or --state-dir.",
+                group=group,
+            ) from error
     reason = (response.groups[0].error_message or "") if response is not None else ""
     if code in (_NO_STREAMS_GROUP, _UNSUPPORTED):
         raise _absent(cluster, group, code, reason)

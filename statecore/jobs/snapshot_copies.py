@@ -16,7 +16,8 @@ commit in one batch, after the transaction was committed. What is on the disk of
 running exactly-once application may be copied. Restoring bypasses that: its rows may be ahead of their offset, but they
 are of committed records, as are those of segments that were flushed later than others. Such a store writes no status:
 where all databases of a store have none, it is transactional, whatever the spec says. A status that says open is of a
-life without transactional stores, and refused as before.
+life without transactional stores, and refused as before. One that says closed may be, too; while the application has
+the store open and has flushed it, it is transactional all the same.
 
 **A segment of which nothing was flushed** has no offset to be counted. Its rows are newer than the moment when it was
 made, so an offset that was flushed before that moment is right for it, too; where there is none, the store is refused.
@@ -43,9 +44,11 @@ from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
 from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_directory import current_manifest
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_moments import Moment, take_moment
+from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES
 
@@ -119,6 +122,7 @@ class Copier:
             return None
 
     def _copy(self, store: TakenStore) -> StoreCopy | None:
+        held = self.running and any(writer_of(database) for database in store.directory.databases)
         moments = self._moments(store)
         if not moments and store.spec.kind.is_segmented and store.changelog is not None:
             self.note(
@@ -138,6 +142,8 @@ class Copier:
         offsets = self._offsets(store, {segment: said for segment, (_, said) in looks.items()})
         self._check(store, is_open)
         transactional = self.transactional or all(status is None for status, _ in looks.values())
+        # Without transactions an open store says so as soon as anything of it is flushed.
+        transactional |= held and not is_open and any(_is_flushed(moment) for moment in full.values())
         if len({tuple(sorted(said.items())) for _, said in looks.values()}) > 1:
             self._lowered(store, looks, offsets, transactional)
         self._check_empty(empty, full, offsets)
@@ -316,6 +322,12 @@ class Copier:
 
 _RESTORE = "Restore it (statecore restore --replace)."
 _RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
+
+
+def _is_flushed(moment: Moment) -> bool:
+    """Whether offsets were flushed since the database was opened last."""
+    name, _ = current_manifest(moment.path)
+    return moment.manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
 
 
 def _write(

@@ -7,6 +7,7 @@ lost, applied twice or in another order shows for ever.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from tests.harness.fed import eventually, restored
 from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
 from tests.harness.flushing import flush
 from tests.harness.queries import StoreQuery
-from tests.harness.sources import Sources
+from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
 
@@ -36,6 +37,11 @@ STORES = {
     "stamped": StoreQuery(timestamped=True, value="String"),
     "plain": StoreQuery(timestamped=False, value="String"),
     "windows": StoreQuery(timestamped=True, value="String", shape="window"),
+}
+DECLARED = {
+    "stamped": {"kind": "timestamped-key-value"},
+    "plain": {"kind": "key-value"},
+    "windows": {"kind": "timestamped-window", "retention": f"{RETENTION}ms"},
 }
 BASE = int(time.time() * 1000) // 600_000 * 600_000
 PROPERTIES = {
@@ -158,6 +164,24 @@ class Rolling:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["outcome"] == "migrated"
 
+    def migrate_transactional(self, instance: int) -> None:
+        """As an application with transactional stores: every task is refused, and its directory is taken away."""
+        spec = {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.servers,
+            "processing_guarantee": self.guarantee,
+            "transactional_state_stores": True,
+            "subtopologies": {"0": {"stores": DECLARED}},
+        }
+        file = self.state_dir / "stores.yaml"
+        file.write_text(json.dumps(spec))
+        where = ("--application-id", self.application_id, "--state-dir", self.directory(instance))
+        done = statecore("migrate", *where, "--to", NEWEST, "--apply", "--spec", file)
+        assert done.returncode == 13, done.stderr
+        for task in range(PARTITIONS):
+            assert f"the directory 0_{task} away" in done.stderr
+            shutil.rmtree(self.directory(instance) / self.application_id / f"0_{task}")
+
     def turn_over(self, instance: int, to: str) -> None:
         """Close an instance, migrate its directory, start it on another version, while records come in."""
         self.running.pop(instance).close()
@@ -232,13 +256,14 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
     assert rolling.restored()[1] == {"stamped": 120, "plain": 120, "windows": 120}, "of the tasks that it took over"
 
 
-@pytest.mark.parametrize("way", ["again", "import", "migrate"])
+@pytest.mark.parametrize("way", ["again", "import", "migrate", "transactional"])
 @pytest.mark.parametrize("older", ["4.2", "3.9"])
 def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but_a_migration(
     make_rolling: Callable[[str, int], Rolling], older: str, way: str
 ) -> None:
     """3.9.1 and 4.2.0 leave the ``.checkpoint`` of their last start also under exactly-once, with rows on disk that
-    were never committed, and go by it as 4.4.0 does. A migration sees that the rows are younger."""
+    were never committed, and go by it as 4.4.0 does. A migration sees that the rows are younger. With transactional
+    stores 4.4.0 would restore upon them without a wipe, and process what is in them again: it refuses the task."""
     rolling = make_rolling("exactly_once_v2", 0)
     rolling.is_static = False
     rolling.launch(0, older)
@@ -255,11 +280,15 @@ def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but
     rolling.running.clear()
     if way == "migrate":
         rolling.migrate(0, NEWEST)
+    properties = {}
+    if way == "transactional":
+        rolling.migrate_transactional(0)
+        properties = {"enable_transactional_statestores": "true"}
     version = older if way == "again" else NEWEST
     leave_group(rolling.fleet.jvm(version), rolling.servers, rolling.application_id)
-    rolling.launch(0, version)
+    rolling.launch(0, version, **properties)
     rolling.wait()
-    if way == "migrate":
+    if way in ("migrate", "transactional"):
         committed = 10 * len(KEYS)
         assert rolling.restored() == {0: {"stamped": committed, "plain": committed, "windows": committed}}
         rolling.check()

@@ -24,6 +24,7 @@ from statecore.repository.repository import make_repository
 from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
+from tests.harness.flushing import flush
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
 
@@ -178,6 +179,29 @@ def test_snapshots_of_an_application_that_runs_and_aborts_have_what_was_committe
             with world.application(streams_jvm) as running:
                 assert restored_of(running) == tails(offsets, committed)
                 assert world.all_answers(running) == answers
+
+
+def test_a_versioned_store_that_was_not_transactional_before_is_refused_with_a_wrong_spec(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str
+) -> None:
+    """Its status says closed, by the run before; what was flushed since may be ahead of the offset all the same."""
+    world = AbortingApplication(broker, application_id, tmp_path / "one", transactional=False)
+    with world.application(streams_jvm):
+        world.feed_some(20)
+        world.wait()
+    snapshot(world, url)
+    world.transactional = True
+    with world.application(streams_jvm) as running:
+        world.feed_some(20)
+        world.wait()
+        flush(running)
+        world.feed_some(20)
+        world.wait()
+        world.transactional = False  # as the spec says it
+        with pytest.raises(Invalid) as refused:
+            snapshot(world, url)
+    assert len(refused.value.context["reasons"]) == world.partitions
+    assert all("versions must not be applied again" in one for one in refused.value.context["reasons"])
 
 
 def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_tail(

@@ -69,6 +69,9 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     if store.task == GLOBAL:
         what += ", once, and keeps its offset from then on: nothing has to be done"
         return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
+    if how.transactional and store.rows and not how.is_at_least_once:
+        what += " over its rows, and those of a transaction that was aborted stay"
+        at_least_once = Severity.ERROR
     what += how.wiping()
     severity = how.without_offset(at_least_once)
     return of_store(store, "older-release", severity, what, repair=repair, kept=False)

@@ -49,5 +49,6 @@ def plan_conversion(
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
     seen = look_at_task(task, path, application_id, spec, Wanted(moves, to.sst_format))
     if to.offsets_inside:
-        return upward(seen, to, exactly_once)
+        transactional = None if spec is None else spec.transactional_state_stores
+        return upward(seen, to, exactly_once, transactional=transactional)
     return downward(seen, Terms(to, exactly_once, lose_headers))

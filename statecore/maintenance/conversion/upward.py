@@ -10,6 +10,9 @@ would win, and what lies between the two be restored again.
 No offset is ever invented. A task without any is left as it is, and so is one with rows of which the file says -4:
 under exactly-once they may be of a transaction that never was committed, and the wipe is what makes the task right. A
 ``.checkpoint`` that is there is believed else, unless rows were flushed after it (:mod:`.lateness`).
+
+4.4 wipes no such task where its stores are transactional (KIP-892): it restores over the rows, those of the aborted
+transaction stay, and their input is processed upon them. So there such a task is refused.
 """
 
 from __future__ import annotations
@@ -43,14 +46,67 @@ from statecore.maintenance.conversion.step import Step, which
 from statecore.placement.state_directory import partition_of
 
 
-def upward(seen: TaskSight, to: Release, exactly_once: bool | None = None) -> TaskConversion:
+def upward(
+    seen: TaskSight, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
+) -> TaskConversion:
     """What is to become of a task's directory that is to be one of a release with offsets inside.
 
     Args:
         seen: the directory.
         to: the release.
         exactly_once: the guarantee; ``None`` where it is not known, so that what depends on it is refused.
+        transactional: whether the application declares transactional state stores; ``None`` where nothing is declared.
     """
+    made = _made_upward(seen, to, exactly_once)
+    if not to.transactional_stores or transactional is False or exactly_once is False or seen.is_global:
+        return made
+    unsure = [] if made.refused else _of_unknown_rows(seen, made)
+    if not unsure:
+        return made
+    if transactional:
+        return TaskConversion(seen.task, made.seen, to.name, (), refused=(_not_wiped(seen, unsure, to),))
+    return replace(made, remarks=(*made.remarks, _if_transactional(unsure, to)))
+
+
+def _of_unknown_rows(seen: TaskSight, made: TaskConversion) -> list[str]:
+    """Stores of an older release that are restored from the start although they have rows: after a wipe, it is meant.
+
+    Later releases write a status, which says open where rows were flushed and the store was not closed.
+    """
+    offsets = {store.store: store.offsets for store in made.stores}
+    claimed = claims(seen) if CHECKPOINT_FILE not in made.moved else None
+    if claimed is not None:  # what the file goes on to say is taken over
+        for store in seen.stores:
+            offsets[store.store] = offsets.get(store.store) or {
+                partition: offset for partition, offset in claimed.of(store).items() if offset != OFFSET_UNKNOWN
+            }
+    return [
+        store.store
+        for store in seen.stores
+        if store.has_rows
+        and (store.logged or (store.logged is None and not made.stores))  # else it is taken for not logged
+        and not offsets.get(store.store)
+        and any(not one.has_offsets_family for one in store.databases)
+    ]
+
+
+def _not_wiped(seen: TaskSight, stores: list[str], to: Release) -> str:
+    return (
+        f"nobody knows up to which offset the rows of {', '.join(stores)} are: the application was not closed. Under "
+        f"exactly-once they may be of a transaction that was aborted. Kafka Streams {to.name} with transactional "
+        "stores, as the spec declares them, does not wipe the task: it restores over these rows, and processes their "
+        f"input upon them again. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)"
+    )
+
+
+def _if_transactional(stores: list[str], to: Release) -> str:
+    return (
+        f"Kafka Streams {to.name} with transactional stores does not wipe the task, and processes input twice whose "
+        f"rows are in {', '.join(stores)}: where the application enables them, move the task's directory away first"
+    )
+
+
+def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> TaskConversion:
     claimed = claims(seen)
     begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
     refused = _refused(seen)

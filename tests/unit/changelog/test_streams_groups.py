@@ -153,6 +153,25 @@ def test_an_error_that_does_not_pass_is_told_at_once(
     assert (caught.value.context, clock.pauses) == (context, [])  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("strange", ["status", "subtopology", "node"])
+def test_an_answer_that_is_not_understood_is_refused(two: ScriptedBrokers, connect: Connect, strange: str) -> None:
+    def answer(request: Any) -> Any:
+        response = recorded(request)
+        group = response.groups[0]
+        if strange == "status":
+            group.topology_description_status = 7
+        elif strange == "subtopology":
+            group.topology.subtopologies[0].subtopology_id = "orders"
+        else:
+            group.topology_description.subtopologies[0].nodes[0].node_type = 9
+        return response
+
+    two.always(StreamsGroupDescribeRequest, answer)
+    with pytest.raises(Invalid) as caught:
+        streams_group(connect(two), "shop")
+    assert caught.value.context["group"] == "shop"
+
+
 def test_a_group_that_may_not_be_seen_is_refused_by_the_search_for_its_coordinator(
     two: ScriptedBrokers, connect: Connect, clock: Clock
 ) -> None:

@@ -257,6 +257,12 @@ def test_transactional_stores_are_wiped_for_no_missing_offset(tmp_path, guarante
     assert "wipes" not in one.what
 
 
+@pytest.mark.parametrize(("guarantee", "severity"), [(ALOS, WARNING), (EOS, ERROR)])
+def test_rows_of_an_older_release_without_an_offset_stay_in_transactional_stores(tmp_path, guarantee, severity):
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": [(b"a", b"1")]})
+    assert codes(tmp_path, spec=declares(guarantee)) == {"older-release": severity}
+
+
 def test_what_the_directory_shows_counts_where_there_is_no_spec(tmp_path):
     plain(tmp_path, status=None)
     plain(tmp_path, store="t", offset=None, status=None)

@@ -53,6 +53,12 @@ def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> 
     assert "wiped" in why
 
 
+def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
+    late = seen(store("a", LATE), store("b", EARLY))
+    assert upward(late, RELEASES["4.4"], True, transactional=True).refused
+    assert not upward(late, RELEASES["4.3"], True, transactional=True).refused
+
+
 @every_release
 def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
     made, quiet = (plan(seen(store("a", of), store("b", EARLY)), to, False) for of in (LATE, EARLY))

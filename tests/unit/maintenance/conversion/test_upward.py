@@ -224,3 +224,32 @@ def test_a_status_that_is_open_stays_and_is_told() -> None:
     made = plan(task(plain("a", {at("a"): 30}, status=1)))
     assert made.is_nothing_to_do
     assert "not closed" in made.notes[0]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        task(plain("a"), plain("b", filled=False)),
+        task(plain("a"), plain("b"), checkpoint={at("a"): OFFSET_UNKNOWN, at("b"): 3}),
+        task(plain("a", seen_logged=True), plain("b"), checkpoint={at("b"): 3}),
+    ],
+    ids=["no file", "-4", "no entry"],
+)
+def test_rows_of_no_offset_are_refused_where_4_4_would_restore_over_them_instead_of_a_wipe(seen: TaskSight) -> None:
+    declared = upward(seen, RELEASES["4.4"], True, transactional=True)
+    assert "the rows of a are" in declared.refused[0]
+    assert declared.is_nothing_to_do
+    undeclared, without = upward(seen, RELEASES["4.4"], True), upward(seen, RELEASES["4.4"], True, transactional=False)
+    assert (undeclared.refused, len(undeclared.remarks), without.remarks) == ((), 1, ())
+    for release, exactly_once in (("4.3", True), ("4.4", False)):
+        assert not upward(seen, RELEASES[release], exactly_once, transactional=True).refused
+
+
+def test_what_has_no_rows_or_an_offset_is_not_refused_for_transactional_stores() -> None:
+    for seen in (
+        task(plain("a", filled=False)),
+        task(plain("a"), checkpoint={at("a"): 3}),
+        task(plain("a", {at("a"): 3}, status=None)),
+        task(plain("a", seen_logged=False), plain("b"), checkpoint={at("b"): 3}),
+    ):
+        assert not upward(seen, RELEASES["4.4"], True, transactional=True).refused
