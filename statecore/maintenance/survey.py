@@ -31,6 +31,7 @@ class FoundStore:
         starts: the times in ms its segments begin with.
         trouble: why it could not be looked at; empty when it could.
         unlogged: whether all its databases were closed without an offset, as a store is left that is not logged.
+        transactional: whether a database shows that the application has transactional stores (KIP-892).
     """
 
     name: str
@@ -42,6 +43,7 @@ class FoundStore:
     starts: tuple[int, ...] = ()
     trouble: str = ""
     unlogged: bool = False
+    transactional: bool = False
 
     def segment_interval(self, kind: StoreKind, retention_ms: int) -> int | None:
         """The segment interval in ms, where what lies on disk contradicts the one that follows from the retention."""
@@ -71,7 +73,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
     topics: frozenset[str] = frozenset()
     trouble = ""
     seen = Seen(())
-    unlogged = False
+    unlogged = transactional = False
     try:
         seen = recognise(places)
         outside = [partition.topic for place in places for partition in read_offsets(place.checkpoint_file).offsets]
@@ -79,6 +81,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
         topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
         closed = bool(states) and all(state.keeps_no_offset for state in states)
         unlogged = closed and not outside and first.subtopology >= 0
+        transactional = any(state.transactional for state in states)
     except StatecoreError as error:
         trouble = error.what
     starts = {segment.start for place in places for segment in place.segments if segment.start is not None}
@@ -92,6 +95,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
         tuple(sorted(starts)),
         trouble,
         unlogged,
+        transactional,
     )
 
 

@@ -93,7 +93,8 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     for key in ("application_id", "bootstrap_servers", "processing_guarantee"):
         lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
     if "transactional_state_stores" in document:
-        lines.append("transactional_state_stores: true")
+        name = "transactional_state_stores"
+        lines.append(_commented(f"{name}: true", said.get(name)))
     if "kafka" in document:
         lines.append("kafka:")
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
