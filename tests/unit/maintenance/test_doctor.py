@@ -175,6 +175,21 @@ def test_rows_at_minus_4_live_on_and_an_empty_store_is_right(tmp_path):
     assert codes(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "found"),
+    [
+        (EOS, {"store-not-closed": ERROR}),
+        (ALOS, {"offset-unknown": LOSS, "store-not-closed": WARNING}),
+        (None, {"offset-unknown": LOSS, "store-not-closed": ERROR}),
+    ],
+)
+def test_rows_at_minus_4_are_wiped_with_a_store_that_was_not_closed(tmp_path, guarantee, found):
+    plain(tmp_path, offset=-4, status=1)
+    assert codes(tmp_path, guarantee=guarantee) == found
+    if guarantee is EOS:  # transactional stores, of which one without them left the status
+        assert codes(tmp_path, spec=declares(EOS)) == {"offset-unknown": LOSS, "store-not-closed": ERROR}
+
+
 def test_global_stores(tmp_path):
     rows = [*offsets("products", 0, 5, 1), *offsets("products", 1, -4, None)]
     write_database(tmp_path / "app/global/rocksdb/g", {"default": [(b"k", b"v")], "offsets": rows})
