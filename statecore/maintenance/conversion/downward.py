@@ -169,7 +169,7 @@ def _why_not_closed(store: StoreSight, terms: Terms) -> str:
             f"(statecore doctor --repair){say}."
         )
     disagreeing = _disagreeing(store)
-    if disagreeing:
+    if disagreeing and not store.transactional:  # of those each segment is at a commit, and the smallest is taken
         return (
             f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
             f"miss updates. Repair it (statecore doctor --repair){say}."
