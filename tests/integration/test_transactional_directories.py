@@ -36,7 +36,7 @@ def application(fleet: Fleet, base: Path, guarantee: str, name: str) -> Versione
 
 
 def diagnosed(world: VersionedApplication, *, transactional: bool = True) -> Diagnosis:
-    spec = parse_spec({**world.spec(), **({"transactional_state_stores": "true"} if transactional else {})})
+    spec = parse_spec({**world.spec(), "transactional_state_stores": transactional})
     return examine(StateDirectory(world.state_dir, world.application_id), spec=spec)
 
 
