@@ -170,7 +170,8 @@ def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
 
 def _description(declared: DeclaredField, *, needed: bool) -> str:
     said = declared.said
-    empty = f"Empty: {declared.otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
+    otherwise = declared.otherwise.removeprefix("none: ")
+    empty = f"Empty: {otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
     sentences = (said.help[:1].upper() + said.help[1:], said.value.hint(), empty)
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 

@@ -279,7 +279,7 @@ def _show_changes(console: Console, changes: Changes) -> None:
     if (mended := changes.repair) is not None:
         when = f"{_when_of(mended.finished)}, {mended.seconds:,.1f} s{_made_by(mended)}"
         print_line(console, f"last repair {when}", "bold")
-        said = f"{mended.outcome}, {len(mended.mended)} tasks mended, {len(mended.rebuilt)} rebuilds"
+        said = f"{mended.outcome}, tasks mended: {len(mended.mended)}, rebuilds: {len(mended.rebuilt)}"
         print_line(console, f"{said}; findings left: {len(mended.left) or 'none'}", indent=4)
         for kept in (mended.kept, *(one.kept for one in mended.rebuilt)):
             _show_kept(console, kept)

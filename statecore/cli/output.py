@@ -182,8 +182,9 @@ def print_table(
             said = [f"{columns[at]} {row[at]}" for at in shown if row[at]]
             print_line(console, ", ".join(said), indent=indent + 2)
     else:
-        heading = Text(title) if title else None
-        table = Table(title=heading, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        if title:  # as a line of its own: a table would cut it to its own width
+            print_line(console, title, indent=indent)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for at in shown:
             is_left = columns[at] in left
             table.add_column(columns[at], justify="left" if is_left else "right", overflow="fold", no_wrap=not is_left)

@@ -229,7 +229,9 @@ class Copier:
             )
         raise _unfit(
             f"{moment.source} has no offset",
-            "Close the application, or declare 'changelog: none' if it does not log the store.",
+            "Close the application, or try again later: the next flush brings one."
+            if self.running
+            else "Start the application and close it, or declare 'changelog: none' if it does not log the store.",
         )
 
     def _offsets(

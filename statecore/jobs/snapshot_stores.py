@@ -214,9 +214,9 @@ def refused(reasons: Sequence[str]) -> Invalid:
     Args:
         reasons: one or more.
     """
-    listed = reasons[0] if len(reasons) == 1 else "".join(f"\n  - {reason}" for reason in reasons)
+    listed = f" {reasons[0]}" if len(reasons) == 1 else "".join(f"\n  - {reason}" for reason in reasons)
     return Invalid(
-        f"Nothing was published: {listed}",
+        f"Nothing was published:{listed}",
         action="A snapshot is the whole of what was asked for. Do what is said there, then run this again.",
         reasons=list(reasons),
     )

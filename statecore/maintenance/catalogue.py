@@ -406,6 +406,17 @@ def _kinds() -> tuple[FindingKind, ...]:
             "spec",
         ),
         FindingKind(
+            "transactional-undeclared",
+            warning,
+            "stores are transactional, and the spec does not say so",
+            "Doctor, snapshot and hand-over go by the spec: they say that an exactly-once start wipes a task, which is "
+            "not so with transactional stores (4.4), or that it cures what it does not.",
+            "Write transactional_state_stores: true into the spec, where the application sets "
+            "enable.transactional.statestores, and run this again.",
+            (),
+            "spec",
+        ),
+        FindingKind(
             "task-undeclared",
             warning,
             "a directory of a task whose subtopology is not declared",

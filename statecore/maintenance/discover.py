@@ -69,8 +69,8 @@ def discover(
         group: what the brokers keep of its group; at least one of the three. Not used beside a text.
         topology_source: where the text was read, for the message that refuses it.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
-        transactional_state_stores: the application's ``enable.transactional.statestores``; a directory that was written
-            with it tells it as well.
+        transactional_state_stores: the application's ``enable.transactional.statestores``, as far as it is known; a
+            directory may show it, too.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
         dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
         answers: what a person said of stores beforehand.
@@ -110,6 +110,9 @@ def discover(
     global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)
     guarantee = processing_guarantee or _guarantee(cluster, stores, look.described, notes)
+    shown = any(store.transactional for store in found)
+    if shown and not transactional_state_stores:
+        notes.add("transactional_state_stores", "as the directory shows; take the application's own setting")
     if notes.open:
         notes.general.append("Replace every '?' before restoring: nothing here tells it.")
         notes.general += [one.line for one in notes.open]
@@ -123,7 +126,7 @@ def discover(
         global_stores=tuple(sorted(global_stores, key=lambda store: store.name)),
         source="<discovered>",
         kafka_declared=dict(kafka_declared or {}),
-        transactional_state_stores=transactional_state_stores or any(store.transactional for store in found),
+        transactional_state_stores=transactional_state_stores or shown,
     )
     return Discovery(spec, notes)
 

@@ -10,7 +10,7 @@ from statecore.maintenance.checks.bookkeeping import bookkeeping, unlogged
 from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.checks.custom import custom
 from statecore.maintenance.checks.damage import damage
-from statecore.maintenance.checks.declared import declared, kind
+from statecore.maintenance.checks.declared import declared, kind, transactional
 from statecore.maintenance.checks.families import families
 from statecore.maintenance.checks.grace_buffer import miskeyed
 from statecore.maintenance.checks.offset_files import store_files, task_files
@@ -42,6 +42,8 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
             beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
         if name in whole_tasks or not name:
             beyond += surroundings(task, stores, how)
+    if sight.spec is not None:
+        beyond += transactional(sight.spec, sight.stores, how)
     if sight.spec is not None and sight.whole:
         beyond += [one for one in declared(sight.spec, sight.places, how) if not _comes_and_goes(one, sight)]
     beyond += unfinished(sight.journal, sight.left)

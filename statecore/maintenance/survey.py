@@ -31,7 +31,7 @@ class FoundStore:
         starts: the times in ms its segments begin with.
         trouble: why it could not be looked at; empty when it could.
         unlogged: whether all its databases were closed without an offset, as a store is left that is not logged.
-        transactional: whether one of its databases was written by transactional stores alone (KIP-892).
+        transactional: whether a database shows that the application has transactional stores (KIP-892).
     """
 
     name: str

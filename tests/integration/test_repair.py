@@ -1,4 +1,4 @@
-"""Damaged directories: what real Kafka Streams 4.3.1 makes of each, and that it is right after a repair.
+"""Damaged directories: what real Kafka Streams makes of each, and that it is right after a repair.
 
 Two applications, one at-least-once and one under exactly-once, have lived and were closed. The damages of ``CASES``
 are in tasks of their own, so that one start shows what becomes of many; damages that let no start succeed get one each.

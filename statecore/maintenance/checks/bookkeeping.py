@@ -25,7 +25,7 @@ def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Fi
     """
     found = []
     if store.keeps_offsets_inside is not False:
-        found += [*_missing(store, task, how), *_unknown(store), *_foreign(store, how)]
+        found += [*_missing(store, task, how), *_unknown(store, how), *_foreign(store, how)]
     if store.closed is False and not store.in_use:
         found.append(_not_closed(store, how))
     return found
@@ -107,7 +107,7 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
     ]
 
 
-def _unknown(store: StoreView) -> list[Finding]:
+def _unknown(store: StoreView, how: Circumstances) -> list[Finding]:
     if OFFSET_UNKNOWN not in store.offsets.values():
         return []
     at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
@@ -119,6 +119,8 @@ def _unknown(store: StoreView) -> list[Finding]:
         ]
     if not store.rows or store.in_use:
         return []
+    if store.closed is False and how.is_exactly_once and not how.transactional:
+        return []  # its task is wiped for that (store-not-closed), rows and offset with it
     if store.kind.is_versioned:
         what = (
             "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "

@@ -34,6 +34,24 @@ def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumsta
     return [*_undecided(spec), *_absent(spec, places, how), *_undeclared(spec, places)]
 
 
+def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+    """Transactional stores (KIP-892) that the spec does not declare.
+
+    Args:
+        spec: what is declared.
+        stores: the stores that were looked at.
+        how: the circumstances.
+    """
+    shown = [f"{store.task} {store.store}" for store in stores if store.transactional]
+    if spec.transactional_state_stores or not how.release.transactional_stores or not shown:
+        return []
+    what = (
+        f"{some_of(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no status, as transactional stores "
+        f"leave it, and {spec.source} does not say transactional_state_stores: true"
+    )
+    return [Finding("transactional-undeclared", what, Severity.WARNING, evidence={"stores": shown})]
+
+
 def _undecided(spec: ApplicationSpec) -> list[Finding]:
     said = undecided_in_words(spec)
     if not said:

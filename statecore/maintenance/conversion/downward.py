@@ -165,13 +165,14 @@ def _why_not_closed(store: StoreSight, terms: Terms) -> str:
     if unclosed:
         return (
             f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. "
-            f"Start the application once on the release that it ran on, and close it, or repair it{say}."
+            f"Start the application once on the release that it ran on, and close it, or repair it "
+            f"(statecore doctor --repair){say}."
         )
     disagreeing = _disagreeing(store)
-    if disagreeing:
+    if disagreeing and not store.transactional:  # of those each segment is at a commit, and the smallest is taken
         return (
             f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
-            f"miss updates. Repair it{say}."
+            f"miss updates. Repair it (statecore doctor --repair){say}."
         )
     return ""
 

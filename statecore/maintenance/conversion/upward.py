@@ -33,7 +33,7 @@ from statecore.formats.offsets import (
 from statecore.formats.position import Position, copy_position, encode_position, merge_position
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start, smallest
+from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start
 from statecore.maintenance.conversion.lateness import lateness
 from statecore.maintenance.conversion.model import DatabaseConversion, StoreConversion, TaskConversion
 from statecore.maintenance.conversion.sight import (
@@ -345,7 +345,10 @@ def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) 
         if one.state.offsets and any(one.state.offsets[p] != inside.get(p, o) for p, o in one.state.offsets.items())
     ]
     if disagreeing and not store.keeps_offset_outside:
-        notes.append(f"its segments are at different offsets, the smallest {in_words(smallest([inside]))}; they stay")
+        notes.append(
+            "its segments are at different offsets, and stay so: Kafka Streams goes by the newest one, and updates "
+            "that only older ones lack are lost. Before the start run statecore doctor, and repair it (--repair)"
+        )
     silent = [one.directory for one in store.databases if one.has_offsets_family and not one.state.offsets]
     if inside and silent and not store.keeps_offset_outside:
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""

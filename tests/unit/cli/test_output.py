@@ -31,6 +31,12 @@ def test_in_a_pipe_a_table_keeps_to_its_width(
     assert "ends here" in " ".join(lines)
 
 
+def test_a_title_is_longer_than_its_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table(result_console(), "orders in /var/lib/kafka-streams, for 4.3", ("task",), [("0_0",)], left=("task",))
+    assert capsys.readouterr().out.splitlines()[0] == "orders in /var/lib/kafka-streams, for 4.3"
+
+
 def test_as_wide_as_columns_say_a_sentence_is_folded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

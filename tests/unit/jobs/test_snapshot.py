@@ -425,7 +425,7 @@ def refusal(world: World, **changes: Any) -> str:
     assert world.shelf.read_head() is None
     assert tree(world.path / "0_0") == before
     assert not list((world.path / ".statecore").glob("snapshot-*"))
-    assert caught.value.what.startswith("Nothing was published: ")
+    assert caught.value.what.startswith("Nothing was published:")
     return str(caught.value)
 
 

@@ -205,12 +205,15 @@ def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
     assert sorted(path.relative_to(tasks) for path in tasks.rglob("*")) == before
 
 
-@pytest.mark.parametrize("status", [None, 0, 1])
-def test_a_state_directory_tells_transactional_stores(tmp_path, status):
-    topic = "app-latest-changelog"
-    write_database(tmp_path / "app/0_1/rocksdb/latest", {"default": [], "offsets": offsets(topic, 1, 5, status)})
-    spec, _ = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path)
-    assert spec.transactional_state_stores is (status is None)
+@pytest.mark.parametrize(("status", "shown"), [(None, True), (0, False), (1, False)])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_state_directory_tells_transactional_stores(tmp_path, status, shown, told):
+    written = offsets("app-latest-changelog", 1, 5, status=status)
+    write_database(tmp_path / "app/0_1/rocksdb/latest", {"default": [], "offsets": written})
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, transactional_state_stores=told)
+    assert spec.transactional_state_stores is (shown or told)
+    assert ("transactional_state_stores" in notes.beside) is (shown and not told)
+    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,21 @@ def test_rows_at_minus_4_live_on_and_an_empty_store_is_right(tmp_path):
     assert codes(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "found"),
+    [
+        (EOS, {"store-not-closed": ERROR}),
+        (ALOS, {"offset-unknown": LOSS, "store-not-closed": WARNING}),
+        (None, {"offset-unknown": LOSS, "store-not-closed": ERROR}),
+    ],
+)
+def test_rows_at_minus_4_are_wiped_with_a_store_that_was_not_closed(tmp_path, guarantee, found):
+    plain(tmp_path, offset=-4, status=1)
+    assert codes(tmp_path, guarantee=guarantee) == found
+    if guarantee is EOS:  # transactional stores, of which one without them left the status
+        assert codes(tmp_path, spec=declares(EOS)) == {"offset-unknown": LOSS, "store-not-closed": ERROR}
+
+
 def test_global_stores(tmp_path):
     rows = [*offsets("products", 0, 5, 1), *offsets("products", 1, -4, None)]
     write_database(tmp_path / "app/global/rocksdb/g", {"default": [(b"k", b"v")], "offsets": rows})
@@ -273,6 +288,23 @@ def test_what_the_directory_shows_counts_where_there_is_no_spec(tmp_path):
         "offset-missing": ERROR,
         "segment-missing": ERROR,
     }
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_transactional_stores_that_the_spec_does_not_declare(tmp_path, guarantee):
+    plain(tmp_path, status=None)
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores="s: {kind: key-value}"))
+    (one,) = diagnose(tmp_path, spec=spec).findings
+    assert (one.code, one.severity, one.repair) == ("transactional-undeclared", WARNING, None)
+    assert one.evidence == {"stores": ["0_0 s"]}
+    assert codes(tmp_path, spec=spec, tasks=["0_0"]) == {"transactional-undeclared": WARNING}
+    assert codes(tmp_path, spec=spec, release=RELEASES["4.3"]) == {}, "it knows no such setting"
+    assert codes(tmp_path, spec=declares(guarantee)) == {}
+
+
+def test_stores_with_a_status_are_not_taken_for_transactional(tmp_path):
+    plain(tmp_path)
+    assert codes(tmp_path, spec=read_spec(SPEC.format(guarantee=EOS, stores="s: {kind: key-value}"))) == {}
 
 
 def test_a_status_of_before_still_counts_under_exactly_once(tmp_path):

@@ -83,6 +83,13 @@ def test_a_transactional_store_that_was_killed_is_at_its_offset() -> None:
     assert made.written == {".checkpoint": {at("a"): 30, at("w"): 7}}
 
 
+def test_segments_of_a_transactional_store_that_was_killed_are_lowered_to_the_smallest_offset() -> None:
+    killed = segmented("w", [{at("w"): 7}, {at("w"): 12}], status=None)
+    assert plan(task(killed)).written == {".checkpoint": {at("w"): 7}}
+    closed = segmented("w", [{at("w"): 7}, {at("w"): 12}])
+    assert "different offsets" in plan(task(closed)).refused[0]
+
+
 def test_a_transactional_buffer_whose_file_is_gone_has_the_offset_inside() -> None:
     stores = segmented("b", [{at("b"): 8}], status=None, seen_kind=StoreKind.GRACE_BUFFER), plain("a", {at("a"): 3})
     assert plan(task(*stores)).written == {".checkpoint": {at("a"): 3, at("b"): 8}}

@@ -220,6 +220,14 @@ def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
     assert not plan(task(segmented("w", [{at("w"): 9}, {at("w"): 9}]))).notes
 
 
+def test_segments_at_different_offsets_stay_and_the_doctor_is_named() -> None:
+    made = plan(task(segmented("w", [{at("w"): 9}, {at("w"): 12}])))
+    assert made.is_nothing_to_do
+    (note,) = made.notes
+    assert "statecore doctor" in note
+    assert "--repair" in note
+
+
 def test_a_status_that_is_open_stays_and_is_told() -> None:
     made = plan(task(plain("a", {at("a"): 30}, status=1)))
     assert made.is_nothing_to_do
