@@ -109,7 +109,6 @@ _APPLICATION = _Kinds(
         if case.store in (*STORES, VERSIONED)
     ),
     lambda *_: [(EVENTS, [])],
-    {TRANSACTIONAL: "true"},
 )
 
 
@@ -120,11 +119,17 @@ class AbortingApplication(FedApplication):
         broker: where its topics are.
         application_id: its id.
         state_dir: its ``state.dir``.
+        transactional: whether its stores are, at first.
     """
 
-    def __init__(self, broker: Broker, application_id: str, state_dir: Path) -> None:
+    def __init__(self, broker: Broker, application_id: str, state_dir: Path, *, transactional: bool = True) -> None:
         super().__init__(broker.bootstrap_servers, application_id, state_dir, "exactly_once_v2", _APPLICATION)
+        self.set_transactional(transactional)
         self.fed = 0
+
+    def set_transactional(self, transactional: bool) -> None:
+        """Says what the application is started with from now on, and what its spec says."""
+        self.kinds = replace(self.kinds, properties={TRANSACTIONAL: "true"} if transactional else {})
 
     def application(self, jvm: StreamsJvm) -> StreamsApplication:
         """The application, not started."""

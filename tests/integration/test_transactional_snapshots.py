@@ -190,14 +190,14 @@ def test_a_versioned_store_that_was_not_transactional_before_is_refused_with_a_w
         world.feed_some(20)
         world.wait()
     snapshot(world, url)
-    world.transactional = True
+    world.set_transactional(True)
     with world.application(streams_jvm) as running:
         world.feed_some(20)
         world.wait()
         flush(running)
         world.feed_some(20)
         world.wait()
-        world.transactional = False  # as the spec says it
+        world.set_transactional(False)  # as the spec says it
         with pytest.raises(Invalid) as refused:
             snapshot(world, url)
     assert len(refused.value.context["reasons"]) == world.partitions
