@@ -8,11 +8,14 @@ BIN := $(VENV)/bin
 # Each worker takes whole files, the longest first (tests/conftest.py). On two cores three are quicker by a quarter.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What make test-times reads.
+TIMES = --junitxml .build/times/$(1).xml
+ROUNDS ?= 5
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo stop test test-full test-unit test-pythons test-long lint bench profile clean
+.PHONY: setup demo stop test test-full test-unit test-pythons test-long test-times test-shaken lint bench profile clean
 
 setup: $(VENV)/.ready
 
@@ -31,12 +34,20 @@ lint: setup
 	$(BIN)/mypy
 
 test: setup lint
-	$(BIN)/pytest tests/unit -m "not long and not full" $(PARALLEL)
-	$(BIN)/pytest tests/integration -m "not long and not full" $(PARALLEL)
+	$(BIN)/pytest tests/unit -m "not long and not full" $(PARALLEL) $(call TIMES,unit)
+	$(BIN)/pytest tests/integration -m "not long and not full" $(PARALLEL) $(call TIMES,integration)
 
 test-full: setup lint
-	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
-	$(BIN)/pytest tests/integration -m "not long" $(PARALLEL)
+	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL) $(call TIMES,unit)
+	$(BIN)/pytest tests/integration -m "not long" $(PARALLEL) $(call TIMES,integration)
+
+# Where the time of the last run went: by system, by file, the slowest tests.
+test-times: setup
+	@$(BIN)/python -m scripts.test_times
+
+# Shows that no test fails by chance: ROUNDS times in a random order, beside a process that keeps every core busy.
+test-shaken: setup
+	@$(BIN)/python -m scripts.test_shaken --rounds $(ROUNDS) --workers $(WORKERS) $(if $(TESTS),$(TESTS))
 
 test-unit: setup
 	$(BIN)/pytest tests/unit -m "not long and not full" $(PARALLEL)

@@ -10,6 +10,7 @@ import fcntl
 import gc
 import logging
 import os
+import random
 import re
 import signal
 import uuid
@@ -84,6 +85,9 @@ LONGEST_FIRST = (
 Counts only where workers take the files in their order (``--no-loadscope-reorder``; else: those with most tests first).
 """
 
+SYSTEMS = ("broker", "own_broker", "cluster", "streams_jvm", "jvm", "fleet", "spark", "spark_cluster", "server", "s3")
+"""Fixtures that start or use a real system: ``make test-times`` tells time by them."""
+
 # Tests talk to servers of their own, whoever the developer is elsewhere.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
@@ -99,8 +103,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first; within a file nothing changes."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--shuffle SEED`` runs files, and the tests of each, in a random order: no test may lean on another."""
+    parser.addoption("--shuffle", type=int, default=None, metavar="SEED", help="run tests in the order of this seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the longest files first; within a file nothing changes. Each test's report names the systems it uses."""
+    for item in items:
+        used = [name for name in SYSTEMS if name in getattr(item, "fixturenames", ())]
+        item.user_properties.append(("systems", " ".join(used) or item.path.parent.name))
+    if (seed := config.getoption("--shuffle")) is not None:
+        files = sorted({item.path for item in items})
+        random.Random(seed).shuffle(files)
+        places = {path: place for place, path in enumerate(files)}
+        random.Random(seed).shuffle(items)
+        items.sort(key=lambda item: places[item.path])
+        return
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
