@@ -21,6 +21,7 @@ def chosen(among: type[_Choice], given: Any, setting: str) -> _Choice:
     except ValueError as error:
         raise Invalid(
             f"{setting} cannot be {given!r}.",
+            code="setting-invalid",
             action=f"Give one of {', '.join(f'{among.__name__}.{one.name}' for one in among)}.",
             setting=setting,
         ) from error

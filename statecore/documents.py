@@ -49,7 +49,14 @@ def _unchanged(fields: Fields) -> Fields:
 
 def plain(value: Any) -> Any:
     """A value as dicts, lists, tuples and scalars."""
-    return msgspec.to_builtins(value, str_keys=True)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_text)
+
+
+def _text(value: Any) -> str:
+    """A sentence that has a code beside it (:class:`statecore.errors.Reason`), as the text that it is."""
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is no part of a document")
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,7 @@ class DocumentType(Generic[T]):
         understood = sorted({self.version, *self.older})
         if type(version) is not int or version not in understood:
             known = ", ".join(map(str, understood))
-            raise self._refused(f"it is of version {version}, and this release knows {known}")
+            raise self._refused(f"it is of version {version}, and this release knows {known}", "format-unsupported")
         return version
 
     def _with_version(self, value: T) -> Fields:
@@ -191,8 +198,8 @@ class DocumentType(Generic[T]):
         """A document, as dicts and lists, with the seal of what it says now."""
         return {**document, _SEAL: _seal_of(parsed(encoded(document)))}
 
-    def _refused(self, why: str) -> Invalid:
-        return Invalid(f"This {self.name} cannot be read: {why}.", action=self.action)
+    def _refused(self, why: str, code: str = "document-invalid") -> Invalid:
+        return Invalid(f"This {self.name} cannot be read: {why}.", code=code, action=self.action, document=self.name)
 
 
 def kept(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
@@ -220,7 +227,7 @@ def _covers(old: Any, new: Any) -> bool:
 def encoded(document: Any) -> bytes:
     """JSON of dicts, lists and scalars, one to a line."""
     try:
-        return msgspec.json.format(msgspec.json.encode(document), indent=1)
+        return msgspec.json.format(msgspec.json.encode(document, enc_hook=_text), indent=1)
     except UnicodeEncodeError:
         return json.dumps(document, indent=1).encode()
 
@@ -228,7 +235,7 @@ def encoded(document: Any) -> bytes:
 def compact(document: Any) -> bytes:
     """JSON of dicts, lists and scalars, without white space: for programs alone."""
     try:
-        return msgspec.json.encode(document)
+        return msgspec.json.encode(document, enc_hook=_text)
     except UnicodeEncodeError:
         return json.dumps(document, separators=(",", ":")).encode()
 

@@ -16,8 +16,8 @@ Exit 0 is success, 1 a defect of this program, 2 a wrong command line, 130 an in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
 
 
 class StatecoreError(Exception):
@@ -25,15 +25,20 @@ class StatecoreError(Exception):
 
     Args:
         what: one sentence that says what happened, naming topic, task, store, partition and offset where it has them.
+        code: the stable name of what happened, one of :data:`statecore.error_codes.ERROR_CODES`. Sentences may change,
+            codes do not.
         action: one sentence in the imperative that says what to do now.
         context: the same names as fields, for machines (``task``, ``store``, ``partition``, ``offset``, ``topic`` ...).
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, action: str, **context: Any) -> None:
+    def __init__(self, what: str, *, code: str, action: str, **context: Any) -> None:
         super().__init__(what)
+        if code:
+            self.add_note(f"Error code: {code}")  # a trace shows it, such as that of a DAG that cannot be imported
         self.what = what
+        self.code = code
         self.action = action
         self.context = context
 
@@ -42,12 +47,28 @@ class StatecoreError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (Spark workers); keyword-only arguments do not survive the default.
-        return (_rebuild, (type(self), self.what, self.action, self.context))
+        return (_rebuild, (type(self), self.what, self.code, self.action, self.context))
+
+    @classmethod
+    def kind(cls) -> type[StatecoreError]:
+        """Which of :data:`KINDS` this class is, or is made from; ``StatecoreError`` itself is a defect."""
+        return next((one for one in cls.__mro__ if one.__name__ in KINDS), StatecoreError)
+
+    def restated(self, what: str, *, action: str = "", **context: Any) -> StatecoreError:
+        """The same error, of the same kind and code, in the words of whoever passes it on.
+
+        Args:
+            what: what happened.
+            action: what to do; empty: what the error says.
+            context: names as fields beside, or in place of, those of the error.
+        """
+        return self.kind()(what, code=self.code, action=action or self.action, **{**self.context, **context})
 
     def to_json(self) -> dict[str, Any]:
-        """The error as one JSON object: kind, exit code, what, action, context."""
+        """The error as one JSON object: kind, code, exit code, what, action, context."""
         return {
-            "error": type(self).__name__,
+            "error": self.kind().__name__,
+            "code": self.code,
             "exit_code": self.exit_code,
             "what": self.what,
             "action": self.action,
@@ -55,8 +76,8 @@ class StatecoreError(Exception):
         }
 
 
-def _rebuild(kind: type[StatecoreError], what: str, action: str, context: dict[str, Any]) -> StatecoreError:
-    return kind(what, action=action, **context)
+def _rebuild(kind: type[StatecoreError], what: str, code: str, action: str, context: dict[str, Any]) -> StatecoreError:
+    return kind(what, code=code, action=action, **context)
 
 
 class Retryable(StatecoreError):
@@ -96,20 +117,55 @@ class Capacity(StatecoreError):
 
 
 NOT_READABLE_HERE = "not-readable-here"
-"""``context["code"]`` of an :class:`Invalid` about a database that is sound and that this library cannot read: its
+"""The code of an :class:`Invalid` about a database that is sound and that this library cannot read: its
 application set RocksDB options (``rocksdb.config.setter``) that are missing here. Nobody may wipe or repair it then.
 """
 
 
 def is_not_readable_here(error: BaseException) -> bool:
     """Whether an error is a limit of this library's reader, and says nothing about the database."""
-    return isinstance(error, Invalid) and error.context.get("code") == NOT_READABLE_HERE
+    return isinstance(error, StatecoreError) and error.code == NOT_READABLE_HERE
 
 
 KINDS: dict[str, type[StatecoreError]] = {
     kind.__name__: kind for kind in (Retryable, Fenced, Corrupted, Invalid, NotFound, Capacity)
 }
 """Every kind by its name, for reading an error back from its JSON form."""
+
+
+def error_from_json(said: Mapping[str, Any]) -> StatecoreError:
+    """The error that :meth:`StatecoreError.to_json` described; one without a code is of an older release's report."""
+    kind = KINDS.get(said["error"], StatecoreError)
+    return kind(said["what"], code=said.get("code", ""), action=said["action"], **said["context"])
+
+
+def kind_and_code(said: Mapping[str, Any]) -> str:
+    """What a person is told first of an error's JSON form: ``Fenced (application-running)``."""
+    kind, code = said.get("error", "unknown"), said.get("code")
+    return f"{kind} ({code})" if code else str(kind)
+
+
+class Reason(str):
+    """Why something is refused, or not done: a sentence that has a code and its values, as an error has them.
+
+    Args:
+        what: the sentence.
+        code: the stable name of the reason.
+        context: the same names and values as fields, for machines.
+    """
+
+    code: str
+    context: dict[str, Any]
+
+    def __new__(cls, what: str, code: str = "", **context: Any) -> Self:
+        """The sentence, with its code and its values beside it."""
+        made = super().__new__(cls, what)
+        made.code, made.context = code, context
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """The reason as one JSON object: code, what, and the values."""
+        return {"code": self.code, "what": str(self), **self.context}
 
 
 def worst_of(codes: Iterable[int]) -> int:

@@ -272,5 +272,6 @@ def fault_points_from_environment(environ: Mapping[str, str] = os.environ) -> Fa
     except ValueError as error:
         raise Invalid(
             f"{VARIABLE}={wanted} asks for a fault that does not exist: {error}.",
+            code="fault-unknown",
             action=f"Unset {VARIABLE}; it is for tests.",
         ) from error

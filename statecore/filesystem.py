@@ -72,7 +72,7 @@ def given_path(path: AnyPath) -> Path:
         why, action = "is not UTF-8", "Give a path that is: RocksDB cannot be told another."
     except OSError as error:
         why, action = f"is relative to a directory that is gone ({error.strerror})", "Give an absolute path."
-    raise Invalid(f"{path!a} {why}.", action=action)
+    raise Invalid(f"{path!a} {why}.", code="path-invalid", action=action, path=ascii(path))
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,9 @@ class OpenTelemetryMetrics(Metrics):
         except ImportError as error:
             raise Invalid(
                 "OpenTelemetry is not installed.",
+                code="extra-missing",
                 action="Install opentelemetry-api (pip install 'statecore[metrics]'), or use no metrics.",
+                extra="metrics",
             ) from error
         self._observation = metrics.Observation
         self._meter = meter if meter is not None else metrics.get_meter("statecore")

@@ -89,19 +89,28 @@ def system_error(
     sentence = f"{what}: {said.rstrip('.')}."
     refusal = refusal_of(error)
     if refusal is Refusal.FULL:
-        return Capacity(sentence, action=room, **context)
+        return Capacity(sentence, code="no-space", action=room, **context)
     if refusal is Refusal.TOO_MANY_FILES:
-        return Capacity(sentence, action="Raise the limit of open files (ulimit -n), then run this again.", **context)
+        return Capacity(
+            sentence,
+            code="too-many-open-files",
+            action="Raise the limit of open files (ulimit -n), then run this again.",
+            **context,
+        )
     if refusal is Refusal.TOO_LARGE:
         return Capacity(
             sentence,
+            code="file-too-large",
             action="Raise the limit of a file's size (ulimit -f), or use a file system without one, then run this "
             "again.",
             **context,
         )
     if refusal is Refusal.FAILED:
-        return Retryable(sentence, action=MEND_DISK, **context)
-    return Invalid(sentence, action=MOUNT_FOR_WRITING if refusal is Refusal.READ_ONLY else action, **context)
+        return Retryable(sentence, code="disk-failed", action=MEND_DISK, **context)
+    if refusal is Refusal.READ_ONLY:
+        return Invalid(sentence, code="read-only-file-system", action=MOUNT_FOR_WRITING, **context)
+    code = "permission-denied" if refusal is Refusal.DENIED else "system-refused"
+    return Invalid(sentence, code=code, action=action, **context)
 
 
 def write_error(path: Path, error: Exception) -> StatecoreError:

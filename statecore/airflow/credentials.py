@@ -72,6 +72,7 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
     if connection is None:
         raise NotFound(
             f"STATECORE_AWS_CONN names the connection {conn_id}, which does not exist.",
+            code="connection-not-found",
             action=f"Define the connection {conn_id} of type aws, or unset STATECORE_AWS_CONN where the worker's "
             "environment, profile or role has the credentials.",
             conn_id=conn_id,
@@ -84,8 +85,10 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
             f"The connection {conn_id} gives no credentials of an object store: it has to be of type aws, with the "
             f"access key as login and the secret as password"
             + (f", and its extra says {', '.join(unknown)}, which an environment cannot." if unknown else "."),
+            code="aws-connection-invalid",
             action="Correct it. For a role to assume, give the worker a profile (AWS_PROFILE) and unset "
             "STATECORE_AWS_CONN.",
+            unknown=unknown,
             conn_id=conn_id,
             application_id=application_id,
         )
@@ -127,6 +130,7 @@ def _required(conn_id: str, who: str, application_id: str) -> Connection:
     if found is None:
         raise NotFound(
             f"{who} names the connection {conn_id}, which does not exist.",
+            code="connection-not-found",
             action=f"Define the connection {conn_id} with the login and the password of {application_id} at Kafka.",
             conn_id=conn_id,
             application_id=application_id,
@@ -144,6 +148,7 @@ def _connection(conn_id: str, application_id: str) -> Connection | None:
             return None
         raise Invalid(
             f"The connection {conn_id} cannot be read: it is neither a URI nor JSON of a connection.",
+            code="connection-malformed",
             action='Define it as JSON, for instance {"conn_type": "generic", "login": "...", "password": "..."}.',
             conn_id=conn_id,
             application_id=application_id,

@@ -23,7 +23,7 @@ from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
 from statecore.airflow.requests import check_names, is_inline, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.due import DEFAULT_TICK_MS, Verdict, beside_each_other, look
 from statecore.repository.repository import Repository, open_repository
@@ -85,6 +85,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     if not asked:
         raise Invalid(
             "No application was named.",
+            code="applications-missing",
             action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
         )
     verdicts = _verdicts(asked, params, settings)
@@ -127,7 +128,9 @@ def _asked(params: Mapping[str, Any], settings: Settings) -> Iterator[_Asked]:
             if spec.application_id in seen:
                 raise Invalid(
                     f"The application {spec.application_id} is named twice, the second time by {name}.",
+                    code="application-duplicated",
                     action="Name each application once.",
+                    application_id=spec.application_id,
                 )
             secrets = kafka_environment(spec.application_id, spec.kafka_connection, settings.kafka_conn_id)
             whole = spec_of_named(named, {**os.environ, **secrets})
@@ -150,10 +153,14 @@ def _said_id(named: str) -> str | None:
 
 
 def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:
-    found = {one.name: Verdict(True, one.error.what, one.error) for one in asked if one.error is not None}
+    found = {
+        one.name: Verdict(True, Reason(one.error.what, one.error.code), one.error)
+        for one in asked
+        if one.error is not None
+    }
     sound = {one.name: one for one in asked if one.spec is not None}
     if params.get(FORCE):
-        return found | dict.fromkeys(sound, Verdict(True, "it was asked for"))
+        return found | dict.fromkeys(sound, Verdict(True, Reason("it was asked for", "forced")))
     if not sound:
         return found
     url = str(params["repository"])

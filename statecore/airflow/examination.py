@@ -73,5 +73,7 @@ def check(found: Sequence[Found], left: Collection[str], where: str) -> None:
         more = f"\n  and {len(bad) - _SHOWN:,} more" if len(bad) > _SHOWN else ""
         raise Corrupted(
             f"{where} was migrated, and statecore doctor finds {len(bad)} things that are bad:\n{said}{more}",
+            code="migrated-state-unsound",
             action="See docs/findings for each of them before the application is started.",
+            problems=[{name: one[name] for name in ("code", "what", "task", "store")} for one in bad],
         )

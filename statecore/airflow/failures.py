@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from statecore.errors import StatecoreError
+from statecore.errors import StatecoreError, kind_and_code
 
 PROBLEMS = "problems"
 """The name in an error's context of what its message tells line by line already."""
@@ -61,15 +61,14 @@ def exception_for(
     """The exception for a job's error.
 
     Args:
-        error: ``StatecoreError.to_json()`` as read from the report: ``error``, ``what``, ``action``, ``context``.
+        error: ``StatecoreError.to_json()`` as read from the report.
         retry_on: the kinds that are worth another try.
         log: the task's log, which gets the message line by line: Airflow shows an exception's as one.
     """
     kind = str(error.get("error", "unknown"))
     message = describe(error)
     if log is not None:
-        for line in message.splitlines():
-            log.error("%s", line)
+        log_error(error, log)
     if kind not in retry_on:
         return JobRefused(message)
     return JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
@@ -80,10 +79,15 @@ def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
     return exception_for(error.to_json(), log=log)
 
 
+def log_error(error: Mapping[str, Any], log: Log) -> None:
+    """Write an error to a task's log, line by line."""
+    for line in describe(error).splitlines():
+        log.error("%s", line)
+
+
 def describe(error: Mapping[str, Any]) -> str:
-    """What happened, what to do, and the names as fields; for the task's log and the alert."""
-    kind = error.get("error", "unknown")
-    text = f"{kind}: {str(error.get('what', 'the job gave no reason.')).rstrip()}"
+    """The kind and the code, what happened, what to do, and the names as fields; for the task's log and the alert."""
+    text = f"{kind_and_code(error)}: {str(error.get('what', 'the job gave no reason.')).rstrip()}"
     if action := error.get("action"):
         text += f"\nWhat to do: {action}"
     context = error.get("context")

@@ -139,7 +139,9 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
         except ValueError as error:
             raise Invalid(
                 f"The parameter {declared.name} is not well-formed: {error}.",
+                code="parameter-invalid",
                 action=f"Correct it. {kind.hint() or declared.said.title}.",
+                parameter=declared.name,
             ) from error
     return said
 

@@ -66,6 +66,7 @@ def checked_master(conn_id: str) -> str:
         raise Invalid(
             f"The Spark connection {conn_id} does not exist or cannot be parsed ({cause}); "
             "spark-submit would be sent to a YARN that nobody asked for.",
+            code="spark-connection-missing",
             action=f"Define the connection as JSON, for instance {example}.",
             conn_id=conn_id,
         ) from cause
@@ -75,6 +76,7 @@ def checked_master(conn_id: str) -> str:
         raise Invalid(
             f"The Spark connection {conn_id} resolves to the master {master!r}, which is none of local, local[N], "
             "spark://host:port, k8s://…, yarn.",
+            code="spark-connection-invalid",
             action=f"Define the connection as JSON, for instance {example}.",
             conn_id=conn_id,
             master=master,

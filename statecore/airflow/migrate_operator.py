@@ -182,6 +182,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
             raise Invalid(
                 f"The directory of {self.application_id} is on {self.host}, and this task runs on "
                 f"{socket.gethostname()}.",
+                code="host-mismatch",
                 action="Have a worker of that machine do it, by a queue of its own.",
                 application_id=self.application_id,
                 host=self.host,
@@ -215,6 +216,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
             said = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
             error = Invalid(
                 f"{where} cannot be migrated to Kafka Streams {report.to}:\n{said}",
+                code="migration-impossible",
                 action="Do what each line says, then clear this task; nothing was changed.",
                 report=str(report_file),
             )
@@ -223,6 +225,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
             damaged = Corrupted(
                 f"{where} was migrated to Kafka Streams {report.to}, and something is left to be done.",
+                code="migration-incomplete",
                 action="See above what it is, and who has written there since; then start a new run.",
                 report=str(report_file),
             )

@@ -121,7 +121,9 @@ def approved_within(params: Mapping[str, Any]) -> timedelta:
     if not found:
         raise Invalid(
             f"The parameter approve_within is not well-formed: {params['approve_within']!r} is not {EXPECTED}.",
+            code="parameter-invalid",
             action="Write a time such as 24h.",
+            parameter="approve_within",
         )
     return timedelta(milliseconds=found)
 
@@ -190,7 +192,10 @@ def _entry(
     application_id = request_type.from_json(request).application_id or ""
     if application_id in (os.curdir, os.pardir) or os.sep in application_id:
         raise Invalid(
-            f"{application_id!r} is no application id.", action="Give Kafka Streams' application.id, not a path."
+            f"{application_id!r} is no application id.",
+            code="application-id-invalid",
+            action="Give Kafka Streams' application.id, not a path.",
+            application_id=application_id,
         )
     return {
         "title": application_id,
@@ -211,7 +216,9 @@ def _check_once(entries: list[Entry]) -> None:
         if one in seen:
             raise Invalid(
                 f"The directory of {entry['application_id']} in {directory} is named twice.",
+                code="state-directory-duplicated",
                 action="Name each directory once; of directories on several machines say the host.",
+                state_dir=directory,
                 application_id=entry["application_id"],
             )
         seen.add(one)

@@ -31,7 +31,7 @@ from statecore.airflow import plans, reports
 from statecore.airflow.announcing import announce, announce_snapshot
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
-from statecore.airflow.failures import RETRIED_KINDS, JobRefused, exception_for, refused
+from statecore.airflow.failures import RETRIED_KINDS, exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.job_progress import STARTING, ProgressRecorder
 from statecore.airflow.requests import check_paths
@@ -208,6 +208,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             self._raise_reported(report_file)
             died = ended_without_a_word("The driver", str(failure))
             self._record_failure(report_file, request_id, died)
+            log_error(died.to_json(), self.log)
             raise failure from None
 
     def _raise_reported(self, report_file: Path) -> None:
@@ -227,16 +228,26 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         try:
             report = reports.read_report(report_file)
         except reports.ReportError as cause:
-            raise JobRefused(
-                f"{cause} The job itself succeeded.\nWhat to do: point STATECORE_REPORTS to a directory that the "
-                "driver and this worker share, or run the driver here (deploy-mode client)."
-            ) from cause
+            error = Invalid(
+                f"{cause} The job itself succeeded.",
+                code="job-report-not-shared",
+                action="Point STATECORE_REPORTS to a directory that the driver and this worker share, or run the "
+                "driver here (deploy-mode client).",
+                report=str(report_file),
+            )
+            raise refused(error, self.log) from cause
         if "error" in report:
             raise exception_for(report, self.retry_on, self.log)
         try:
             self._check_report(report)
         except reports.ReportError as cause:
-            raise JobRefused(f"{cause} The job itself succeeded; its report: {report_file}") from cause
+            error = Invalid(
+                f"{cause} The job itself succeeded.",
+                code="job-report-unsupported",
+                action="Use one release of statecore for the jobs and for Airflow.",
+                report=str(report_file),
+            )
+            raise refused(error, self.log) from cause
         return report
 
     def _check_report(self, report: Mapping[str, Any]) -> None:
@@ -339,6 +350,7 @@ def ended_without_a_word(who: str, how: str) -> Retryable:
     """The error of a job that has reported none."""
     return Retryable(
         f"{who} ended without a word: {how}",
+        code="job-report-missing",
         action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with what was "
         "done.",
     )
@@ -356,6 +368,7 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
     if len(argument.encode()) > ARGUMENT_LIMIT:
         raise Invalid(
             f"The request takes {len(argument.encode()):,} bytes; one argument holds {ARGUMENT_LIMIT:,}.",
+            code="request-too-large",
             action="Put the spec in a file that the driver can read and pass its path.",
             request_id=request_id,
         )

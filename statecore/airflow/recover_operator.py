@@ -54,6 +54,7 @@ class StatecoreRecoverGlobalOperator(StatecoreMigrateOperator):
         if step is Step.PLAN and report.outcome is Outcome.NOT_MENDED:
             error = Invalid(
                 f"Global stores of {where} are not mended: no repair is known for what is wrong with them.{left}",
+                code="recovery-impossible",
                 action="Do what each line says, then clear this task; nothing was changed.",
                 report=str(report_file),
             )
@@ -61,6 +62,7 @@ class StatecoreRecoverGlobalOperator(StatecoreMigrateOperator):
         if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
             damaged = Corrupted(
                 f"Global stores of {where} were recovered, and something is left to be done.{left}",
+                code="recovery-incomplete",
                 action="See above what it is, and who has written there since; then start a new run.",
                 report=str(report_file),
             )

@@ -61,6 +61,7 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
         if application_id in seen:
             raise Invalid(
                 f"The application {application_id} is named twice: {seen[application_id]} and {source}.",
+                code="application-duplicated",
                 action="Name each application once; two jobs would fight for one state directory.",
                 application_id=application_id,
             )
@@ -86,6 +87,7 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
     if not entries:
         raise Invalid(
             "No application was named.",
+            code="applications-missing",
             action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
         )
     _check_found(stores, entries)
@@ -116,6 +118,7 @@ def check_names(
     if unknown := sorted(set(params) - known):
         raise Invalid(
             " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
+            code="parameter-unknown",
             action="Correct the name in the run's conf; nothing was changed.",
             parameters=unknown,
         )
@@ -132,6 +135,7 @@ def check_paths(request: Mapping[str, Any]) -> None:
         if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
             raise Invalid(
                 f"The {declared.said.title.lower()} {path!r} is relative; a worker has no directory of yours.",
+                code="path-relative",
                 action=f"Give {hint[:1].lower()}{hint[1:]}.",
                 **{name: path},
             )
@@ -149,7 +153,9 @@ def request_of_named(named: str) -> dict[str, Any]:
     try:
         return {"spec": json.loads(named)}
     except ValueError as cause:
-        raise Invalid(f"The inline spec is no JSON: {cause}.", action="Write one JSON object on one line.") from cause
+        raise Invalid(
+            f"The inline spec is no JSON: {cause}.", code="spec-invalid", action="Write one JSON object on one line."
+        ) from cause
 
 
 def _names(spec: ApplicationSpec) -> set[str]:
@@ -197,6 +203,7 @@ def _check_stores(spec: ApplicationSpec, stores: list[str], *, several: bool) ->
     if missing and not several:
         raise NotFound(
             f"The application {spec.application_id} has no store {', '.join(missing)}.",
+            code="store-not-found",
             action=f"Name stores of its spec: {', '.join(sorted(_names(spec)))}.",
             application_id=spec.application_id,
             stores=missing,
@@ -209,6 +216,7 @@ def _check_found(stores: list[str], entries: list[dict[str, Any]]) -> None:
     if missing:
         raise NotFound(
             f"None of the applications has a store {', '.join(missing)}.",
+            code="store-not-found",
             action="Correct the parameter stores, or leave it empty for all stores.",
             stores=missing,
         )

@@ -135,7 +135,9 @@ class Settings:
         if absent:
             raise Invalid(
                 f"{schedule} is set, and {' and '.join(absent)} not: nobody fills in a form for a run by schedule.",
+                code="setting-missing",
                 action=f"Set {' and '.join(absent)} for all parts of Airflow, or unset {schedule}.",
+                settings=absent,
             )
 
 
@@ -146,8 +148,10 @@ def _tick(text: str) -> int | None:
     if found is None or not _LEAST_TICK_MS <= found <= _LONGEST_TICK_MS:
         raise Invalid(
             f"STATECORE_CHECKPOINT_TICK is {text!r}; expected {EXPECTED}, from 5s to 1h.",
+            code="setting-invalid",
             action="Correct it for all parts of Airflow; 1m is usual. The interval of each application is in its spec "
             "(statestore.checkpoint.interval.ms).",
+            setting="STATECORE_CHECKPOINT_TICK",
         )
     return found
 
@@ -158,21 +162,27 @@ def _offsets(text: str) -> int | None:
     if not text.isdecimal():
         raise Invalid(
             f"STATECORE_SPARK_FROM is {text!r}, which is no number of offsets.",
+            code="setting-invalid",
             action="Write a number such as 2000000, for all parts of Airflow, or unset it.",
+            setting="STATECORE_SPARK_FROM",
         )
     return int(text)
 
 
 def _spark(env: Mapping[str, str]) -> SparkSettings:
+    setting = "STATECORE_SPARK_CONF"
     try:
-        conf = json.loads(env.get("STATECORE_SPARK_CONF") or "{}")
+        conf = json.loads(env.get(setting) or "{}")
         lines = [f"{name}={value}" for name, value in conf.items()]
-        cores = int(env.get("STATECORE_EXECUTOR_CORES") or 0)
+        setting = "STATECORE_EXECUTOR_CORES"
+        cores = int(env.get(setting) or 0)
     except (ValueError, AttributeError) as cause:
         raise Invalid(
             f"A setting of Spark's cannot be read: {cause}.",
+            code="setting-invalid",
             action='Write STATECORE_SPARK_CONF as one JSON object, such as {"spark.cores.max": "8"}, and '
             "STATECORE_EXECUTOR_CORES as a number.",
+            setting=setting,
         ) from cause
     return SparkSettings(
         conf=properties(lines),

@@ -18,6 +18,7 @@ from statecore.airflow.restored import (
     run_of,
 )
 from statecore.airflow.store_style import SCRIPT, STYLE
+from statecore.errors import kind_and_code
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Instance, age, moment
 from statecore.jobs.report_head import Outcome, ReportHead, RestoredPartition
@@ -189,12 +190,12 @@ def _state(one: InstanceReports, airflow: str) -> str:
     last, success = one.last, one.last_succeeded
     said = ""
     if last.outcome is Outcome.FAILED:
-        error = {name: escape(last.error.get(name, "")) for name in ("error", "what", "action", "phase")}
+        error = {name: escape(last.error.get(name, "")) for name in ("what", "action", "phase")}
         phase = f" in phase {error['phase']}" if error["phase"] else ""
         lines = escape(last.error.get("what", "")).replace("\n", "<br>")
         said = (
             f'<div class="failure" role="alert"><p><strong>The latest attempt failed</strong> {_ago(last.when)}{phase}'
-            f"{_by(last, airflow)}</p><p>{error['error']}: {lines}</p><p>{error['action']}</p></div>"
+            f"{_by(last, airflow)}</p><p>{escape(kind_and_code(last.error))}: {lines}</p><p>{error['action']}</p></div>"
         )
     elif last.outcome is Outcome.BEGUN:
         said = (
@@ -320,7 +321,7 @@ def _attempt(one: ReportHead, airflow: str) -> str:
     numbers = (one.stores, one.partitions, one.rows)
     cells = "".join(f'<td class="n">{_number(number)}</td>' if one.succeeded else "<td></td>" for number in numbers)
     seconds = f"{one.seconds:,.1f}" if one.succeeded else ""
-    said = f"{one.error.get('error', '')}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
+    said = f"{kind_and_code(one.error)}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
     if one.snapshot:
         said = f"Snapshot {one.snapshot} in {one.repository}. {said}".rstrip()
     outcome = (

@@ -157,6 +157,7 @@ def checked_name(name: str) -> str:
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
             f"{name!a} is no name of a blob.",
+            code="blob-name-invalid",
             action="Use letters, digits and ._=@+- in parts of up to 249, with / between them.",
         )
     return name
@@ -169,4 +170,6 @@ def checked_range(start: int, end: int | None) -> None:
         Invalid: it begins before 0, or ends before it begins.
     """
     if start < 0 or (end is not None and end < start):
-        raise Invalid(f"A blob has no bytes from {start} to {end}.", action="Give 0 <= start <= end.")
+        raise Invalid(
+            f"A blob has no bytes from {start} to {end}.", code="byte-range-invalid", action="Give 0 <= start <= end."
+        )

@@ -80,7 +80,12 @@ class DirectoryBlobs(Blobs):
         final = self._root / checked_name(name)
         with self._said("put", name):
             if isinstance(content, Path) and not content.is_file():
-                raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+                raise NotFound(
+                    f"There is no file {content} to be put.",
+                    code="upload-file-missing",
+                    action="Make it anew.",
+                    path=str(content),
+                )
             for directory in (final.parent, *final.parent.parents):
                 if directory.is_dir():
                     break
@@ -103,7 +108,12 @@ class DirectoryBlobs(Blobs):
         partial = self._root / _PARTIAL / uuid.uuid4().hex
         with self._said("put", name):
             if isinstance(content, Path) and not content.is_file():
-                raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+                raise NotFound(
+                    f"There is no file {content} to be put.",
+                    code="upload-file-missing",
+                    action="Make it anew.",
+                    path=str(content),
+                )
             make_directories(final.parent)
             make_directories(partial.parent)
             try:
@@ -244,7 +254,10 @@ class DirectoryBlobs(Blobs):
         failed = f"The blob {name} in {self._root} could not be {what}"
         if error.errno in _ABSENT and what != "put":
             return NotFound(
-                f"There is no blob {name} in {self._root}.", action="Look whether that is the right place.", **where
+                f"There is no blob {name} in {self._root}.",
+                code="blob-not-found",
+                action="Look whether that is the right place.",
+                **where,
             )
         if refusal_of(error) is Refusal.DENIED:
             return denied(error, failed, self._root, writing=what in ("put", "deleted"), **where)
@@ -258,6 +271,7 @@ class DirectoryBlobs(Blobs):
             )
         return Retryable(
             f"{failed}: {error.strerror or error}.",
+            code="disk-failed",
             action="Look at the disk and at the kernel's log (dmesg), then try again.",
             **where,
         )

@@ -37,27 +37,57 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
         Capacity, Retryable: the place is full, or cannot be reached.
     """
     try:
-        ensure(blobs.put_if_absent("once", b"first"), place, "did not keep a blob")
-        ensure(not blobs.put_if_absent("once", b"second"), place, "replaced a blob that was there (If-None-Match)")
-        ensure(blobs.get("once") == b"first", place, "changed a blob although it said that it did not")
-        ensure([blob.name for blob in blobs.list()] == ["once"], place, "does not list what was put")
+        ensure(blobs.put_if_absent("once", b"first"), place, "did not keep a blob", "put")
+        ensure(
+            not blobs.put_if_absent("once", b"second"),
+            place,
+            "replaced a blob that was there (If-None-Match)",
+            "conditional-create",
+        )
+        ensure(
+            blobs.get("once") == b"first",
+            place,
+            "changed a blob although it said that it did not",
+            "read-after-refused-write",
+        )
+        ensure([blob.name for blob in blobs.list()] == ["once"], place, "does not list what was put", "list")
         first = pointers.swap("pointer", b"1", None)
-        ensure(first is not None, place, "did not make a pointer")
+        ensure(first is not None, place, "did not make a pointer", "pointer-create")
         found = pointers.read("pointer")
-        ensure(found is not None and found == (b"1", first), place, "gives another version (ETag) than it gave before")
-        ensure(pointers.swap("pointer", b"2", first) is not None, place, "does not know its own version (If-Match)")
-        ensure(pointers.swap("pointer", b"3", first) is None, place, "replaced a pointer that had changed (If-Match)")
-        ensure(_creates_once(blobs), place, "let several writers make one blob at the same time")
-        ensure(_loses_nothing(pointers), place, "lost a change of one of several writers at the same time")
-        ensure(_deletes(blobs), place, "did not delete a blob")
+        ensure(
+            found is not None and found == (b"1", first),
+            place,
+            "gives another version (ETag) than it gave before",
+            "stable-version",
+        )
+        ensure(
+            pointers.swap("pointer", b"2", first) is not None,
+            place,
+            "does not know its own version (If-Match)",
+            "known-version",
+        )
+        ensure(
+            pointers.swap("pointer", b"3", first) is None,
+            place,
+            "replaced a pointer that had changed (If-Match)",
+            "conditional-replace",
+        )
+        ensure(_creates_once(blobs), place, "let several writers make one blob at the same time", "concurrent-create")
+        ensure(
+            _loses_nothing(pointers),
+            place,
+            "lost a change of one of several writers at the same time",
+            "concurrent-replace",
+        )
+        ensure(_deletes(blobs), place, "did not delete a blob", "delete")
     finally:
         with suppress(StatecoreError):  # what stays is small, and says by its name what it was
             for blob in blobs.list():
                 blobs.delete(blob.name)
 
 
-def ensure(kept: bool, place: str, otherwise: str) -> None:
-    """Go on only where a promise was kept.
+def ensure(kept: bool, place: str, otherwise: str, promise: str) -> None:
+    """Go on only where a promise was kept: the context of the error has its name.
 
     Raises:
         Invalid: it was not.
@@ -65,9 +95,11 @@ def ensure(kept: bool, place: str, otherwise: str) -> None:
     if not kept:
         raise Invalid(
             f"{place} {otherwise}. Jobs would destroy each other's work there.",
+            code="object-store-unsuitable",
             action="Use a place that keeps conditional writes and checksums: AWS S3 promises to, versitygw 1.8.0 was "
             "seen to, and so was a local file system.",
             place=place,
+            promise=promise,
         )
 
 

@@ -25,18 +25,23 @@ def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context:
     path = Path(os.fsdecode(error.filename)) if error.filename else root
     path = path if path.is_relative_to(root) else root
     user, where, whose = f"the user {_user(os.geteuid())}", _closest(path), ""
+    rights: dict[str, str] = {}
     try:
         seen = where.stat()
-        mode = stat.filemode(seen.st_mode)
-        whose = f", which belongs to {_user(seen.st_uid)}:{_group(seen.st_gid)} and has the mode {mode}"
+        mode, owner = stat.filemode(seen.st_mode), f"{_user(seen.st_uid)}:{_group(seen.st_gid)}"
+        whose = f", which belongs to {owner} and has the mode {mode}"
+        rights = {"owner": owner, "mode": mode}
     except OSError:  # nobody may even look
         pass
     right = "write to" if writing else "read"
     return Invalid(
         f"{failed}: {user} may not {right} {where}{whose}.",
+        code="permission-denied",
         action=f"Give {user} the right to {'read and write' if writing else 'read'} all of {root}, or run this as a "
         "user that has it.",
         user=_user(os.geteuid()),
+        path=str(where),
+        **rights,
         **context,
     )
 

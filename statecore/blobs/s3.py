@@ -55,7 +55,12 @@ class S3Blobs(S3Requests, Blobs):
         """See :meth:`Blobs.put_if_absent`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
-            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+            raise NotFound(
+                f"There is no file {content} to be put.",
+                code="upload-file-missing",
+                action="Make it anew.",
+                path=str(content),
+            )
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         with self._said("put", name):
             if size > self._part and self._is_there(key):  # which saves sending it
@@ -67,7 +72,12 @@ class S3Blobs(S3Requests, Blobs):
         """See :meth:`Blobs.replace`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
-            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+            raise NotFound(
+                f"There is no file {content} to be put.",
+                code="upload-file-missing",
+                action="Make it anew.",
+                path=str(content),
+            )
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         token = uuid.uuid4().hex
         with self._said("put", name):
@@ -94,6 +104,7 @@ class S3Blobs(S3Requests, Blobs):
                 return True
         raise Retryable(
             f"The blob {name} in {self._location} could not be put: others put it at the same time, again and again.",
+            code="write-conflict",
             action="Try again.",
             blob=name,
         )

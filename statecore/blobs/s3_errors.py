@@ -60,46 +60,74 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
         return _of_the_client(failed, error, where)
     code = str(response.get("Error", {}).get("Code", ""))
     status = status_of(error)
+    where["answer"] = code or str(status)
     if code == "NoSuchBucket":
         return Invalid(
             f"There is no bucket {location.bucket}.{asked}",
+            code="bucket-unknown",
             action="Make it, or check its name, the endpoint and the region.",
             **where,
         )
     if code in _NOT_THERE and doing != "put":
         return NotFound(
-            f"There is no blob {name} in {location}.", action="Look whether that is the right place.", **where
+            f"There is no blob {name} in {location}.",
+            code="blob-not-found",
+            action="Look whether that is the right place.",
+            **where,
         )
     message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
     said = f"{failed}: {message} ({code or status}).{asked}"
     if code in _FULL or status == _INSUFFICIENT_STORAGE:
-        return Capacity(said, action="Free room there, or raise the quota, and start again.", **where)
+        return Capacity(
+            said, code="object-store-full", action="Free room there, or raise the quota, and start again.", **where
+        )
     if code in _RIGHTS or status in (401, 403):
         who = " (aws sts get-caller-identity)" if ".amazonaws." in endpoint else ""
         rights = "read" if doing in ("read", "listed") else "read, write and delete"
         return Invalid(
             said,
+            code="object-store-access-denied",
             action=f"Check which credentials this machine has{who}, that they are not expired, and that they may list "
             f"the bucket and {rights} below the prefix.",
             **where,
         )
     if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
-        return Retryable(said, action="Look whether the object store is well, then try again.", **where)
-    return Invalid(said, action="Check the place, its region and endpoint, and what the server supports.", **where)
+        return Retryable(
+            said,
+            code="object-store-unavailable",
+            action="Look whether the object store is well, then try again.",
+            **where,
+        )
+    return Invalid(
+        said,
+        code="object-store-refused",
+        action="Check the place, its region and endpoint, and what the server supports.",
+        **where,
+    )
 
 
 def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> StatecoreError:
     """Of an error that no server has answered with."""
     kind, said = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."
+    where = {**where, "cause": kind}
     if kind in _CREDENTIALS:
         return Invalid(
             said,
+            code="object-store-credentials-missing",
             action="Give this machine credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile "
             "(AWS_PROFILE), or a role.",
             **where,
         )
     if kind in _SETTINGS:
-        return Invalid(said, action="Check the endpoint and the region (AWS_ENDPOINT_URL, AWS_REGION).", **where)
+        return Invalid(
+            said,
+            code="object-store-settings-invalid",
+            action="Check the endpoint and the region (AWS_ENDPOINT_URL, AWS_REGION).",
+            **where,
+        )
     return Retryable(
-        said, action="Look whether the object store can be reached from this machine, then try again.", **where
+        said,
+        code="object-store-unreachable",
+        action="Look whether the object store can be reached from this machine, then try again.",
+        **where,
     )

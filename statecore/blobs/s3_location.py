@@ -83,12 +83,18 @@ class S3Location:
         if not _BUCKET.fullmatch(self.bucket):
             raise Invalid(
                 f"{self.bucket!a} is no name of a bucket.",
+                code="bucket-invalid",
                 action="Give 3 to 63 small letters, digits, dots and dashes: s3://bucket/prefix.",
+                bucket=self.bucket,
             )
         if self.prefix:
             checked_name(self.prefix)
         if self.kms_key is not None and self.encryption is not Encryption.SSE_KMS:
-            raise Invalid("A KMS key was given, and another encryption.", action="Give encryption=aws:kms with it.")
+            raise Invalid(
+                "A KMS key was given, and another encryption.",
+                code="options-conflict",
+                action="Give encryption=aws:kms with it.",
+            )
 
     def __str__(self) -> str:
         """The location as people name it."""
@@ -124,21 +130,33 @@ class S3Location:
         parts = urlsplit(url)
         action = "Give s3://bucket/prefix, and endpoint, region, encryption or kms-key behind a question mark."
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
-            raise Invalid(f"{_without_secrets(url)!a} names no place in S3.", action=action)
+            raise Invalid(
+                f"{_without_secrets(url)!a} names no place in S3.",
+                code="repository-url-invalid",
+                action=action,
+                url=_without_secrets(url),
+            )
         if "@" in parts.netloc:
             raise Invalid(
                 f"{_without_secrets(url)!a} has credentials, which do not belong into a URL.",
+                code="credentials-in-url",
                 action="Give them as boto3 takes them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role.",
             )
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
         options = {name: given.pop(name, None) or None for name in ("endpoint", "region", "encryption", "kms-key")}
         if given:
-            raise Invalid(f"{', '.join(sorted(given))}: no such setting of a place in S3.", action=action)
+            raise Invalid(
+                f"{', '.join(sorted(given))}: no such setting of a place in S3.",
+                code="repository-url-invalid",
+                action=action,
+                settings=sorted(given),
+            )
         try:
             encryption = Encryption(options["encryption"] or "")
         except ValueError:
             raise Invalid(
                 f"{options['encryption']!a} is no encryption of S3.",
+                code="encryption-invalid",
                 action=f"Give one of {', '.join(one.value for one in Encryption if one)}.",
             ) from None
         return S3Location(
@@ -193,6 +211,7 @@ def _customer_key() -> bytes:
     if len(key) != _CUSTOMER_KEY_BYTES:
         raise Invalid(
             f"{CUSTOMER_KEY} is not a key of {_CUSTOMER_KEY_BYTES} bytes in base64.",
+            code="customer-key-invalid",
             action=f"Set it on every machine that reads or writes blobs (openssl rand -base64 {_CUSTOMER_KEY_BYTES}).",
         )
     return key
@@ -239,6 +258,7 @@ def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout:
     except (BotoCoreError, ValueError) as error:
         raise Invalid(
             f"No client for {location} could be made: {error}",
+            code="object-store-settings-invalid",
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error
     return client

@@ -50,6 +50,7 @@ class S3Pointers(S3Requests, Pointers):
                 self._pause(attempt)
         raise Retryable(
             f"The pointer {name} in {self._location} could not be replaced: others do so again and again.",
+            code="write-conflict",
             action="Try again.",
             pointer=name,
         )
@@ -66,6 +67,7 @@ class S3Pointers(S3Requests, Pointers):
         raise Retryable(
             f"A reply was lost, and nobody knows whether the pointer {name} in {self._location} was replaced before "
             "another one did so.",
+            code="write-outcome-unknown",
             action="Read it, and look whether what was wanted is in it.",
             pointer=name,
         )

@@ -45,16 +45,19 @@ def probe(location: S3Location, client: Any = None) -> None:
             _is_encrypted(location, encrypted),
             f"The server of {location}",
             f"takes encryption={location.encryption} and does not encrypt",
+            "encryption",
         )
         ensure(
             _keeps_large_ones(location, client, of),
             f"The server of {location}",
             "replaced an object by a large one (If-None-Match on CompleteMultipartUpload)",
+            "conditional-multipart",
         )
         ensure(
             _refuses_wrong_checksums(client, below),
             f"The server of {location}",
             "takes bytes that are not what their checksum says",
+            "checksum",
         )
     except (BotoCoreError, ClientError) as error:
         raise s3_error(location, "put to the test", "", error, client) from error

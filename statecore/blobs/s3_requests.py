@@ -82,6 +82,7 @@ class S3Requests:
                 broken = error
         raise Retryable(
             f"The blob {name} in {self._location} did not come whole in {TRIES} tries: {broken}",
+            code="read-incomplete",
             action="Look at the network and the object store, then try again.",
             blob=name,
         )

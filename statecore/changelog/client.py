@@ -96,6 +96,7 @@ class BrokerClient:
         if unknown:
             raise Invalid(
                 f"Unknown Kafka client settings: {', '.join(unknown)}.",
+                code="kafka-settings-invalid",
                 action="Use kafka-python's names, for example security_protocol, ssl_cafile, sasl_mechanism.",
                 settings=unknown,
             )
@@ -120,7 +121,9 @@ class BrokerClient:
         except (ValueError, TypeError) as error:
             raise Invalid(
                 f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",
+                code="kafka-settings-invalid",
                 action="Correct bootstrap_servers (host:port, several with commas) and the kafka settings.",
+                bootstrap_servers=self.bootstrap_servers,
             ) from error
 
     def _check_security(self) -> None:
@@ -129,8 +132,9 @@ class BrokerClient:
 
         given = self._kafka
         protocol, mechanism = given.get("security_protocol", "PLAINTEXT"), given.get("sasl_mechanism")
-        problem = None
+        problem, wrong = None, ["sasl_mechanism"]
         if protocol not in _PROTOCOLS:
+            wrong = ["security_protocol"]
             problem = f"security_protocol is {protocol!r}, expected one of {', '.join(_PROTOCOLS)}"
         elif protocol.startswith("SASL_"):
             try:
@@ -140,11 +144,15 @@ class BrokerClient:
             if mechanism in _BY_PASSWORD:
                 missing = [name for name in ("sasl_plain_username", "sasl_plain_password") if not given.get(name)]
                 if missing:
+                    wrong = missing
                     problem = f"sasl_mechanism {mechanism} needs {' and '.join(missing)}"
         if problem:
             raise Invalid(
                 f"The Kafka client cannot be set up for {self.bootstrap_servers}: {problem}.",
+                code="kafka-settings-invalid",
                 action="Correct the kafka settings.",
+                bootstrap_servers=self.bootstrap_servers,
+                settings=wrong,
             )
 
     async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
@@ -180,12 +188,15 @@ class BrokerClient:
                 except (OSError, ValueError, RuntimeError) as error:  # certificate files, a missing GSSAPI library
                     raise Invalid(
                         f"The connection to {self.where(node)} cannot be set up: {error}.",
+                        code="kafka-settings-invalid",
                         action="Correct the kafka settings (certificates, TLS).",
+                        broker=self.where(node),
                     ) from error
             if time.monotonic() + pause >= deadline:
                 where = "; ".join(f"{place} ({reason})" for place, reason in tried.items())
                 raise Retryable(
                     f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
+                    code="broker-unreachable",
                     action="Check that the broker runs, that host and port are right, that this host can reach it, "
                     "and that security_protocol is what this port speaks.",
                     bootstrap_servers=self.bootstrap_servers,
@@ -215,12 +226,16 @@ class BrokerClient:
         if isinstance(error, final):
             raise Invalid(
                 f"Broker {self.where(node)} does not let this client in: {reason(error)}.",
+                code="broker-access-denied",
                 action="Correct the credentials and security settings under kafka, or the rights of the user.",
+                broker=self.where(node),
             ) from error
         if isinstance(error, TlsRefused):
             raise Invalid(
                 f"There is no TLS connection to broker {self.where(node)}: {error}.",
+                code="tls-failed",
                 action="Correct security_protocol and the ssl_ settings under kafka, or the broker's certificate.",
+                broker=self.where(node),
             ) from error
 
     def any_node(self) -> list[Any]:

@@ -231,6 +231,7 @@ class Cluster(BrokerClient):
             if absent and absent == absent_before:
                 raise NotFound(
                     f"Topics do not exist on {self.bootstrap_servers}: {', '.join(sorted(absent))}.",
+                    code="topic-not-found",
                     action="Check the application id, the topic names and the cluster (kafka-topics.sh --list).",
                     topics=sorted(absent),
                 )
@@ -252,8 +253,10 @@ class Cluster(BrokerClient):
                 what = ", ".join(leaderless) or ", ".join(f"{name} (error {code})" for name, code in errors.items())
                 raise Retryable(
                     f"Partitions have no leader: {what}.",
+                    code="leader-not-available",
                     action="Bring the brokers that hold them back, then try again.",
                     topics=sorted({*(name.rpartition("-")[0] for name in leaderless), *errors}),
+                    partitions=leaderless,
                 )
             absent_before = absent
             await self.sleep(pause)
@@ -264,6 +267,7 @@ class Cluster(BrokerClient):
         if denied:
             raise Invalid(
                 f"This client may not describe the topics {', '.join(denied)}.",
+                code="topic-authorization-failed",
                 action="Grant Describe, DescribeConfigs and Read on them to its user.",
                 topics=denied,
             )
@@ -274,9 +278,11 @@ class Cluster(BrokerClient):
         if partition is None:
             raise NotFound(
                 f"Topic {tp.topic} has no partition {tp.partition}; it has {len(topic.partitions)}.",
+                code="partition-not-found",
                 action="Check the spec against the topic; plan again if the topic was changed.",
                 topic=tp.topic,
                 partition=tp.partition,
+                partitions=len(topic.partitions),
             )
         node = partition.leader_id
         return Leader(node, self.where(node), partition.leader_epoch, topic.topic_id or uuid.UUID(int=0))
@@ -297,8 +303,10 @@ class Cluster(BrokerClient):
                 raise Retryable(
                     f"The configuration of topic {result.resource_name} could not be read: "
                     f"error {result.error_code} {result.error_message or ''}.",
+                    code="broker-error",
                     action="Try again; if it stays, look at the broker's log.",
                     topic=result.resource_name,
+                    error_code=result.error_code,
                 )
             configs[result.resource_name] = {
                 entry.name: entry.value for entry in result.configs if entry.value is not None
@@ -329,7 +337,9 @@ class Cluster(BrokerClient):
             if time.monotonic() + pause >= deadline:
                 raise Retryable(
                     f"Offsets of {problem} were not to be had in time.",
+                    code="offsets-unavailable",
                     action="Check the brokers that lead these partitions, then try again.",
+                    problem=problem,
                 )
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)

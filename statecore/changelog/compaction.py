@@ -49,8 +49,10 @@ def check_compacted(topic: TopicDescription, store: str, *, accept: bool, how_to
     if why and not accept:
         raise Invalid(
             f"The topic of the global store {store} is not compacted. {why} A rebuilt store has what is left of them.",
+            code="topic-not-compacted",
             action=f"Set cleanup.policy=compact on {topic.name} and have its records written again; or accept a store "
             f"of what is left: {how_to_accept}.",
             store=store,
             topic=topic.name,
+            cleanup_policy=topic.configs["cleanup.policy"],
         )

@@ -258,6 +258,7 @@ class RangeDecoder:
             raise Invalid(
                 f"Topic {topic}, partition {partition}: the record batch at offset {offset} {kernel.MEANING[code]}, "
                 "which brokers before 0.11 or topics with an old message.format.version wrote.",
+                code="record-format-unsupported",
                 action="Let the application restore this store itself, or copy the topic with a current producer.",
                 topic=topic,
                 partition=partition,
@@ -270,6 +271,7 @@ class RangeDecoder:
         near = "" if record is None else f" near offset {record}"
         raise Corrupted(
             f"Topic {topic}, partition {partition}: the record batch at offset {batch} {what}{near}.",
+            code="record-batch-corrupted",
             action="Check the broker's disk and the network; move leadership to another replica, then run this again.",
             topic=topic,
             partition=partition,

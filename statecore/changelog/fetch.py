@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from statecore.changelog.cluster import Cluster, Leader
 from statecore.changelog.wire import Fetched, Wire, WireError
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound, Reason, Retryable
 from statecore.formats.topic_partition import TopicPartition
 
 OFFSET_OUT_OF_RANGE = 1
@@ -110,7 +110,7 @@ class PartitionFetcher:
                 where = self._leader.where if self._leader else self._cluster.bootstrap_servers
                 self._drop()
                 self._stale = True
-                self.wait(offset, f"broker {where} {error}")
+                self.wait(offset, Reason(f"broker {where} {error}", "connection-failed"))
                 continue
             wire.not_before = time.monotonic() + fetched.throttle
             self._deadline += fetched.throttle  # a broker that makes its clients wait is not one that is stuck
@@ -140,7 +140,7 @@ class PartitionFetcher:
         self._pause = _FIRST_PAUSE
         self._last_epoch = epoch
 
-    def wait(self, offset: int, why: str) -> None:
+    def wait(self, offset: int, why: Reason) -> None:
         """Pause before another attempt.
 
         Raises:
@@ -161,10 +161,12 @@ class PartitionFetcher:
             raise Corrupted(
                 f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not "
                 f"end within {self._fetch_bytes} bytes.",
+                code="record-batch-corrupted",
                 action="Check the broker's disk; move leadership to another replica, then run this again.",
                 topic=self._tp.topic,
                 partition=self._tp.partition,
                 offset=offset,
+                fetch_bytes=self._fetch_bytes,
             )
         self._fetch_bytes *= 2
 
@@ -185,7 +187,7 @@ class PartitionFetcher:
             try:
                 leader = self._cluster.leader(self._tp, refresh=self._stale, deadline=deadline)
             except Retryable as error:
-                self._give_up(offset, error.what.rstrip("."))
+                self._give_up(offset, Reason(error.what.rstrip("."), error.code))
             self._check_identity(leader)
             if self._wire is not None and self._wire.node != leader.node:
                 self._drop()
@@ -207,9 +209,12 @@ class PartitionFetcher:
             raise Invalid(
                 f"Topic {self._tp.topic} was deleted and created again: its id is {leader.topic_id.hex}, not "
                 f"{self._topic_id.hex}.",
+                code="topic-recreated",
                 action="Plan again; offsets and images of the old topic mean nothing in the new one.",
                 topic=self._tp.topic,
                 partition=self._tp.partition,
+                expected=self._topic_id.hex,
+                found=leader.topic_id.hex,
             )
         self._topic_id = leader.topic_id
 
@@ -238,17 +243,20 @@ class PartitionFetcher:
         self._wire = None
         self._asked = None
 
-    def _give_up(self, offset: int, why: str) -> NoReturn:
+    def _give_up(self, offset: int, why: Reason) -> NoReturn:
         known = self._leader is not None
         where = self._leader.where if self._leader else self._cluster.bootstrap_servers
         raise Retryable(
             f"Topic {self._tp.topic}, partition {self._tp.partition}: no progress at offset {offset} for "
             f"{self._stall_timeout:.0f} s; {'last leader' if known else 'cluster'} {where}; {why}.",
+            code="fetch-stalled",
             action="Check the broker, then run this again; nothing of this range was used.",
             topic=self._tp.topic,
             partition=self._tp.partition,
             offset=offset,
             broker=where,
+            reason=why.code,
+            **why.context,
         )
 
     def _answer(self, code: int, offset: int) -> None:
@@ -260,13 +268,14 @@ class PartitionFetcher:
             if code == _UNKNOWN_TOPIC_OR_PARTITION and self.overdue(self._pause):
                 raise NotFound(
                     f"Topic {self._tp.topic}, partition {self._tp.partition} does not exist on broker {where}.",
+                    code="partition-not-found",
                     action="Check whether it was deleted, then plan again.",
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                 )
-            self.wait(offset, f"broker {where} answers {_LEADER_ERRORS[code]}")
+            self.wait(offset, _answered(where, code, _LEADER_ERRORS[code]))
         elif code in _PASSING_ERRORS:
-            self.wait(offset, f"broker {where} answers {_PASSING_ERRORS[code]}")
+            self.wait(offset, _answered(where, code, _PASSING_ERRORS[code]))
         else:
             self._refuse(code, offset)
 
@@ -276,10 +285,12 @@ class PartitionFetcher:
             f"Topic {self._tp.topic}, partition {self._tp.partition}: the log was truncated to offset {diverges} while "
             f"it was read, and reading had reached offset {offset}; its leader {where} has other records from there on "
             "(an unclean leader election).",
+            code="log-truncated",
             action="Plan again from the topic's present offsets; nothing of this range was used.",
             topic=self._tp.topic,
             partition=self._tp.partition,
             offset=diverges,
+            position=offset,
         )
 
     def _refuse(self, code: int, offset: int) -> NoReturn:
@@ -288,11 +299,15 @@ class PartitionFetcher:
         names = {"topic": self._tp.topic, "partition": self._tp.partition, "offset": offset}
         if code == _TOPIC_AUTHORIZATION_FAILED:
             raise Invalid(
-                f"{place}: this client may not read it.", action="Grant Read on the topic to its user.", **names
+                f"{place}: this client may not read it.",
+                code="topic-authorization-failed",
+                action="Grant Read on the topic to its user.",
+                **names,
             )
         if code == _CORRUPT_MESSAGE:
             raise Corrupted(
                 f"{place}: broker {self._leader.where} finds its log damaged at offset {offset}.",
+                code="record-batch-corrupted",
                 action="Check the broker's disk; move leadership to another replica, then run this again.",
                 **names,
             )
@@ -300,11 +315,19 @@ class PartitionFetcher:
             raise Invalid(
                 f"{place}: broker {self._leader.where} cannot send the batch at offset {offset} to this client "
                 f"(error {code}).",
+                code="record-batch-unsupported",
                 action="Remove api_version from the kafka settings, or upgrade the broker.",
+                error_code=code,
                 **names,
             )
         raise Retryable(
             f"{place}: broker {self._leader.where} answers Kafka error {code} at offset {offset}.",
+            code="broker-error",
             action="Look the error up in the broker's log, then run this again.",
+            error_code=code,
             **names,
         )
+
+
+def _answered(where: str, code: int, name: str) -> Reason:
+    return Reason(f"broker {where} answers {name}", "broker-error", error_code=code)

@@ -71,14 +71,17 @@ async def _committed(
     if code == _GROUP_DENIED:
         raise Invalid(
             f"This client may not see the offsets of the consumer group {group}.",
+            code="group-authorization-failed",
             action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
             "the offset that the application has committed.",
             group=group,
         )
     raise Retryable(
         f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",
+        code="broker-error",
         action="Try again; if it stays, look at the broker's log.",
         group=group,
+        error_code=code,
     )
 
 

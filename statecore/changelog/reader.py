@@ -26,7 +26,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.decoder import DECODED_BYTES, RangeDecoder
 from statecore.changelog.fetch import OFFSET_OUT_OF_RANGE, PartitionFetcher
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Reason
 from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class ChangelogReader:
             return position
         if now.log_end < position:
             self._refuse_short(range, position, now.log_end)
-        fetcher.wait(position, "the broker calls the offset out of range, though it lies in the log")
+        said = "the broker calls the offset out of range, though it lies in the log"
+        fetcher.wait(position, Reason(said, "offset-out-of-range"))
         return position
 
     def _wait_for_data(
@@ -159,26 +160,38 @@ class ChangelogReader:
     ) -> None:
         """Wait out an empty response, or say at the deadline what is missing."""
         if fetched.throttle:
-            fetcher.wait(position, "the broker throttles this client")
+            fetcher.wait(position, Reason("the broker throttles this client", "client-throttled"))
             return
         if fetched.high_watermark < range.end and fetcher.overdue(self._options.max_wait + 1):
             # A new leader's high watermark may lag for a moment; what still lags now is lost.
             self._refuse_short(range, position, fetched.high_watermark)
         if committed and fetched.last_stable < range.end:
-            why = (
+            why = Reason(
                 f"a transaction that began at offset {fetched.last_stable} is still open below the range's end "
-                f"{range.end} (last stable offset {fetched.last_stable}, log end {fetched.high_watermark})"
+                f"{range.end} (last stable offset {fetched.last_stable}, log end {fetched.high_watermark})",
+                "log-transaction-open",
+                end=range.end,
+                last_stable=fetched.last_stable,
+                log_end=fetched.high_watermark,
             )
         else:
-            why = f"the broker returns no data below the range's end {range.end} (log end {fetched.high_watermark})"
+            why = Reason(
+                f"the broker returns no data below the range's end {range.end} (log end {fetched.high_watermark})",
+                "no-data-returned",
+                end=range.end,
+                log_end=fetched.high_watermark,
+            )
         fetcher.wait(position, why)
 
     def _refuse_short(self, range: OffsetRange, position: int, log_end: int) -> None:
         raise Invalid(
             f"Topic {range.topic}, partition {range.partition}: the log ends at offset {log_end}, below the end "
             f"{range.end} of the range being read (position {position}): it was truncated, or the topic created again.",
+            code="log-truncated",
             action="Plan again from the topic's present offsets.",
             topic=range.topic,
             partition=range.partition,
             offset=position,
+            end=range.end,
+            log_end=log_end,
         )

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
+from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.duration import format_duration
 
@@ -69,7 +70,7 @@ class ParentEnd:
     horizon_ms: int | None = None
 
 
-def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> str | None:
+def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
     """Why nothing that is read now could be put above a parent, or ``None`` while something could.
 
     Args:
@@ -81,23 +82,39 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
     name = str(end.topic_partition)
     known = [topic_id for topic_id in (end.topic_id, topic.topic_id) if topic_id.strip("0")]
     if len(set(known)) > 1:
-        return f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now"
+        return Reason(
+            f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now",
+            "topic-recreated",
+            expected=end.topic_id,
+            found=topic.topic_id,
+        )
     if log.log_start > end.end:
-        return f"{name} begins at {log.log_start} now, after the parent's end {end.end}: what lay between is gone"
+        return Reason(
+            f"{name} begins at {log.log_start} now, after the parent's end {end.end}: what lay between is gone",
+            "records-deleted",
+            log_start=log.log_start,
+            end=end.end,
+        )
     if end.end > log.log_end:
-        return (
+        return Reason(
             f"{name} ends at {log.log_end} now, before the parent's end {end.end}: the log was truncated, or this is "
-            "another cluster"
+            "another cluster",
+            "log-ends-before-parent",
+            log_end=log.log_end,
+            end=end.end,
         )
     if end.leader_epoch > log.leader_epoch >= 0:
-        return (
+        return Reason(
             f"{name} is in leader epoch {log.leader_epoch}, before that of the parent's end {end.end}, which is "
-            f"{end.leader_epoch}: the cluster was set back to an older state, or this is another one"
+            f"{end.leader_epoch}: the cluster was set back to an older state, or this is another one",
+            "leader-epoch-decreased",
+            expected=end.leader_epoch,
+            found=log.leader_epoch,
         )
     return truncation(end, epoch_end)
 
 
-def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the parent's end") -> str | None:
+def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the parent's end") -> Reason | None:
     """Why an end is not one of the log any more that it was read from, or ``None`` where nothing says so.
 
     Asked of the ends of a plan, after everything up to them was read, it tells whether a log was truncated between the
@@ -110,13 +127,17 @@ def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the pare
     """
     if epoch_end is None or epoch_end >= end.end:
         return None
-    return (
+    return Reason(
         f"{end.topic_partition} was truncated at {epoch_end}, below {called} {end.end}, and has other records since: "
-        f"leader epoch {end.leader_epoch}, which {called} was read under, ends there"
+        f"leader epoch {end.leader_epoch}, which {called} was read under, ends there",
+        "log-truncated",
+        truncated_at=epoch_end,
+        end=end.end,
+        leader_epoch=end.leader_epoch,
     )
 
 
-def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | None:
+def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> Reason | None:
     """Why a log of which some was removed while it was read tells nothing, or ``None`` where it stayed.
 
     Args:
@@ -126,15 +147,18 @@ def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | N
     moved = [one.log_start_moved_to for one in statistics if one.log_start_moved_to is not None]
     if not moved:
         return None
-    return (
+    return Reason(
         f"{end.topic_partition} began at {max(moved)}, after the parent's end {end.end}, before all that lies behind "
-        "it had been read: retention or DeleteRecords removed what lay between"
+        "it had been read: retention or DeleteRecords removed what lay between",
+        "records-deleted",
+        log_start=max(moved),
+        end=end.end,
     )
 
 
 def missed_deletes(
     end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
-) -> str | None:
+) -> Reason | None:
     """Why deletes may be missing in a tail, or ``None`` where none can be.
 
     Args:
@@ -151,31 +175,52 @@ def missed_deletes(
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     if end.read_at_ms is None:
-        return f"{gone}: nobody knows since when something has lain behind the parent's end"
+        return Reason(
+            f"{gone}: nobody knows since when something has lain behind the parent's end",
+            "parent-age-unknown",
+            removed=removed,
+        )
     if horizon is None:
-        return f"{gone}: nobody knows for how long deletes were kept when the parent's end was read"
+        return Reason(
+            f"{gone}: nobody knows for how long deletes were kept when the parent's end was read",
+            "retention-unknown",
+            removed=removed,
+        )
     if finished_ms is None:
-        return f"{gone}: {NO_TIME}"
+        return Reason(f"{gone}: {NO_TIME}", "cluster-time-unknown", removed=removed)
     age = finished_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
-        return f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong"
+        return Reason(
+            f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong",
+            "clocks-disagree",
+            removed=removed,
+            age_ms=age,
+        )
     if age + CLOCK_MARGIN_MS < horizon:
         return None
     margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end"
+    values = {"removed": removed, "age_ms": age, "retention_ms": horizon}
     now = horizon_seen(topic)
     if horizon < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)
-        return (
+        return Reason(
             f"{what}, and delete.retention.ms ({kept}) was in force then or since, as snapshots recorded it; what the "
-            f"topic says now ({today}) brings no delete back"
+            f"topic says now ({today}) brings no delete back",
+            "retention-was-shorter",
+            **values,
+            retention_ms_now=None if now == ENDLESS_MS else now,
         )
     if horizon <= CLOCK_MARGIN_MS:
-        return (
+        return Reason(
             f"{what}, and no tail is read in time where delete.retention.ms ({kept}) is {margin} or less, because "
-            f"clocks may differ by that: set it to more than {margin} and the interval between two checkpoints"
+            f"clocks may differ by that: set it to more than {margin} and the interval between two checkpoints",
+            "retention-too-short",
+            **values,
         )
-    return (
+    return Reason(
         f"{what}, and it must be read within delete.retention.ms ({kept}) less {margin} for clocks that differ: make "
-        "checkpoints more often, or set delete.retention.ms higher"
+        "checkpoints more often, or set delete.retention.ms higher",
+        "tail-read-too-late",
+        **values,
     )

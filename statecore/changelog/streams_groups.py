@@ -20,8 +20,8 @@ from statecore.errors import Invalid, NotFound, Retryable
 
 _TOPIC_DENIED, _GROUP_DENIED, _UNSUPPORTED, _NO_STREAMS_GROUP = 29, 30, 35, 69
 
-NO_STREAMS_GROUP = "no-streams-group"
-"""``context["code"]`` of a :class:`NotFound`: the group is classic or there is none, or brokers have no such groups."""
+NO_STREAMS_GROUP = "streams-group-not-found"
+"""The code of a :class:`NotFound`: the group is classic or there is none, or brokers have no such groups."""
 
 
 class NodeType(IntEnum):
@@ -205,6 +205,7 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
         except ValueError as error:  # clients name subtopologies, and newer brokers may have more states
             raise Invalid(
                 f"The coordinator describes the group {group} in a way that is not understood: {error}.",
+                code="group-description-invalid",
                 action="Give --topology with the text of Topology.describe(), or --state-dir.",
                 group=group,
             ) from error
@@ -213,18 +214,24 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
         raise _absent(cluster, group, code, reason)
     if code == _GROUP_DENIED:
         raise Invalid(
-            f"This client may not describe the group {group}.", action="Grant Describe on the group.", group=group
+            f"This client may not describe the group {group}.",
+            code="group-authorization-failed",
+            action="Grant Describe on the group.",
+            group=group,
         )
     if code == _TOPIC_DENIED:
         raise Invalid(
             f"This client may not describe every topic of the topology of {group}: the broker tells nothing of it.",
+            code="topic-authorization-failed",
             action="Grant Describe on all topics of the application: sources, repartition topics and changelogs.",
             group=group,
         )
     raise Retryable(
         f"The streams group {group} could not be described: Kafka error {code}{_because(reason)}.",
+        code="broker-error",
         action="Try again; if it stays, look at the broker's log.",
         group=group,
+        error_code=code,
     )
 
 

@@ -93,9 +93,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
     if arguments.follow and request.plan_only:
-        raise Invalid("A service does not only plan.", action="Leave out --follow, or --plan.")
+        raise Invalid(
+            "A service does not only plan.",
+            code="options-conflict",
+            action="Leave out --follow, or --plan.",
+            options=["follow", "plan_only"],
+        )
     if arguments.interval is not None and not arguments.follow:
-        raise Invalid("--interval is for --follow: one checkpoint has none.", action="Add --follow, or leave it out.")
+        raise Invalid(
+            "--interval is for --follow: one checkpoint has none.",
+            code="option-missing",
+            action="Add --follow, or leave it out.",
+            option="follow",
+        )
 
 
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:

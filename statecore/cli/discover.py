@@ -176,7 +176,12 @@ def _given(argument: str | None, configured: str | None, name: str, config: Path
     value = argument or configured
     if value is None:
         where = f"{config} does not say it either" if config is not None else "there is no --config that says it"
-        raise Invalid(f"{name} was not given, and {where}.", action=f"Give {name}, or --config with it.")
+        raise Invalid(
+            f"{name} was not given, and {where}.",
+            code="option-missing",
+            action=f"Give {name}, or --config with it.",
+            option=name.removeprefix("--").replace("-", "_"),
+        )
     return value
 
 
@@ -186,7 +191,12 @@ def _read_topology(path: Path | None) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise NotFound(f"There is no file {path}.", action="Name the text of Topology.describe().") from None
+        raise NotFound(
+            f"There is no file {path}.",
+            code="file-not-found",
+            action="Name the text of Topology.describe().",
+            path=str(path),
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise system_error(error, f"{path} cannot be read", action="Name a text file.") from error
 
@@ -196,9 +206,19 @@ def _check_output(path: Path | None, *, force: bool) -> None:
     if path is None:
         return
     if path.exists() and not force:
-        raise Invalid(f"{path} exists already.", action="Name another file, or add --force to overwrite it.")
+        raise Invalid(
+            f"{path} exists already.",
+            code="file-exists",
+            action="Name another file, or add --force to overwrite it.",
+            path=str(path),
+        )
     if not path.absolute().parent.is_dir():
-        raise NotFound(f"There is no directory {path.absolute().parent}.", action="Make it, or name another file.")
+        raise NotFound(
+            f"There is no directory {path.absolute().parent}.",
+            code="directory-not-found",
+            action="Make it, or name another file.",
+            path=str(path.absolute().parent),
+        )
 
 
 def _pairs(option: str, words: list[str]) -> dict[str, str]:
@@ -206,6 +226,11 @@ def _pairs(option: str, words: list[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise Invalid(f"{option} {word} has no value.", action=f"Write {option} NAME=VALUE.")
+            raise Invalid(
+                f"{option} {word} has no value.",
+                code="option-invalid",
+                action=f"Write {option} NAME=VALUE.",
+                option=option.removeprefix("--"),
+            )
         pairs[name] = value
     return pairs

@@ -36,7 +36,12 @@ def refuse_without_repair(arguments: argparse.Namespace) -> None:
     given = [one.option for one in fields if getattr(arguments, one.name) is not None]
     given += engine_options_given(arguments)
     if given:
-        raise Invalid(f"{given[0]} is for --repair.", action="Add --repair, or leave it out.")
+        raise Invalid(
+            f"{given[0]} is for --repair.",
+            code="option-missing",
+            action="Add --repair, or leave it out.",
+            option="repair",
+        )
 
 
 def run_repair(arguments: argparse.Namespace, output: Output) -> int:
@@ -48,7 +53,12 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.telemetry import metered
 
     if arguments.application_id is None and arguments.spec_path is None:
-        raise Invalid("A repair is of one application.", action="Name it (--application-id), or its --spec.")
+        raise Invalid(
+            "A repair is of one application.",
+            code="option-missing",
+            action="Name it (--application-id), or its --spec.",
+            option="application_id",
+        )
     if arguments.application_id is None:
         arguments.application_id = load_spec(Path(arguments.spec_path)).application_id
     request = request_of(RepairRequest, arguments)

@@ -60,7 +60,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Invalid
 
     if arguments.format == "parquet" and arguments.output is None and not output.json:
-        raise Invalid("Parquet is nothing to look at.", action="Name a file with --output.")
+        raise Invalid(
+            "Parquet is nothing to look at.",
+            code="option-missing",
+            action="Name a file with --output.",
+            option="output",
+        )
     dump = _prepared(arguments, as_document=output.json and arguments.output is None)
     about = {"application_id": _application(arguments), "store": dump.store, "kind": str(dump.kind)}
     if arguments.output is not None:
@@ -88,7 +93,12 @@ def _application(arguments: argparse.Namespace) -> str:
     if arguments.application_id is not None:
         return str(arguments.application_id)
     if arguments.spec is None:
-        raise Invalid("No application was named.", action="Give --application-id, or --spec.")
+        raise Invalid(
+            "No application was named.",
+            code="option-missing",
+            action="Give --application-id, or --spec.",
+            option="application_id",
+        )
     return load_spec(arguments.spec).application_id
 
 

@@ -57,7 +57,9 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
         if arguments.master or conf:
             raise Invalid(
                 "--master and --spark-conf are Spark's, and --engine processes does without it.",
+                code="options-conflict",
                 action="Leave them out, or choose --engine spark.",
+                options=["engine", "master" if arguments.master else "spark_conf"],
             )
         require("pipeline")
         from statecore.jobs.processes import ProcessEngine
@@ -66,7 +68,9 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
     if arguments.processes is not None:
         raise Invalid(
             "--processes is for --engine processes; Spark's master says how many tasks it runs at once.",
+            code="options-conflict",
             action="Choose --engine processes, or a master such as local[4].",
+            options=["engine", "processes"],
         )
     if not arguments.plan_only:
         require("spark")

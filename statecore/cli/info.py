@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.info_repository import look
 from statecore.cli.output import Output, print_line, print_table
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code
 from statecore.system_errors import system_error
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         seen, index = False, ReportIndex(Path(os.devnull), keep=False)
     if arguments.reports and not seen:
         raise NotFound(
-            f"There is no directory {index.directory}.", action="Name the directory of the reports, or leave it out."
+            f"There is no directory {index.directory}.",
+            code="directory-not-found",
+            action="Name the directory of the reports, or leave it out.",
+            path=str(index.directory),
         )
     wanted = arguments.application_id
     try:
@@ -136,7 +139,9 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     if not index.directory.is_dir():
         raise Invalid(
             "No state directory was named, and there is no directory of reports.",
+            code="option-missing",
             action="Give --state-dir with the application's state.dir, or --reports.",
+            option="state_dir",
         )
     found = []
     for one in _instances(index, wanted):
@@ -151,6 +156,7 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
         what = f" of the application {wanted}" if wanted else ""
         raise NotFound(
             f"{index.directory} has no report{what}.",
+            code="reports-not-found",
             action="Give --state-dir with the application's state.dir.",
             reports=str(index.directory),
         )
@@ -354,7 +360,7 @@ def _offsets(one: RestoredStore) -> str:
 def _error(head: ReportHead) -> str:
     what = head.error.get("what") or ""
     between = "\n" if "\n" in what else " "  # what is told line by line is followed by a line of its own
-    return between.join(filter(None, [f"{head.error['error']}: {what.strip()}", head.error.get("action")]))
+    return between.join(filter(None, [f"{kind_and_code(head.error)}: {what.strip()}", head.error.get("action")]))
 
 
 def _by(head: ReportHead) -> str:

@@ -88,7 +88,9 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
     if said:
         raise Invalid(
             f"--offset-sums and --{said[0]} were given: a sum is of a whole task, and counts no rows.",
+            code="options-conflict",
             action=f"Leave --{said[0]} out.",
+            options=["offset_sums", said[0]],
         )
     return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 

@@ -124,7 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _refused(output, lacking)
             what = f"A defect of this program: {type(error).__name__}: {error}"
             trace = traceback.format_exc()
-            output.error({"error": "Defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}")
+            output.error(
+                {"error": "Defect", "code": "defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}"
+            )
             return 1
 
 
@@ -136,7 +138,8 @@ def _refused(output: Output, error: StatecoreError) -> int:
     document = error.to_json()
     if going_on:
         document["request_id"] = output.request_id
-    output.error(document, f"{error.context.get('trace', '')}{text}")
+    code = f"[{error.code}] " if error.code else ""
+    output.error(document, f"{error.context.get('trace', '')}{code}{text}")
     return error.exit_code
 
 

@@ -63,17 +63,27 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         return _pin(arguments, output)
     if arguments.note is not None:
         raise Invalid(
-            "A note says why a snapshot is pinned.", action="Say which: statecore snapshots pin ID --note ..."
+            "A note says why a snapshot is pinned.",
+            code="option-missing",
+            action="Say which: statecore snapshots pin ID --note ...",
+            option="action",
         )
     if arguments.snapshot is not None and arguments.application_id is None:
         raise Invalid(
             f"Of which application {arguments.snapshot!a} is was not said.",
+            code="option-missing",
             action="Add --application-id; without --snapshot all applications are shown.",
+            option="application_id",
         )
     repository = open_repository(arguments.repository)
     if arguments.application_id is None:
         if arguments.held:
-            raise Invalid("What is held was asked of no application.", action="Add --application-id.")
+            raise Invalid(
+                "What is held was asked of no application.",
+                code="option-missing",
+                action="Add --application-id.",
+                option="application_id",
+            )
         return _applications(repository, output)
     shelf = Shelf(repository, arguments.application_id)
     if arguments.snapshot is None:
@@ -97,7 +107,9 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
     if wrong:
         raise Invalid(
             f"No snapshot could be {action}ned: {'; '.join(wrong)}.",
+            code="pin-arguments-invalid",
             action=f"statecore snapshots {action} ID --repository URL --application-id ID",
+            problems=wrong,
         )
     shelf = Shelf.at(arguments.repository, arguments.application_id)
     done = pin(shelf, snapshot, arguments.note) if action == "pin" else unpin(shelf, snapshot)

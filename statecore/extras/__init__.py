@@ -37,6 +37,7 @@ class MissingExtra(Invalid, ModuleNotFoundError):
         lacking = f"{', '.join(packages)} {'is' if len(packages) == 1 else 'are'} missing"
         super().__init__(
             f"This needs the extra {extra!r} of statecore, which is not installed ({lacking}).",
+            code="extra-missing",
             action=f"Install it into this environment: pip install 'statecore[{extra}]'.",
             extra=extra,
             packages=list(packages),
@@ -45,10 +46,6 @@ class MissingExtra(Invalid, ModuleNotFoundError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (MissingExtra, (self.context["extra"], *self.context["packages"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """See :meth:`StatecoreError.to_json`; the kind is ``Invalid``."""
-        return {**super().to_json(), "error": Invalid.__name__}
 
 
 def is_installed(extra: str) -> bool:

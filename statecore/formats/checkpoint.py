@@ -139,6 +139,7 @@ def _shown(text: str) -> str:
 def _corrupted(source: str, why: str) -> Corrupted:
     return Corrupted(
         f"{source} cannot be read: {why}.",
+        code="checkpoint-file-damaged",
         action="Put back a copy that is whole, or delete the file; a store that has its offset nowhere else is then"
         " restored from the start of its changelog.",
         file=source,
@@ -148,6 +149,7 @@ def _corrupted(source: str, why: str) -> Corrupted:
 def _unwritable(topic: str, partition: int, offset: int, why: str) -> Invalid:
     return Invalid(
         f"Topic {_shown(topic)}, partition {partition}, offset {offset} cannot be written to a checkpoint file: {why}.",
+        code="checkpoint-entry-invalid",
         action="Give an offset of 0 or more, or -4 where it is not known; nothing was written.",
         topic=topic,
         partition=partition,

@@ -220,7 +220,7 @@ def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> 
 
 def corrupted(kind: StoreKind, row: int, why: str) -> Corrupted:
     """The error for a row of a database that is not one of its kind."""
-    return broken(kind, why, f"Row {row}")
+    return broken(kind, why, f"Row {row}", row=int(row))
 
 
 def _large(column: pa.Array) -> pa.Array:

@@ -58,6 +58,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
     if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(
             f"Offsets are a mapping of partitions, not {type(offsets).__name__}; nothing was committed.",
+            code="offsets-invalid",
             action="Give {TopicPartition(topic, partition): offset}.",
         )
     checked: dict[TopicPartition, int | None] = {}
@@ -70,6 +71,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         if value is not None and (offset is None or not (0 <= offset <= INT64_MAX or offset == OFFSET_UNKNOWN)):
             raise Invalid(
                 f"{value!r} is no offset of {partition}; nothing was committed.",
+                code="offset-invalid",
                 action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
                 topic=partition.topic,
                 partition=partition.partition,
@@ -77,6 +79,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         if checked.setdefault(partition, offset) != offset:
             raise Invalid(
                 f"{partition} is named twice, at {checked[partition]} and at {offset}; nothing was committed.",
+                code="partition-duplicate",
                 action="Name each partition once.",
                 topic=partition.topic,
                 partition=partition.partition,
@@ -114,6 +117,7 @@ def decode_int64(value: bytes) -> int:
     if len(value) != _INT64.size:
         raise Corrupted(
             f"An entry of the offsets column family is {len(value)} bytes long ({value.hex()}), not 8.",
+            code="offsets-family-damaged",
             action="Rebuild the store from its changelog.",
         )
     return int(_INT64.unpack(value)[0])
@@ -141,6 +145,7 @@ def partition_of_key(key: bytes) -> TopicPartition | None:
     if not separator or not topic or not partition.isascii() or not partition.isdigit():
         raise Corrupted(
             f"The offsets column family has a key that names no topic partition: {key!r}.",
+            code="offsets-family-damaged",
             action="Rebuild the store from its changelog.",
         )
     return TopicPartition(topic, int(partition))

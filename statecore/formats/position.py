@@ -44,6 +44,7 @@ def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]
     if number is None or not 0 <= number <= INT64_MAX:
         raise Invalid(
             f"{offset!r} is no position in {named}: there is no record at such an offset; nothing was changed.",
+            code="offset-invalid",
             action="Give the greatest offset that was seen, from 0 on.",
             topic=named.topic,
             partition=named.partition,
@@ -133,5 +134,6 @@ def merge_position(position: Position, other: Mapping[str, Mapping[int, int]]) -
 def _corrupted(data: bytes, why: str) -> Corrupted:
     return Corrupted(
         f"A position of {len(data)} bytes cannot be read: {why}.",
+        code="position-damaged",
         action="Delete the row 'position' (only position-bounded queries use it) or rebuild the store.",
     )

@@ -26,6 +26,7 @@ def row_format(kind: StoreKind) -> RowFormat:
             return formats[kind](kind)
     raise Invalid(
         f"Stores of kind {kind.value} have no rows on disk.",
+        code="kind-without-rows",
         action="Decide the store's kind in the spec, or leave it out.",
         kind=kind.value,
     )

@@ -66,6 +66,7 @@ class Serde:
         except (TypeError, ValueError, OverflowError, struct.error) as error:
             raise Invalid(
                 f"{_shown(repr(value))} is no {self.name}: {error}.",
+                code="serialization-failed",
                 action="Give a value of that type, or take another serde; nothing was written.",
                 serde=self.name,
             ) from error
@@ -83,6 +84,7 @@ class Serde:
         except (TypeError, ValueError, struct.error) as error:
             raise Invalid(
                 f"The {len(data)} bytes {_shown(bytes(data).hex())} are no {self.name}: {error}.",
+                code="deserialization-failed",
                 action="Take the serde that the application wrote them with; bytes takes all.",
                 serde=self.name,
             ) from error
@@ -98,7 +100,11 @@ def serde(name: str) -> Serde:
         return _number(name)
     if name in _OTHERS:
         return _OTHERS[name]
-    raise Invalid(f"There is no serde {name!r}.", action=f"Take one of {', '.join(sorted([*NUMBERS, *_OTHERS]))}.")
+    raise Invalid(
+        f"There is no serde {name!r}.",
+        code="serde-unknown",
+        action=f"Take one of {', '.join(sorted([*NUMBERS, *_OTHERS]))}.",
+    )
 
 
 def _number(name: str) -> Serde:

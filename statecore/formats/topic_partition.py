@@ -41,12 +41,14 @@ def as_topic_partition(given: Any) -> TopicPartition:
         if not isinstance(topic, str) or partition is None:
             raise Invalid(
                 f"{given!r} ({type(given).__name__}) is no partition of a topic; nothing was changed.",
+                code="partition-invalid",
                 action="Give a TopicPartition(topic, partition); those of kafka-python and confluent-kafka will do.",
             )
         named = TopicPartition(str(topic), partition)
     if not _is_allowed(*named):
         raise Invalid(
             f"Topic {named.topic[:250]!r}, partition {named.partition} is none that Kafka allows; nothing was changed.",
+            code="partition-invalid",
             action="A topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or"
             " '..'; partitions are counted from 0.",
             topic=named.topic[:250],

@@ -132,7 +132,9 @@ def refuse_advance(kind: StoreKind) -> None:
     if kind.is_versioned:
         raise Invalid(
             f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
+            code="kind-unsupported",
             action=_REBUILD,
+            kind=kind.value,
         )
 
 
@@ -222,13 +224,20 @@ def link_base(base: CheckedBase, target: Path) -> None:
     if changed:
         raise Fenced(
             f"The database at {base.path} was opened while an image was built on it.",
+            code="store-open",
             action="Stop what has it open, and build again.",
             store_path=str(base.path),
         )
 
 
 def _unfit(path: Path, why: str) -> Invalid:
-    return Invalid(f"Nothing can be built on the database at {path}: it {why}.", action=_REBUILD, store_path=str(path))
+    return Invalid(
+        f"Nothing can be built on the database at {path}: it {why}.",
+        code="base-unfit",
+        action=_REBUILD,
+        store_path=str(path),
+        reason=why,
+    )
 
 
 def _words(offsets: Mapping[TopicPartition, int]) -> str:

@@ -167,9 +167,11 @@ def _check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
         if offset < 0 and offset != OFFSET_UNKNOWN:
             raise Invalid(
                 f"{offset} is no offset for {partition}.",
+                code="offset-invalid",
                 action=f"Give the last applied offset, or {OFFSET_UNKNOWN} when it is unknown.",
                 topic=partition.topic,
                 partition=partition.partition,
+                offset=offset,
             )
 
 
@@ -180,24 +182,32 @@ def _check_runs(
         if run.format is RunFormat.RECORDS:
             raise Invalid(
                 f"{run.path} holds records of a versioned store, and no rows.",
+                code="kind-unsupported",
                 action="Replay them with build_version_runs, and build the image of what that makes.",
+                path=str(run.path),
             )
         if run.kind not in (None, kind) or run.row_version != ROW_VERSION:
             raise Invalid(
                 f"{run.path} holds rows of a {run.kind} store in version {run.row_version}, and not of a {kind} store "
                 f"in version {ROW_VERSION}.",
+                code="run-mismatch",
                 action="Read the changelog again, as a store of this kind.",
+                path=str(run.path),
             )
         changelog = run.origin.changelog
         if changelog is not None and changelog not in offsets:
             raise Invalid(
                 f"{run.path} holds rows of {changelog}, and the image is of {', '.join(map(str, offsets))}.",
+                code="run-mismatch",
                 action="Take the runs of the image's own changelog.",
+                path=str(run.path),
             )
         if bases is not None and run.start < (ends := _base_end(bases, changelog)):
             raise Invalid(
                 f"A run begins at offset {run.start}, and the base ends at {ends}.",
+                code="run-below-base",
                 action="Give only runs of what came after the base.",
+                offset=run.start,
             )
     if not kind.is_versioned:
         for together in runs_of_one_partition(runs, several=len(offsets) > 1):
@@ -210,9 +220,11 @@ def _check_ahead(offsets: Mapping[TopicPartition, int], bases: Bases) -> None:
         if offsets.get(partition, offset) < offset:
             raise Invalid(
                 f"The base stands at offset {offset} of {partition}, and the image would say {offsets[partition]}.",
+                code="offset-invalid",
                 action="Give the last applied offset of the runs, or that of the base where there are none.",
                 topic=partition.topic,
                 partition=partition.partition,
+                offset=offset,
             )
 
 
@@ -338,9 +350,12 @@ def _without_offset(database: Path, changelog: TopicPartition, offset: int | Non
     how = "has no offset" if offset is None else f"has another offset ({offset}) than the other segments"
     return Corrupted(
         f"The store at {database} {how} for {changelog}.",
+        code="offsets-inconsistent",
         action="Rebuild it from its changelog.",
         topic=changelog.topic,
         partition=changelog.partition,
+        store_path=str(database),
+        offset=offset,
     )
 
 
@@ -359,7 +374,10 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
     if len(files) != len(runs):
         raise Corrupted(
             f"{len(runs)} runs were ingested, but {len(files)} files appeared: {', '.join(map(str, files))}.",
+            code="ingest-inconsistent",
             action="Run the job again, and report this if it happens twice.",
+            expected=len(runs),
+            found=len(files),
         )
     together = zip(runs, files, strict=True)
     unseen = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]

@@ -50,7 +50,7 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         Capacity: no room for the file.
     """
     if not runs:
-        raise Invalid("Runs are merged, and at least one.", action="Name the runs of a database.")
+        raise Invalid("Runs are merged, and at least one.", code="runs-missing", action="Name the runs of a database.")
     check_order(runs)
     made = merged_file(path, runs, keep_tombstones=keep_tombstones)
     return made and runs[0].origin.of(replace(made, start=runs[0].start, end=runs[-1].end))
@@ -73,7 +73,9 @@ def refuse_records(runs: Sequence[Run]) -> None:
     """
     if any(run.format is not RunFormat.SST for run in runs):
         raise Invalid(
-            "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
+            "Records of a versioned store are no rows, and are not merged.",
+            code="kind-unsupported",
+            action="Build the store from all of them.",
         )
 
 

@@ -85,6 +85,7 @@ def _check(parent: Sequence[RunFile], log: Sequence[RunFile], start: int, end: i
     if any(run.kind is not None and run.kind.is_versioned for run in runs):
         raise Invalid(
             "A versioned store is not made right by a run: its rows depend on every record.",
+            code="kind-unsupported",
             action="Build the store from all records of its changelog.",
         )
     check_order(parent)
@@ -92,6 +93,7 @@ def _check(parent: Sequence[RunFile], log: Sequence[RunFile], start: int, end: i
     if len({(run.origin, run.segment, run.row_version) for run in runs}) > 1:
         raise Invalid(
             "The runs of the parent and those of the log are not of one database, or not in one version of its rows.",
+            code="run-mismatch",
             action="Take those of the same store, partition and segment, or build the store from its changelog.",
         )
     ends = max((run.end for run in parent), default=0), max((run.end for run in log), default=0)
@@ -99,7 +101,10 @@ def _check(parent: Sequence[RunFile], log: Sequence[RunFile], start: int, end: i
         raise Invalid(
             f"A parent with runs up to {ends[0]} and a log with runs up to {ends[1]} cannot be told apart by a run of "
             f"the offsets [{start}, {end}).",
+            code="runs-inseparable",
             action="Give the offsets from the end of the parent to the end of the log.",
+            start=start,
+            end=end,
         )
 
 

@@ -36,6 +36,7 @@ def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPart
     where = {} if changelog is None else {"topic": changelog.topic, "partition": changelog.partition}
     raise Invalid(
         f"The record at {place} {misfit.why}: it is no record of a {form.kind.value} store.",
+        code="record-kind-mismatch",
         action="Check the store's kind and changelog in the spec; nothing was changed.",
         **where,
         offset=offset,

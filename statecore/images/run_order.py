@@ -21,12 +21,14 @@ def check_order(runs: Sequence[Run]) -> None:
     if len({(run.origin, run.segment) for run in runs}) > 1:
         raise Invalid(
             "Runs of one database belong together, and no others.",
+            code="run-mismatch",
             action="Take those of each store, partition and segment.",
         )
     for one, following in pairwise(runs):
         if following.start < one.end:
             raise Invalid(
                 f"A run that ends at {one.end} and one that begins at {following.start} cannot follow one another.",
+                code="runs-out-of-order",
                 action="Give runs in the order of their offsets, each once.",
             )
 

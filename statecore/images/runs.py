@@ -114,7 +114,9 @@ class RunBuilder:
         if kind.is_versioned:
             raise Invalid(
                 f"Runs of a {kind.value} store hold all its records, not the last write of each key.",
+                code="kind-unsupported",
                 action="Read them with a VersionRunBuilder; such a store is rebuilt, and never advanced by a run.",
+                kind=kind.value,
             )
         if (self._format.time_at is not None) and segmentation is None:
             raise ValueError(f"a run of a {kind.value} store needs its segmentation")

@@ -110,6 +110,7 @@ class ScratchFile:
     def _lost(self, why: str) -> Retryable:
         return Retryable(
             f"Records that did not fit into memory and were kept in {self._directory} meanwhile {why}.",
+            code="scratch-file-damaged",
             action="Check the disk and memory of this host, then run the job again.",
             path=str(self._directory),
         )

@@ -160,6 +160,7 @@ def join_slices(
             if bytes.fromhex(one.max_key) >= bytes.fromhex(following.min_key):
                 raise Corrupted(
                     f"{one.path} and {following.path} have keys in common, and were made of different ones.",
+                    code="ingest-inconsistent",
                     action="Run the job again, and report this if it happens twice.",
                 )
     content = StoreDigest(0, 0, EMPTY)

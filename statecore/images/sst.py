@@ -192,6 +192,7 @@ class ColumnarSstWriter:
         if self._index_bytes + len(entries) > _MOST_INDEX_BYTES:
             raise Invalid(
                 f"The keys of {self._path} are too many and too long for one file: its index has more than 4 GiB.",
+                code="sst-index-too-large",
                 action="Give the job more workers: they read a partition in more ranges of offsets, for smaller runs.",
                 path=str(self._path),
             )

@@ -101,6 +101,7 @@ def damaged(run: RunFile, how: str) -> Corrupted:
     """The error for a run that is not what it was or must be."""
     return Corrupted(
         f"The run {run.path} {how}.",
+        code="run-damaged",
         action="Build the run again; if it happens twice, check the disk and memory of this host.",
         path=str(run.path),
     )

@@ -54,6 +54,7 @@ def run_advance(
     if not directory.task_directories() and not directory.stores("global"):
         raise NotFound(
             f"{directory.path} has no task: there is nothing to advance.",
+            code="no-tasks",
             action="Check state_dir and the application id, or make the stores (statecore restore, statecore fetch).",
             state_dir=str(directory.state_dir),
         )

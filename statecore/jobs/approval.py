@@ -34,6 +34,7 @@ def refuse_another_plan(directory: StateDirectory, approved: str, plan_id: str) 
         raise Invalid(
             f"The plan for {directory.path} is {plan_id} now, and {approved} was approved: the directory has changed "
             "since.",
+            code="plan-changed",
             action="Look at the plan again and approve it; nothing was changed.",
             state_dir=str(directory.state_dir),
             plan_id=plan_id,
@@ -54,6 +55,7 @@ def refuse_in_use(directory: StateDirectory, instead: str = "") -> None:
     if holder is not None:
         raise Fenced(
             f"{directory.path} is in use by {holder}.",
+            code="state-directory-in-use",
             action=" ".join(filter(None, ["Close the application, or wait for the other job.", instead])),
             state_dir=str(directory.state_dir),
         )

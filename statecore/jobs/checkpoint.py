@@ -270,7 +270,9 @@ class _Checkpoint(Job):
         lines = [f"  {line}" for line in planned.lacking]
         raise Invalid(
             "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
+            code="advance-refused",
             action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
+            problems=list(planned.lacking),
         )
 
     def _expected(self) -> int:

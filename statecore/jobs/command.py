@@ -98,7 +98,9 @@ def _parsed(text: str) -> Any:
     try:
         return parsed(text)
     except ValueError as error:
-        raise Invalid(f"The request is no JSON: {error}.", action="Give one JSON object to --request.") from error
+        raise Invalid(
+            f"The request is no JSON: {error}.", code="request-not-json", action="Give one JSON object to --request."
+        ) from error
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:

@@ -164,18 +164,26 @@ class Request:
             needed = [name for name, one in declared.items() if one.required or one.said.option_required]
             raise Invalid(
                 "The request is no JSON object.",
+                code="request-not-json",
                 action=f"Write one such as {{{', '.join(f'{name!r}: ...' for name in needed)}}}.".replace("'", '"'),
             )
         unknown = sorted(set(document) - declared.keys())
         if unknown:
             raise Invalid(
                 f"The request has unknown fields: {', '.join(unknown)}.",
+                code="field-unknown",
                 action=f"Use these: {', '.join(sorted(declared))}.",
+                fields=unknown,
             )
         given = {name: value for name, value in document.items() if value is not None}
         missing = [name for name, one in declared.items() if one.required and name not in given]
         if missing:
-            raise Invalid(f"The request lacks {', '.join(missing)}.", action="Give it a value.")
+            raise Invalid(
+                f"The request lacks {', '.join(missing)}.",
+                code="field-missing",
+                action="Give it a value.",
+                fields=missing,
+            )
         return cls(**{name: _read(declared[name], value) for name, value in given.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -212,5 +220,7 @@ def _read(declared: DeclaredField, value: Any) -> Any:
         unit = f" ({declared.said.value.unit})" if declared.said.value.unit else ""
         raise Invalid(
             f"The request is not well-formed: {declared.name}{unit}: {error}.",
+            code="field-invalid",
             action="Correct the field that is named.",
+            field=declared.name,
         ) from error

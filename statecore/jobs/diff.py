@@ -199,12 +199,16 @@ class _Diff:
     def _check_named(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
         """Refuse a store or a task that was named and that neither side has."""
         known = [*keys, *left_out]
-        for what, names, at in (("store", self._request.stores, 1), ("task", self._request.tasks, 0)):
+        for what, code, names, at in (
+            ("store", "store-not-found", self._request.stores, 1),
+            ("task", "task-not-found", self._request.tasks, 0),
+        ):
             have = {key[at] for key in known}
             for name in names:
                 if name not in have:
                     raise NotFound(
                         f"Neither side has a {what} {name}{named_instead(name, have)}",
+                        code=code,
                         action=f"Name a {what} that exists, or leave --{what} out.",
                         **{what: name},
                     )
@@ -287,7 +291,10 @@ def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
     if request.application_id not in (None, spec.application_id):
         raise Invalid(
             f"{spec.source} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
+            code="spec-application-mismatch",
             action="Give the spec of this application, or its application id.",
+            application_id=request.application_id,
+            found=spec.application_id,
         )
     return spec
 

@@ -123,6 +123,7 @@ class References:
         if entry is None:
             raise NotFound(
                 f"{made.application_id} has no snapshot {named} in {shelf.url}.",
+                code="snapshot-not-found",
                 action=f"Name one of those that count (statecore snapshots), or {LATEST}.",
                 snapshot=named,
             )

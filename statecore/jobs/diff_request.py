@@ -24,13 +24,21 @@ _SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 def _check_snapshot(_: str, snapshot: str) -> None:
     if not _SNAPSHOT.fullmatch(snapshot):
         raise Invalid(
-            f"{snapshot!a} is no snapshot.", action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots)."
+            f"{snapshot!a} is no snapshot.",
+            code="snapshot-invalid",
+            action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots).",
+            snapshot=snapshot,
         )
 
 
 def _check_state_dir(_: str, path: str) -> None:
     if not path:
-        raise Invalid("No state directory was given.", action="Give Kafka Streams' own state.dir.")
+        raise Invalid(
+            "No state directory was given.",
+            code="option-missing",
+            action="Give Kafka Streams' own state.dir.",
+            option="state_dir",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,21 +162,46 @@ class DiffRequest(Budgeted, Reading):
         if sum(sides) != 1:
             raise Invalid(
                 "A state directory is held against one thing at a time.",
+                code="options-conflict",
                 action="Give exactly one of with_state_dir (--with-state-dir), with_snapshot (--with-snapshot) and "
                 "with_changelog (--with-changelog).",
+                options=["with_state_dir", "with_snapshot", "with_changelog"],
             )
         if self.with_snapshot is not None and self.repository is None:
-            raise Invalid("Nobody knows where the snapshot is.", action="Name the repository (--repository).")
+            raise Invalid(
+                "Nobody knows where the snapshot is.",
+                code="option-missing",
+                action="Name the repository (--repository).",
+                option="repository",
+            )
         if self.spec_path is not None and self.spec is not None:
-            raise Invalid("The spec was given twice.", action="Give one of spec_path and spec.")
+            raise Invalid(
+                "The spec was given twice.",
+                code="options-conflict",
+                action="Give one of spec_path and spec.",
+                options=["spec", "spec_path"],
+            )
         if self.application_id is None and not self.has_spec:
             raise Invalid(
-                "Nobody knows which application is meant.", action="Give --application-id, or the spec (--spec)."
+                "Nobody knows which application is meant.",
+                code="option-missing",
+                action="Give --application-id, or the spec (--spec).",
+                option="application_id",
             )
         if self.with_changelog and not self.has_spec:
-            raise Invalid("Nobody knows which changelogs there are.", action="Give the spec (--spec).")
+            raise Invalid(
+                "Nobody knows which changelogs there are.",
+                code="option-missing",
+                action="Give the spec (--spec).",
+                option="spec",
+            )
         if self.ignore_expired and self.with_snapshot is None and not self.has_spec:
-            raise Invalid("Nobody knows how long rows are kept.", action="Give the spec (--spec).")
+            raise Invalid(
+                "Nobody knows how long rows are kept.",
+                code="option-missing",
+                action="Give the spec (--spec).",
+                option="spec",
+            )
 
     @property
     def has_spec(self) -> bool:

@@ -91,10 +91,12 @@ def _compare(task: DiffTask) -> StoreDiff:
         if side.directory and not Path(side.directory).is_dir():
             raise Invalid(
                 f"{socket.gethostname()} does not see {side.directory}.",
+                code="directory-not-shared",
                 action="Have the directories that are compared on a file system that all executors share with the "
                 "driver, or compare on this machine (--engine processes).",
                 task=task.task,
                 store=task.store,
+                path=side.directory,
             )
     watch = Stopwatch("compare", cpu_clock=time.thread_time)
     compared = compare_stores(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from statecore.changelog.soundness import ParentEnd
-from statecore.errors import Capacity, Corrupted, Retryable, StatecoreError
+from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
@@ -59,7 +59,7 @@ class DirectoryParents:
         except (Retryable, Capacity):
             raise
         except StatecoreError as error:
-            yield Refused(*key, DIRECTORY, error.what.rstrip("."))
+            yield Refused(*key, DIRECTORY, Reason(error.what.rstrip("."), error.code, **error.context))
 
     def _found(self, key: Key) -> StoreDirectory | None:
         store = self._spec.store(key[1])
@@ -80,10 +80,12 @@ class DirectoryParents:
         offsets = next(iter(said.values()))
         if any(other != offsets for other in said.values()):
             raise Corrupted(
-                f"its segments stand at different offsets ({', '.join(sorted(map(_words, said.values())))})", action=""
+                f"its segments stand at different offsets ({', '.join(sorted(map(_words, said.values())))})",
+                code="segment-offsets-differ",
+                action="",
             )
         if not offsets:
-            raise Corrupted("it has no offset", action="")
+            raise Corrupted("it has no offset", code="store-offset-missing", action="")
         if OFFSET_UNKNOWN in offsets.values():
             return _empty(offsets)
         is_global = task == GLOBAL
@@ -110,6 +112,7 @@ class DirectoryParents:
             raise Corrupted(
                 f"{CHECKPOINT_FILE} of an older Kafka Streams has its offset: start the application once, so that it "
                 "takes it over",
+                code="offset-in-checkpoint-file",
                 action="",
             )
 
@@ -129,7 +132,11 @@ def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path
     for segment in found.segments:
         if segment.start is None or segment.start % interval:
             raise Corrupted(
-                f"{segment.path.name} is no segment of {interval} ms, which the declared retention has", action=""
+                f"{segment.path.name} is no segment of {interval} ms, which the declared retention has",
+                code="segment-start-misaligned",
+                action="",
+                segment=segment.path.name,
+                expected=interval,
             )
         databases[segment.start // interval] = segment.path
     return databases

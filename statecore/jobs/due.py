@@ -29,7 +29,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.horizon import ENDLESS_MS, horizon_seen, shortest_horizon_ms
 from statecore.changelog.model import TopicDescription
-from statecore.errors import Retryable, StatecoreError
+from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import moment
 from statecore.jobs.checkpoint_news import is_aged, oldest_cut
@@ -71,14 +71,14 @@ class Verdict:
 
     Attributes:
         is_due: whether a checkpoint is due; an application that nobody could look at is.
-        why: the reason, for people.
+        why: the reason, with its code and values.
         error: why nobody could look; ``None`` where somebody could.
         upon: where it is due, the last snapshot then that is no fold, or :data:`NO_SNAPSHOT`; who begins long after
             this was decided finds out by it that somebody else was faster. ``None`` where nobody looked.
     """
 
     is_due: bool
-    why: str
+    why: Reason
     error: StatecoreError | None = None
     upon: str | None = None
 
@@ -107,7 +107,7 @@ def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
     return next((one for one in entries if one.origin != FOLD), None)
 
 
-def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> str | None:
+def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> Reason | None:
     """Who has made the checkpoint that was due already, in words; ``None`` where nobody has, or it is wanted anyway.
 
     Args:
@@ -117,7 +117,12 @@ def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> str | None
     last = last_made(entries)
     if last is None or upon in (None, last.snapshot):
         return None
-    return f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}."
+    return Reason(
+        f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}.",
+        "made-by-another",
+        snapshot=last.snapshot,
+        made=last.made,
+    )
 
 
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
@@ -175,12 +180,20 @@ def look(
             return under_way
         with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
             _Asked.of(brokers, spec, versioned)  # else its task would wait for brokers that are away, at every tick
-        return Verdict(True, "it has no snapshot yet", upon=NO_SNAPSHOT)
+        return Verdict(True, Reason("it has no snapshot yet", "no-snapshot"), upon=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
     if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
-        return Verdict(False, f"the last one was {_ago(made, now_ms)}, {every}")
+        return Verdict(
+            False,
+            Reason(
+                f"the last one was {_ago(made, now_ms)}, {every}",
+                "interval-not-over",
+                age_ms=now_ms - made,
+                interval_ms=interval_ms,
+            ),
+        )
     if (under_way := _under_way(shelf, now_ms)) is not None:
         return under_way
     manifest = shelf.manifest(newest).value
@@ -192,12 +205,22 @@ def look(
     news = asked.news(there, now_ms - versioned_ms) or asked.age(manifest, there, now_ms)
     last = last_made(found.head.snapshots)
     upon = NO_SNAPSHOT if last is None else last.snapshot
-    return Verdict(news is not None, f"{news or 'nothing is new'}; {since}", upon=upon)
+    found_out = news or Reason("nothing is new", "nothing-new")
+    why = Reason(
+        f"{found_out}; {since}",
+        found_out.code,
+        **found_out.context,
+        age_ms=None if made is None else now_ms - made,
+        interval_ms=interval_ms,
+    )
+    return Verdict(news is not None, why, upon=upon)
 
 
 def _under_way(shelf: Shelf, now_ms: int) -> Verdict | None:
     heard = heard_of(shelf, now_ms / 1000)
-    return None if heard is None else Verdict(False, f"one is under way, and said so {heard:.0f} s ago")
+    if heard is None:
+        return None
+    return Verdict(False, Reason(f"one is under way, and said so {heard:.0f} s ago", "in-progress", heard_s=heard))
 
 
 @dataclass(frozen=True)
@@ -224,7 +247,7 @@ class _Asked:
         ends, log_ends = _ends(cluster, spec, frozen.values(), versioned)
         return _Asked(spec, versioned, topics, frozen, ends, log_ends)
 
-    def news(self, there: Mapping[Key, StoreSnapshot], kept_since_ms: int) -> str | None:
+    def news(self, there: Mapping[Key, StoreSnapshot], kept_since_ms: int) -> Reason | None:
         """What a checkpoint would find that the newest snapshot has not; ``None`` where nothing. Versioned stores that
         are younger than that moment it takes over as they are.
         """
@@ -232,26 +255,40 @@ class _Asked:
         for (task, name), (declared, partitions) in self.stores.items():
             store = there.get((task, name))
             if store is None:
-                return f"store {name} of task {task} is in no snapshot"
+                return Reason(f"store {name} of task {task} is in no snapshot", "store-new", task=task, store=name)
             left = is_left(declared, self.versioned)
             if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
-                return f"store {name} of task {task} is declared otherwise than it was"
+                return Reason(
+                    f"store {name} of task {task} is declared otherwise than it was",
+                    "store-redeclared",
+                    task=task,
+                    store=name,
+                )
             if left:
                 continue
             known = {end.topic_partition: end for end in store.changelogs}
             if known.keys() != partitions:
-                return f"{declared.changelog} has other partitions than it had"
+                return Reason(
+                    f"{declared.changelog} has other partitions than it had",
+                    "partitions-changed",
+                    topic=declared.changelog,
+                )
             for part, end in known.items():
                 now = self.topics[part.topic].topic_id
                 if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
-                    return f"{part.topic} was created anew"
+                    return Reason(f"{part.topic} was created anew", "topic-recreated", topic=part.topic)
                 if self.ends[part] != end.end and not _is_kept(store, kept_since_ms):
                     behind[part] = self.ends[part] - end.end
         if not behind:
             return None
-        return f"{sum(behind.values()):,} offsets are new in {len(behind)} partitions"
+        return Reason(
+            f"{sum(behind.values()):,} offsets are new in {len(behind)} partitions",
+            "offsets-new",
+            offsets=sum(behind.values()),
+            partitions=len(behind),
+        )
 
-    def age(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> str | None:
+    def age(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
         """Why a snapshot of which nothing is new is published all the same. Tasks behind whose ends something lies that
         a checkpoint does not read are none of it, because it could not say of them that nothing does.
         """
@@ -259,11 +296,19 @@ class _Asked:
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
         oldest = oldest_cut(manifest, quiet)
         if (lowered := self._lowered(manifest, quiet)) is not None:
-            return f"nothing is new, and deletes are kept for {format_duration(lowered)} now, and were for longer"
+            return Reason(
+                f"nothing is new, and deletes are kept for {format_duration(lowered)} now, and were for longer",
+                "retention-lowered",
+                retention_ms=lowered,
+            )
         if not quiet or not is_aged(oldest, now_ms, horizon):
             return None
         since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"
-        return f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}"
+        return Reason(
+            f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
+            "parent-age-unknown" if oldest is None else "parent-too-old",
+            retention_ms=horizon,
+        )
 
     def _lowered(self, manifest: Manifest, tasks: Collection[str]) -> int | None:
         """The time for which deletes are kept in changelogs of a task, where a snapshot says a longer one of it."""
@@ -358,12 +403,13 @@ def _verdict(name: str, look: Callable[[], Verdict]) -> Verdict:
 
 
 def _failed(error: StatecoreError) -> Verdict:
-    return Verdict(True, error.what, error)
+    return Verdict(True, Reason(error.what, error.code, **error.context), error)
 
 
 def _too_late(name: str, patience: float) -> Retryable:
     return Retryable(
         f"Nobody knows whether a checkpoint of {name} is due: to look took longer than {patience:g} s.",
+        code="due-check-timeout",
         action="Look at its brokers and at the repository. It is looked at again at the next tick.",
         application_id=name,
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from statecore.errors import KINDS, StatecoreError
+from statecore.errors import StatecoreError, error_from_json
 from statecore.jobs.report import RanOn
 from statecore.spec.model import ApplicationSpec
 
@@ -39,8 +39,7 @@ class Failure:
 
     def to_error(self) -> StatecoreError:
         """The error, to be raised by the driver."""
-        kind = KINDS.get(self.error["error"], StatecoreError)
-        return kind(self.error["what"], action=self.error["action"], **self.error["context"])
+        return error_from_json(self.error)
 
 
 @dataclass(frozen=True)

@@ -19,24 +19,28 @@ _LESS_AT_ONCE = (
     "Give a smaller memory budget, or fewer tasks at once (master local[1], or --processes 1), and start again"
 )
 
-_STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str]] = {
+_STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str, str]] = {
     Refusal.FULL: (
         Capacity,
+        "no-space",
         "The disk ran full while",
         "Free room there, or use a larger disk (a restore can stage on another), and start again.",
     ),
     Refusal.READ_ONLY: (
         Invalid,
+        "read-only-file-system",
         "The file system is mounted read-only, which was noticed while",
         MOUNT_FOR_WRITING,
     ),
     Refusal.DENIED: (
         Invalid,
+        "permission-denied",
         "The system refused while",
         "Give this user the right to read and write there, or run as the user that the application runs as.",
     ),
     Refusal.FAILED: (
         Retryable,
+        "disk-failed",
         "The disk or its file system failed while",
         MEND_DISK,
     ),
@@ -56,17 +60,19 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
         error.context = {**context, **error.context}
         return error
     if isinstance(error, OSError) and (stopped := _STOPPED.get(refusal_of(error))) is not None:
-        kind, what, action = stopped
+        kind, code, what, action = stopped
         said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        return kind(f"{what} {doing}: {said}.", action=action, **context)
+        return kind(f"{what} {doing}: {said}.", code=code, action=action, **context)
     if isinstance(error, MemoryError):
         return Capacity(
             f"There was not enough memory while {doing}.",
+            code="out-of-memory",
             action=f"{_LESS_AT_ONCE}.",
             **context,
         )
     return StatecoreError(
         f"A defect of this program, while {doing}: {type(error).__name__}: {error}",
+        code="defect",
         action="Report it together with the trace.",
         **context,
         trace="".join(traceback.format_exception(error)),
@@ -88,6 +94,7 @@ def worker_died(
     if number in (signal.SIGKILL, signal.SIGTERM) or (number is None and crash is None):
         return Capacity(
             f"{worker} died while {doing}; most often the system killed it for want of memory.",
+            code="worker-killed",
             action=f"Look at the kernel's log (dmesg). {_LESS_AT_ONCE}; what was finished is found again.",
         )
     if crash is not None:
@@ -97,6 +104,7 @@ def worker_died(
         return _crashed(name, "", f"{worker} died of a signal ({name})", doing)
     return StatecoreError(
         f"A defect of this program: {worker[:1].lower()}{worker[1:]} ended while {doing}.",
+        code="worker-ended",
         action="Report it together with the trace; to start again is in vain.",
         trace=f"{left}\n",
     )
@@ -113,6 +121,7 @@ def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
     if name == "Bus error":
         return Retryable(
             f"{died}; most often a mapped file was cut short, or the disk cannot read it.",
+            code="worker-bus-error",
             action="Look at the kernel's log (dmesg) and at the disk, then start the restore again; files are checked "
             "before they are used again.",
             **context,
@@ -120,12 +129,14 @@ def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
     if name == "Illegal instruction":
         return StatecoreError(
             f"{died}; it was made for another CPU.",
+            code="worker-illegal-instruction",
             action="Remove the compiled kernels (*.kernel in NUMBA_CACHE_DIR or beside the package), install packages "
             "that fit this CPU; else report it together with the trace.",
             **context,
         )
     return StatecoreError(
         f"{died}; this is a defect, not a want of memory.",
+        code="worker-crashed",
         action="Report it together with the trace. The same work would most likely end the same way again; what was "
         "finished is found again.",
         **context,

@@ -136,6 +136,7 @@ def _there_are_some() -> Iterator[None]:
     except NotFound as error:
         raise Retryable(
             f"What was there a moment ago is gone: {error.what}",
+            code="snapshot-deleted",
             action="Look who deletes it, then run this again.",
             **error.context,
         ) from error

@@ -48,9 +48,12 @@ class FetchedContents:
         raise Corrupted(
             f"Store {store.snapshot.store!r} of task {store.task} holds {built.rows} rows with digest {built.digest}, "
             f"and the snapshot says {said.rows} with {said.digest}.",
+            code="content-digest-mismatch",
             action=f"{self._shelf.instead} Report this.",
             task=store.task,
             store=store.snapshot.store,
+            expected=said.digest,
+            found=built.digest,
         )
 
     def keep(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:

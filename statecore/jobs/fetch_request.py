@@ -31,7 +31,11 @@ CHECKS = "Live topics"
 
 def _check_processes(_: str, count: int) -> None:
     if count < 1:
-        raise Invalid(f"{count} processes do no work.", action="Give at least one, or leave the number out.")
+        raise Invalid(
+            f"{count} processes do no work.",
+            code="processes-invalid",
+            action="Give at least one, or leave the number out.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +181,10 @@ class FetchRequest(Request):
         super().__post_init__()
         if self.tasks and self.instance is not None:
             raise Invalid(
-                "Both tasks and the share of an instance were asked for.", action="Give --task or --instance."
+                "Both tasks and the share of an instance were asked for.",
+                code="options-conflict",
+                action="Give --task or --instance.",
+                options=["instance", "tasks"],
             )
 
     def wants(self, task: str) -> bool:

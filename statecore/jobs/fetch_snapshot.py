@@ -58,10 +58,14 @@ class PassedOver:
     Attributes:
         snapshot: its id.
         why: what is wrong with it.
+        code: that of the error.
+        is_removed: whether the head does not name it any more.
     """
 
     snapshot: str
     why: str
+    code: str = ""
+    is_removed: bool = False
 
 
 class Snapshots:
@@ -103,6 +107,7 @@ class Snapshots:
             known = ", ".join(one.snapshot for one in head.snapshots[:_SHOWN])
             raise Invalid(
                 f"{self.shelf.application_id} has no snapshot {named} in {self.shelf.url}.",
+                code="snapshot-missing",
                 action=f"Name one of those that count: {known}{', ...' if len(head.snapshots) > _SHOWN else ''}; "
                 f"or {NEWEST}.",
                 snapshot=named,
@@ -151,6 +156,7 @@ class Snapshots:
             return None
         return Invalid(
             f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
+            code="snapshot-task-missing",
             action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of these.",
             snapshot=entry.snapshot,
             tasks=missing,
@@ -163,16 +169,16 @@ class Snapshots:
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
 
     def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
-        why = error.what
+        why, is_removed = error.what, False
         if isinstance(error, Corrupted) and (head := self.shelf.head()).entry(entry.snapshot) is None:
             self._left = iter([one for one in self._candidates(head) if one.snapshot not in self._tried])
             self._gone.append(error)
-            why = f"{why} The head does not name it any more."
+            why, is_removed = f"{why} The head does not name it any more.", True
         elif self._request.snapshot != NEWEST:
             raise error
         else:
             self._errors.append(error)
-        self.passed_over.append(PassedOver(entry.snapshot, why))
+        self.passed_over.append(PassedOver(entry.snapshot, why, error.code, is_removed))
         self._say(f"The snapshot {entry.snapshot} is passed over: {why}")
 
     def _none(self) -> StatecoreError:
@@ -181,11 +187,10 @@ class Snapshots:
         if len(self.passed_over) == 1:
             return newest
         lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.passed_over)
-        return type(newest)(
+        return newest.restated(
             f"None of the {len(self.passed_over)} snapshots of {self.shelf.application_id} in {self.shelf.url} can be "
             f"used:\n{lines}\n",
-            action=newest.action,
-            **{**newest.context, "passed_over": [vars(one) for one in self.passed_over]},
+            passed_over=[vars(one) for one in self.passed_over],
         )
 
     def horizons_since(self, found: FoundSnapshot) -> dict[str, int]:

@@ -120,11 +120,16 @@ def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
     try:
         spec = load_spec(request.spec_path)
     except NotFound as error:  # which would say that there is no snapshot
-        raise Invalid(error.what, action="Name the file, or see why it is not there.", **error.context) from error
+        raise Invalid(
+            error.what, code="spec-missing", action="Name the file, or see why it is not there.", **error.context
+        ) from error
     if spec.application_id != request.application_id:
         raise Invalid(
             f"{request.spec_path} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
+            code="spec-application-mismatch",
             action="Give the spec of this application, or its application id.",
+            application_id=request.application_id,
+            found=spec.application_id,
         )
     return spec
 
@@ -149,16 +154,28 @@ def _refuse_redeclared(
         f"{one.there} there, and the spec declares {one.declared}"
         for (store, one), its in tasks.items()
     ]
+    problems = [
+        {"store": store, "tasks": its, "property": one.what, "found": one.there, "declared": one.declared}
+        for (store, one), its in tasks.items()
+    ]
     more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     if declared is not None:
-        wrong = f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares"
+        wrong, code = (
+            f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares",
+            "snapshot-spec-mismatch",
+        )
     else:
-        wrong = f"The snapshot {found.entry.snapshot} has tasks from before its application was made exactly-once"
+        wrong, code = (
+            f"The snapshot {found.entry.snapshot} has tasks from before its application was made exactly-once",
+            "snapshot-before-exactly-once",
+        )
     raise Invalid(
         f"{wrong}:\n  " + "\n  ".join([*lines[:_SHOWN], *more]) + "\n",
+        code=code,
         action="Correct the spec where it is wrong. Where the application has changed, publish a snapshot of what it "
         "is now (statecore restore --repository), or let Kafka Streams restore these tasks.",
-        problems=lines,
+        snapshot=found.entry.snapshot,
+        problems=problems,
     )
 
 

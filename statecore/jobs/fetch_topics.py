@@ -26,7 +26,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import NO_TIME, refusal
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import parent_end, told_epoch_ends
 from statecore.jobs.store_to_fetch import StoreToFetch
@@ -36,8 +36,14 @@ _SHOWN = 5
 
 
 class _Verdict(NamedTuple):
-    wrong: str = ""
-    doubt: str = ""
+    wrong: Reason | None = None
+    doubt: Reason | None = None
+
+    def hardened(self) -> _Verdict:
+        """What is doubtful counts as wrong: a newer snapshot did not fit."""
+        assert self.doubt is not None
+        said = Reason(f"{self.doubt}; and a newer snapshot did not fit", self.doubt.code, **self.doubt.context)
+        return _Verdict(wrong=said)
 
 
 class _Topics(NamedTuple):
@@ -58,7 +64,7 @@ def check_topics(
     horizons: Mapping[str, int] = MappingProxyType({}),
     *,
     no_doubts: bool = False,
-) -> list[str]:
+) -> list[Reason]:
     """Compare what stores end at with the topics as they are now.
 
     Args:
@@ -91,25 +97,42 @@ def check_topics(
     for store, end in ends:
         verdict = _compare(store, end, seen)
         if no_doubts and verdict.doubt and (store.snapshot.horizon_ms is None or not end.topic_id):
-            verdict = _Verdict(f"{verdict.doubt}; and a newer snapshot did not fit")
-        where = f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} "
-        wrong += [where + verdict.wrong] if verdict.wrong else []
-        doubts += [where + verdict.doubt] if verdict.doubt else []
+            verdict = verdict.hardened()
+        wrong += [_placed(store, end, verdict.wrong)] if verdict.wrong is not None else []
+        doubts += [_placed(store, end, verdict.doubt)] if verdict.doubt is not None else []
     if wrong:
         more = [f"... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
         raise Invalid(
             "The snapshot does not fit the topics:\n  " + "\n  ".join([*wrong[:_SHOWN], *more]) + "\n",
+            code="snapshot-topics-mismatch",
             action="Rebuild the stores from their changelogs (statecore restore), or let Kafka Streams do it.",
-            problems=wrong,
+            problems=[one.to_json() for one in wrong],
         )
     if len(doubts) > _SHOWN:
-        doubts = [*doubts[:_SHOWN], f"... and {len(doubts) - _SHOWN} more of the same kind"]
+        more_of_it = Reason(f"... and {len(doubts) - _SHOWN} more of the same kind", "more", count=len(doubts) - _SHOWN)
+        doubts = [*doubts[:_SHOWN], more_of_it]
     return doubts
+
+
+def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
+    """What is said of an end, with whose it is."""
+    return Reason(
+        f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} {why}",
+        why.code,
+        **{
+            **why.context,
+            "task": store.task,
+            "store": store.snapshot.store,
+            "topic": end.topic,
+            "partition": end.partition,
+        },
+    )
 
 
 def _gone(error: NotFound) -> Invalid:
     return Invalid(
         f"The snapshot has stores of topics that do not exist: {error.what}",
+        code="changelog-topic-missing",
         action="Look whether these are the right brokers and the right application; stores of topics that are gone "
         "are of no use to it.",
         **error.context,
@@ -119,18 +142,32 @@ def _gone(error: NotFound) -> Invalid:
 def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
     if log is None:
-        return _Verdict("is no partition any more")
+        return _Verdict(Reason("is no partition any more", "partition-not-found"))
     if end.topic_id and end.topic_id != topic.topic_id:
-        return _Verdict("is of a topic that was created anew since the snapshot was made")
+        return _Verdict(Reason("is of a topic that was created anew since the snapshot was made", "topic-recreated"))
     if end.offset < 0:
         return _Verdict()
     if log.log_start > end.end:
-        return _Verdict(f"begins at {log.log_start} now, after the store's end {end.end}")
+        return _Verdict(
+            Reason(
+                f"begins at {log.log_start} now, after the store's end {end.end}",
+                "records-deleted",
+                log_start=log.log_start,
+                end=end.end,
+            )
+        )
     if log.log_end < end.end:
-        return _Verdict(f"ends at {log.log_end} now, before the store's end {end.end}")
+        return _Verdict(
+            Reason(
+                f"ends at {log.log_end} now, before the store's end {end.end}",
+                "log-ends-before-parent",
+                log_end=log.log_end,
+                end=end.end,
+            )
+        )
     why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
     if why is not None:
-        return _Verdict(f"does not fit: {why}")
+        return _Verdict(Reason(f"does not fit: {why}", why.code, **why.context))
     recorded = seen.horizons.get(store.task, ENDLESS_MS)
     return _compare_ages(store, end, log, horizon_seen(topic), recorded, seen.now_ms)
 
@@ -139,36 +176,71 @@ def _compare_ages(
     store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, told: int, seen: int, now_ms: int | None
 ) -> _Verdict:
     """Whether deletes may be missing behind an end: by what the topic says, and what newer snapshots recorded."""
-    unnamed = "" if end.topic_id else "has no topic id in the snapshot, so a topic that was made anew is not seen"
+    unnamed = (
+        None
+        if end.topic_id
+        else Reason("has no topic id in the snapshot, so a topic that was made anew is not seen", "topic-id-unknown")
+    )
     recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
     horizon = min(told, seen, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
+    values = {"grown": log.log_end - end.end}
     if horizon == ENDLESS_MS:
-        return _Verdict(doubt=f"{grown}, and nobody knows whether it was compacted when the snapshot was made")
+        return _Verdict(
+            doubt=Reason(
+                f"{grown}, and nobody knows whether it was compacted when the snapshot was made",
+                "cleanup-policy-unknown",
+                **values,
+            )
+        )
     if cut_ms is None:
         return _Verdict(
-            doubt=f"{grown}, and nobody knows how old the store is; if it is older "
-            f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since"
+            doubt=Reason(
+                f"{grown}, and nobody knows how old the store is; if it is older "
+                f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
+                "parent-age-unknown",
+                **values,
+                retention_ms=horizon,
+            )
         )
     if now_ms is None:
-        return _Verdict(doubt=f"{grown}, and nobody knows the store's age: {NO_TIME}")
+        return _Verdict(
+            doubt=Reason(f"{grown}, and nobody knows the store's age: {NO_TIME}", "cluster-time-unknown", **values)
+        )
     source = "delete.retention.ms, as snapshots recorded it" if horizon < told else "delete.retention.ms"
     age_ms = abs(now_ms - cut_ms)  # a clock that was ahead tells no age either
     if age_ms > horizon:
         return _Verdict(
-            f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have been "
-            f"compacted away after {retention:.0f} s ({source})"
+            Reason(
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have "
+                f"been compacted away after {retention:.0f} s ({source})",
+                "deletes-compacted",
+                **values,
+                age_ms=age_ms,
+                retention_ms=horizon,
+                is_recorded=horizon < told,
+            )
         )
     if recorded is None:
         return _Verdict(
-            doubt=f"{grown}, and the snapshot does not say for how long deletes were kept "
-            "when it was made, or not by the cluster's clock; it may keep keys that were deleted since"
+            doubt=Reason(
+                f"{grown}, and the snapshot does not say for how long deletes were kept "
+                "when it was made, or not by the cluster's clock; it may keep keys that were deleted since",
+                "retention-unknown",
+                **values,
+            )
         )
     if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
         return _Verdict(
-            doubt=f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to have read what "
-            f"it grew by before {retention:.0f} s (delete.retention.ms) are over"
+            doubt=Reason(
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to have read what "
+                f"it grew by before {retention:.0f} s (delete.retention.ms) are over",
+                "retention-nearly-over",
+                **values,
+                age_ms=age_ms,
+                retention_ms=horizon,
+            )
         )
     return _Verdict(doubt=unnamed)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
 from statecore.changelog.soundness import NO_TIME, ParentEnd, refusal
-from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
@@ -116,7 +116,7 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
     return Judged(refused, known)
 
 
-def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
+def too_old(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail behind a copy may lack deletes, or ``None`` where it cannot.
 
     Args:
@@ -129,27 +129,39 @@ def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
     name = str(end.topic_partition)
     behind = f"{name} goes on behind offset {end.end}, and compaction may have removed deletes from there"
     if end.read_at_ms is None:
-        return f"{behind}: nobody knows since when"
+        return Reason(f"{behind}: nobody knows since when", "parent-age-unknown")
     if horizon is None:
-        return f"{behind}: nobody knows for how long deletes were kept when it was at the end"
+        return Reason(
+            f"{behind}: nobody knows for how long deletes were kept when it was at the end", "retention-unknown"
+        )
     if now.asked_at_ms is None:
-        return f"{behind}: {NO_TIME}"
+        return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
     age = now.asked_at_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
-        return f"{behind}: by the clocks the copy was followed {-age / 1000:,.0f} s after now, so they are wrong"
+        return Reason(
+            f"{behind}: by the clocks the copy was followed {-age / 1000:,.0f} s after now, so they are wrong",
+            "clocks-disagree",
+            age_ms=age,
+        )
     if age + CLOCK_MARGIN_MS < horizon:
         return None
-    return (
+    return Reason(
         f"{behind}: it was at the end {age / 1000:,.0f} s ago, and must have been within delete.retention.ms "
-        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min for clocks that differ"
+        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min for clocks that differ",
+        "deletes-compacted",
+        age_ms=age,
+        retention_ms=horizon,
     )
 
 
-def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> str | None:
+def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
     """Why nobody can tell whether what lies behind a copy is of its topic, or ``None`` where nothing does."""
     if end.topic_id or end.end >= now.log.last_stable:
         return None
-    return f"{end.topic_partition} goes on behind offset {end.end}, and there is no sound record of the topic it is of"
+    return Reason(
+        f"{end.topic_partition} goes on behind offset {end.end}, and there is no sound record of the topic it is of",
+        "topic-id-unknown",
+    )
 
 
 def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
@@ -163,15 +175,22 @@ def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Inva
         )
         if why is not None:
             return Invalid(
-                f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.", action=FOLLOW, **where
+                f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.",
+                code="standby-store-stale",
+                action=FOLLOW,
+                **where,
+                reason=why.code,
             )
     if copy.store.kind is StoreKind.GRACE_BUFFER and copy.position < now.end:
         return Invalid(
             f"The warm copy of the grace buffer {copy.store.name} in {task} is at {copy.position} of "
             f"{copy.store.changelog}, which goes on to {now.end}: Kafka Streams would restore the rest under wrong "
             "keys and never emit it (grace-buffer-miskeyed).",
+            code="grace-buffer-behind",
             action="Stop the application, let statecore standby --once follow the copy to the end, and run this again.",
             **where,
+            offset=copy.position,
+            end=now.end,
         )
     return None
 
@@ -214,4 +233,4 @@ def _ends(
                 return found
         return found
     except Retryable as error:
-        raise Retryable(error.what, action=f"{error.action} {_OFFLINE}", **error.context) from error
+        raise error.restated(error.what, action=f"{error.action} {_OFFLINE}") from error

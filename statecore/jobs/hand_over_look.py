@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, Reason, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -142,7 +142,7 @@ class Look:
             if why := _beyond(found, there, judged.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
-                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
+                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found), code=why.code)
                     stores[task], tasks[task] = self._take(given, found, live_places[task])
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
@@ -169,9 +169,11 @@ class Look:
             raise NotFound(
                 f"The warm copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
                 f"there are: {', '.join(there) or 'none'}.",
+                code="task-not-found",
                 action="Check --from, and the names of the tasks. Global stores are not kept warm: Kafka Streams reads "
                 "them from their topics.",
                 state_dir=str(self.warm.state_dir),
+                tasks=missing,
             )
         return [task for task in there if not only or task in only]
 
@@ -189,6 +191,7 @@ class Look:
         if not declared:
             raise Invalid(
                 f"{self.application.source} declares no logged store of the task {task}.",
+                code="task-not-declared",
                 action="Give the spec that the warm copy was made with.",
                 task=task,
             )
@@ -202,7 +205,12 @@ class Look:
             if offset != OFFSET_UNKNOWN:
                 found.append(WarmStore(store, changelog, offset, place))
         if not found:
-            raise Invalid(f"No store of {task} has an offset.", action="Let statecore standby follow it.", task=task)
+            raise Invalid(
+                f"No store of {task} has an offset.",
+                code="standby-offset-missing",
+                action="Let statecore standby follow it.",
+                task=task,
+            )
         return found
 
     def _take(
@@ -228,7 +236,7 @@ class Look:
         with suppress(StatecoreError, OSError):
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
                 notes = (f"{why}: {self._consequence}",)
-        return HandedTask(task, Verdict.REFUSED, f"{said.what} {said.action}".strip(), notes=notes)
+        return HandedTask(task, Verdict.REFUSED, f"{said.what} {said.action}".strip(), notes=notes, code=said.code)
 
     @staticmethod
     def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
@@ -244,9 +252,10 @@ class Look:
         size, names = _bytes(warm), _names(warm)
         has = sum(one.offset + 1 for one in warm)
         if not self.directory.task_path(task).is_dir() or not places:
-            return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size)
+            return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
-            return HandedTask(task, Verdict.TAKEN, f"{why}, and {self._consequence}", has, names, size)
+            said = f"{why}, and {self._consequence}"
+            return HandedTask(task, Verdict.TAKEN, said, has, names, size, code=why.code)
         ahead = 0
         torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
@@ -254,12 +263,13 @@ class Look:
             place = places.get(one.spec.name)
             live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
             if live > one.offset:
-                why = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
-                return HandedTask(task, Verdict.LEFT, why, notes=notes)
+                further = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
+                return HandedTask(task, Verdict.LEFT, further, notes=notes, code="application-ahead")
             ahead += one.offset - max(live, -1)
         if not ahead:
-            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy")
-        return HandedTask(task, Verdict.TAKEN, torn[0] if torn else "the warm copy is further", ahead, names, size)
+            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
+        best = torn[0] if torn else Reason("the warm copy is further", "standby-ahead")
+        return HandedTask(task, Verdict.TAKEN, best, ahead, names, size, code=best.code)
 
     @property
     def _consequence(self) -> str:
@@ -267,8 +277,8 @@ class Look:
             return "Kafka Streams would wipe the task, or restore the store over its rows"
         return "Kafka Streams would wipe the task"
 
-    def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> str:
-        """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so.
+    def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> Reason | None:
+        """Why Kafka Streams would wipe the task under exactly-once; ``None`` where nothing says so.
 
         Transactional stores (KIP-892) are not wiped for a missing offset, but restored from the start over their rows:
         keys live on whose deletes are gone, and every row of a grace buffer gets a wrong key. So the copy is better.
@@ -276,7 +286,7 @@ class Look:
         logged = self._logged(task)
         custom = CustomStores(self.directory.task_path(task), self.siblings({task: ()}), (), exactly_once=True)
         if names := custom.without_offset:
-            return f"{names[0]} there has no offset"
+            return Reason(f"{names[0]} there has no offset", "offset-missing", store=names[0])
         for place in places.values():
             if custom.has(place.name):
                 continue
@@ -287,9 +297,9 @@ class Look:
                 why = not_sound(place, store.kind, TopicPartition(store.changelog, partition_of(task) or 0))
             else:
                 continue  # a leftover of another kind, which nobody opens
-            if why:
+            if why is not None:
                 return why
-        return ""
+        return None
 
     def _made_empty(
         self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
@@ -311,7 +321,7 @@ class Look:
                 missing.append(name)
                 continue
             changelog = TopicPartition(store.changelog, partition_of(task) or 0)
-            if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else ""):
+            if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
                 made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
         if missing:
@@ -338,7 +348,13 @@ class Look:
             guarantee=self.application.processing_guarantee,
         )
         if problems:
-            raise Invalid(f"{'. '.join(problems)}.", action="The other tasks are not concerned.", task=task)
+            raise Invalid(
+                f"{'. '.join(problems)}.",
+                code="placement-refused",
+                action="The other tasks are not concerned.",
+                task=task,
+                problems=problems,
+            )
 
     def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
         """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
@@ -365,16 +381,22 @@ def _names(warm: Sequence[WarmStore]) -> tuple[str, ...]:
     return tuple(one.spec.name for one in warm)
 
 
-def _beyond(warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]) -> str:
-    """Why what is there is not of its changelog; empty where it may be."""
+def _beyond(
+    warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]
+) -> Reason | None:
+    """Why what is there is not of its changelog; ``None`` where it may be."""
     for one in warm:
         end = ends.get(one.changelog)
         if one.spec.name in ahead and end is not None and ahead[one.spec.name] >= end.log.log_end:
-            return (
+            return Reason(
                 f"{one.spec.name} is at offset {ahead[one.spec.name]} there, and {one.changelog} ends before "
-                f"{end.log.log_end}: the topic was created again, or has lost records"
+                f"{end.log.log_end}: the topic was created again, or has lost records",
+                "application-beyond-changelog",
+                store=one.spec.name,
+                offset=ahead[one.spec.name],
+                end=end.log.log_end,
             )
-    return ""
+    return None
 
 
 def _behind(copy: Copy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:

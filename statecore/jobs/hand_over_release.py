@@ -47,10 +47,12 @@ class WrittenBy:
             raise Invalid(
                 f"{older} was written by Kafka Streams 4.2 or older, which does not open the databases of a warm copy: "
                 "they are those of 4.3 and later.",
+                code="release-too-old",
                 action=f"Run statecore migrate --to {CURRENT.name} on the application's directory, then this again. "
                 "Where the application stays on the older release, run statecore migrate --to that release before it "
                 "starts.",
                 task=task,
+                path=str(older),
             )
 
     def _look(self, task: str) -> tuple[Path | None, bool]:

@@ -48,6 +48,7 @@ class HandedTask:
         task: the task.
         verdict: what becomes of it.
         why: in words.
+        code: the reason: that of the error where the copy is refused.
         ahead: by how many offsets the warm copy is ahead of what is there, over all stores; all it has where nothing
             is there.
         stores: the stores that are put in place.
@@ -65,6 +66,7 @@ class HandedTask:
     bytes: int = 0
     behind: int | None = None
     notes: tuple[str, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True)

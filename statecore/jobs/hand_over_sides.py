@@ -32,11 +32,10 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
     try:
         return application_directory(warm_dir, application_id)
     except NotFound as error:
-        raise NotFound(
+        raise error.restated(
             error.what,
             action="Name with --from the state directory that statecore standby has kept, which is the one above the "
             "one called like the application.",
-            **error.context,
         ) from error
 
 
@@ -50,10 +49,9 @@ def closed(warm: StateDirectory) -> Iterator[None]:
     try:
         lock = warm.lock()
     except Fenced as error:
-        raise Fenced(
+        raise error.restated(
             error.what,
             action="Stop statecore standby, which closes the copy, or wait for the other job; then run this again.",
-            **error.context,
         ) from error
     with lock:
         yield
@@ -76,6 +74,7 @@ def state_dir_in_doubt(live: StateDirectory) -> str:
     if given.name in known:
         raise Invalid(
             f"{given} is the directory of the application itself.",
+            code="application-directory-given",
             action=f"Name the directory above it with --state-dir: {given.parent}.",
             state_dir=str(live.state_dir),
         )
@@ -90,6 +89,7 @@ def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
     if _same(warm.path, live.path):
         raise Invalid(
             f"{warm.path} is the directory of the application itself, and no copy beside it.",
+            code="directories-identical",
             action="Name the state directory of statecore standby with --from, and the application's with --state-dir.",
             state_dir=str(live.state_dir),
         )
@@ -97,6 +97,7 @@ def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
         if any(_same(parent, outer.path) for parent in inner.path.resolve().parents):
             raise Invalid(
                 f"{inner.path} lies inside {outer.path}: Kafka Streams or the standby would delete it with that.",
+                code="directories-nested",
                 action=_APART,
                 state_dir=str(live.state_dir),
             )
@@ -108,6 +109,7 @@ def refuse_swapped(warm: StateDirectory, live: StateDirectory) -> None:
         raise Invalid(
             f"{live.path} was kept by statecore standby, and {warm.path} was not: the two were given the wrong way "
             "round.",
+            code="directories-swapped",
             action="Name the state directory of statecore standby with --from, and the application's with "
             "--state-dir. Where the application was started with an earlier copy, delete "
             f"{live.work_path / STANDBY} first.",
@@ -147,6 +149,7 @@ def _parts(task: str, directory: StateDirectory, places: Collection[StorePlace])
 def _shared(task: str, what: str, other: StateDirectory) -> Invalid:
     return Invalid(
         f"{what}, in {other.path}: the application and who follows the copy of {task} would work in one database.",
+        code="task-directory-shared",
         action="Take the link or the mount away, let statecore standby --once follow the copy, then run this again.",
         task=task,
     )

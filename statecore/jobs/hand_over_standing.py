@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, Reason
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -40,17 +40,21 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
         raise Invalid(
             f"{link} in the warm copy of {task} is a link to {os.path.realpath(link)}: the application would work with "
             "what lies there.",
+            code="symlink-in-store",
             action="Replace the link by what it leads to, or mount the place there, then run this again.",
             task=task,
             store=place.store,
+            path=str(link),
         )
     states = _states(task, place, store)
     if place.segmented and (strays := _strays(place)):
         raise Corrupted(
             f"The warm copy of {place.store} in {task} holds {', '.join(strays)}, which is no segment of it.",
+            code="stray-segment",
             action="Move it away, then run this again.",
             task=task,
             store=place.store,
+            found=strays,
         )
     offsets: set[int] = set()
     for state in states:
@@ -58,13 +62,17 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
             raise Invalid(
                 f"The warm copy of {place.store} in {task} has offsets of {', '.join(sorted(map(str, others)))}, and "
                 f"its changelog is {changelog}.",
+                code="changelog-mismatch",
                 action="Give the spec that the warm copy was made with, or let the standby make the copy anew.",
                 task=task,
                 store=place.store,
+                expected=str(changelog),
+                found=sorted(map(str, others)),
             )
         if not state.closed_cleanly:
             raise Invalid(
                 f"The warm copy of {place.store} in {task} was not closed: statecore standby was killed there.",
+                code="standby-store-not-closed",
                 action="Let statecore standby --once follow it and close it, then run this again.",
                 task=task,
                 store=place.store,
@@ -74,22 +82,24 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
         raise Corrupted(
             f"The segments of the warm copy of {place.store} in {task} say different offsets of {changelog}: "
             f"{', '.join(map(str, sorted(offsets)))}.",
+            code="segment-offsets-differ",
             action="Let statecore standby --once follow it and close it, then run this again.",
             task=task,
             store=place.store,
+            offsets=sorted(offsets),
         )
     return next(iter(offsets), OFFSET_UNKNOWN)
 
 
-def damage(place: StorePlace, store: StoreSpec) -> str:
-    """Why a store of the application has not the rows that its offset says; empty where nothing says so."""
+def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
+    """Why a store of the application has not the rows that its offset says; ``None`` where nothing says so."""
     if half_deleted(place, segmentation_of(store)):
-        return f"{place.store} there was deleted in part"
+        return Reason(f"{place.store} there was deleted in part", "store-incomplete", store=place.store)
     try:
         read_databases(place.databases)
     except Corrupted:
-        return f"{place.store} there is damaged"
-    return ""
+        return Reason(f"{place.store} there is damaged", "store-damaged", store=place.store)
+    return None
 
 
 def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
@@ -104,24 +114,24 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
         return OFFSET_UNKNOWN
 
 
-def not_closed(place: StorePlace) -> str:
-    """Why a store would not be opened under exactly-once, whatever its offset; empty where nothing says so."""
+def not_closed(place: StorePlace) -> Reason | None:
+    """Why a store would not be opened under exactly-once, whatever its offset; ``None`` where nothing says so."""
     for database in databases_of(place.path):
         try:
             state = read_database_state(database)
         except Corrupted:
-            return f"{place.store} there cannot be read"
+            return Reason(f"{place.store} there cannot be read", "store-damaged", store=place.store)
         if not state.closed_cleanly:
-            return f"{place.store} there was not closed"
-    return ""
+            return Reason(f"{place.store} there was not closed", "store-not-closed", store=place.store)
+    return None
 
 
-def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> str:
-    """Why Kafka Streams would wipe the task of a logged store under exactly-once; empty where nothing says so."""
+def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> Reason | None:
+    """Why Kafka Streams would wipe the task of a logged store under exactly-once; ``None`` where nothing says so."""
     if why := not_closed(place):
         return why
     if not place.databases:
-        return f"{place.store} there has no database"
+        return Reason(f"{place.store} there has no database", "database-missing", store=place.store)
     try:
         if kind.manages_offsets:
             has_offset = any(changelog in read_database_state(database).offsets for database in place.databases)
@@ -130,17 +140,17 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
             has_offset = changelog in _of_files(place)
     except Corrupted:
         has_offset = False
-    return "" if has_offset else f"{place.store} there has no offset"
+    return None if has_offset else Reason(f"{place.store} there has no offset", "offset-missing", store=place.store)
 
 
 def _states(task: str, place: StorePlace, store: StoreSpec) -> Sequence[DatabaseState]:
     """What the databases of a warm copy say; one that has lost a part of its files says nothing."""
     try:
         if why := half_deleted(place, segmentation_of(store)):
-            raise Corrupted(why, action="")
+            raise Corrupted(why, code="store-incomplete", action="")
         return read_databases(place.databases).states
     except Corrupted as error:
-        raise Corrupted(
+        raise error.restated(
             f"The warm copy of {place.store} in {task} is damaged: {error.what}",
             action=f"Move {place.path} out of the copy, let statecore standby --once make it anew, and run this again.",
             task=task,

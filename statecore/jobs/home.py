@@ -129,6 +129,7 @@ class RepositoryHome(JobHome):
                 return
         raise Retryable(
             f"{name} in {self._shelf.url} is written by others all the time.",
+            code="write-conflict",
             action="Look who runs jobs under the same request id, then try again.",
             repository=self._shelf.url,
         )

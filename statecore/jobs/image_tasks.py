@@ -221,6 +221,7 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
         except NotFound as error:  # another store that has it, too, may have found it damaged and taken it away
             raise Corrupted(
                 f"The file {name} of store {built.store!r} of task {built.task} is missing.",
+                code="staged-file-missing",
                 action="Run this again: the file is brought anew.",
                 task=built.task,
                 store=built.store,
@@ -235,7 +236,10 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
             f"The base of store {built.store!r} of task {built.task} has offsets of "
             f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, and the store those of "
             f"{', '.join(map(str, sorted(built.offsets)))}.",
+            code="base-offsets-mismatch",
             action="Take another snapshot, or build the store from its changelog.",
+            task=built.task,
+            store=built.store,
         )
     is_global = built.task == GLOBAL
     return {partition: offset + (not is_global) for partition, offset in offsets.items()}
@@ -250,9 +254,11 @@ def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
     if not is_as_it_was(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
         raise Corrupted(
             f"The file {path.name} of store {built.store!r} of task {built.task} is not what it was when it came.",
+            code="staged-file-corrupted",
             action="Look at the disk, and run this again: the file is brought anew.",
             task=built.task,
             store=built.store,
+            file=path.name,
         )
 
 

@@ -369,6 +369,7 @@ class KeptTasks:
         for store, why in stale.items():
             error = Corrupted(
                 f"Store {store} of task {one.name} has to be made anew, and was not yet: {why}.",
+                code="rebuild-pending",
                 action="Let statecore standby run again before anybody starts from this copy.",
                 task=one.name,
                 store=store,

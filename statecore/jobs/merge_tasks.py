@@ -166,7 +166,10 @@ def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
         raise Retryable(
             f"A run of store {task.store!r} of task {task.task} was taken away while it was merged ({error.filename}): "
             "another worker found a run of this store damaged.",
+            code="run-removed",
             action="Run the job again: what is damaged is read once more.",
+            task=task.task,
+            store=task.store,
         ) from error
     for file in files:
         staging.keep(blobs, file)

@@ -186,8 +186,10 @@ class _Migration(OnDirectory):
             raise NotFound(
                 f"{self.directory.path} has no task{f' {missing[0]}' if missing else ''}; "
                 f"there are: {', '.join(there) or 'none'}.",
+                code="task-not-found",
                 action="Check state_dir, the application id and the names of the tasks.",
                 state_dir=str(self.directory.state_dir),
+                tasks=missing,
             )
         wanted = [task for task in there if not self.request.tasks or task in self.request.tasks]
         self.progress.phase("look", len(wanted), "tasks")
@@ -223,14 +225,15 @@ class _Migration(OnDirectory):
         return None if guarantee is None else guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     def _refuse(self, plans: Sequence[TaskConversion], plan_id: str) -> None:
-        refused = [f"{plan.task}: {why}" for plan in plans for why in plan.refused]
+        refused = [(plan.task, why) for plan in plans for why in plan.refused]
         if refused:
             raise Invalid(
                 f"{self.directory.path} cannot be migrated to {self.to.name}:\n"
-                + "\n".join(f"  {why}" for why in refused),
+                + "\n".join(f"  {task}: {why}" for task, why in refused),
+                code="migration-refused",
                 action="Do what each line says, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
-                refused=refused,
+                problems=[{"what": why, "task": task} for task, why in refused],
             )
         if not all(plan.is_nothing_to_do for plan in plans):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
@@ -275,6 +278,7 @@ class _Migration(OnDirectory):
         if left:
             raise Corrupted(
                 f"{', '.join(left)} in {self.directory.path} are not what they were converted to.",
+                code="migration-unverified",
                 action="Check the disk and who writes there, then run this again: it goes on where it stands.",
                 tasks=left,
             )

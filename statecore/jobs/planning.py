@@ -223,20 +223,22 @@ def _refuse_unknown_progress(
     spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
 ) -> None:
     """Refuse source topics of which nobody knows how far the application has come: an empty store would be a lie."""
-    unknown = [
-        f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
+    unknown = {
+        str(part): f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
         f"{log.log_start} to {log.log_end})"
         for part, (log, committed) in sorted(seen.items())
         if log.log_end > log.log_start and (committed is None or committed < log.log_start)
-    ]
+    }
     if unknown:
         raise NotFound(
             f"The consumer group {spec.application_id} has committed no offset within the log of "
-            + "; ".join(unknown)
+            + "; ".join(unknown.values())
             + ": a store restored from a source topic ends where the application has come to.",
+            code="committed-offset-missing",
             action="Check the application id and that the group's offsets have not expired; if the application never "
             "ran, there is nothing to restore; otherwise leave the store out with --store.",
             group=spec.application_id,
+            partitions=list(unknown),
         )
 
 
@@ -302,6 +304,7 @@ def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -
     if changed:
         raise Invalid(
             f"Topics were created anew since the plan was made: {', '.join(changed)}.",
+            code="topic-recreated",
             action="Start a new restore (under a new request id), which makes a new plan.",
             topics=changed,
         )

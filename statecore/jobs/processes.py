@@ -61,7 +61,9 @@ class ProcessEngine:
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:
             raise Invalid(
-                f"{self.processes} processes do no work.", action="Give at least one, or leave the number out."
+                f"{self.processes} processes do no work.",
+                code="processes-invalid",
+                action="Give at least one, or leave the number out.",
             )
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
@@ -198,7 +200,10 @@ class _Worker:
         kind, value = pickle.loads(answer)
         if kind == "raised":
             raise StatecoreError(
-                f"A defect of this program, while {doing}.", action="Report it together with the trace.", trace=value
+                f"A defect of this program, while {doing}.",
+                code="defect",
+                action="Report it together with the trace.",
+                trace=value,
             )
         return list(value)
 

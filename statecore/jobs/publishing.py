@@ -113,6 +113,7 @@ class SnapshotOf:
         if published is None:  # others have published the very same, or more
             raise Fenced(
                 f"Nothing was published for {self._spec.application_id}: another job has published as much meanwhile.",
+                code="publication-conflict",
                 action="Start a new restore (under a new request id); it goes on from the newest snapshot. One that is "
                 "to read everything (--from none) is published where the checkpoints are paused while it runs.",
                 application_id=self._spec.application_id,

@@ -307,7 +307,14 @@ class Reconciler:
         above: dict[int | None, list[RunFile]] = defaultdict(list)
         for run in (run for result in results for run in result.runs):
             if not staging.is_whole(log, run):
-                raise Corrupted(f"{what} that was just read is not what was written.", action="Look at the disk.")
+                raise Corrupted(
+                    f"{what} that was just read is not what was written.",
+                    code="staged-file-corrupted",
+                    action="Look at the disk.",
+                    task=one.task,
+                    store=one.store,
+                    file=run.sha256,
+                )
             above[run.segment].append(staging.at_hand(log, run, brought))
         first = _first_live(part, parent, results)
         files: list[RunFile] = []

@@ -93,6 +93,7 @@ def _wanted(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[Store
         what = f"no global store {', '.join(unknown)}" if unknown else "no global store"
         raise NotFound(
             f"{spec.source} declares {what} for {spec.application_id}; it declares {', '.join(declared) or 'none'}.",
+            code="store-not-declared",
             action="Name global stores of the spec, or add the missing ones to it below global_stores.",
             stores=unknown,
         )
@@ -153,6 +154,7 @@ class _Recovery(DirectoryRepair):
                     raise Invalid(
                         f"{path} is no directory, and the global store {one.name} belongs there: the next start of "
                         "the application ends in ERROR, and under exactly-once it deletes all of global/.",
+                        code="store-not-directory",
                         action="See whose file it is, and move it away. Then run this again.",
                         store=one.name,
                         path=str(path),
@@ -183,6 +185,7 @@ class _Recovery(DirectoryRepair):
             raise NotFound(
                 f"The topic of a global store is gone ({gone[0].store}): {topics}. The application does not start "
                 "without it, and nothing could be rebuilt.",
+                code="global-topic-not-found",
                 action="Keep a copy of the directory (statecore snapshot --offline); find out who deleted the topic, "
                 "have it made and filled again, then run this again. Check that these are the application's brokers: "
                 f"{self.spec.bootstrap_servers}. Other global stores can be recovered by name (--store).",
@@ -196,6 +199,7 @@ class _Recovery(DirectoryRepair):
             raise Invalid(
                 f"The application fills {names} through a processor of its own, so its rows cannot be told from the "
                 "topic.",
+                code="store-filled-by-processor",
                 action=f"Move the directory of {names} in {self.directory.task_path(GLOBAL)} aside: the next start "
                 "reads its topic whole. Others can be recovered by name (--store).",
                 stores=of_application,

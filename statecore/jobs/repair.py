@@ -219,6 +219,7 @@ class DirectoryRepair(OnDirectory):
     def _without_rights(self, lacking: str) -> Invalid:
         return Invalid(
             f"In {self.directory.path} {lacking}.",
+            code="permission-denied",
             action="Run this as root, or as a user that may; nothing was changed.",
             state_dir=str(self.directory.state_dir),
         )
@@ -263,6 +264,7 @@ class DirectoryRepair(OnDirectory):
             raise Invalid(
                 f"What {self.directory.path} would be rebuilt from may be another log than its stores were made of. "
                 + " ".join(doubts[:_SHOWN]),
+                code="rebuild-source-unverified",
                 action="Make sure that these are the brokers and the topics of this application, and not others of the "
                 f"same names; then approve this very plan: --approved {plan_id}. Nothing was changed.",
                 state_dir=str(self.directory.state_dir),
@@ -280,6 +282,7 @@ class DirectoryRepair(OnDirectory):
                 if fingerprint(self.directory.task_path(task)) != seen[task]:
                     raise Retryable(
                         f"The directory of {task} in {self.directory.path} has changed since it was looked at.",
+                        code="task-directory-changed",
                         action="Run this again; nothing was changed.",
                         task=task,
                     )
@@ -296,6 +299,7 @@ class DirectoryRepair(OnDirectory):
             if failed:
                 raise Corrupted(
                     f"{', '.join(failed)} in {self.directory.path} did not become what they were mended to.",
+                    code="repair-unverified",
                     action="Check the disk and who writes there, then run this again.",
                     tasks=failed,
                 )
@@ -339,8 +343,11 @@ class DirectoryRepair(OnDirectory):
         if again:
             raise Corrupted(
                 f"What was mended in {self.directory.path} is found again: {again[0].task}: {again[0].what}",
+                code="repair-ineffective",
                 action="Report it; what was there before lies in .statecore/replaced for a week.",
                 state_dir=str(self.directory.state_dir),
+                task=again[0].task,
+                finding=again[0].code,
             )
 
     def _kept_before(self, ours: Collection[str]) -> tuple[str, ...]:

@@ -45,5 +45,6 @@ class RepairRequest(ExamineRequest):
         if self.release is not None:
             raise Invalid(
                 "A repair is for the newest release.",
+                code="release-invalid",
                 action="Leave release (--for) out; statecore migrate converts for other releases.",
             )

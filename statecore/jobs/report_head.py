@@ -52,7 +52,7 @@ class ReportHead:
         placed: false when the stores were in place already from an earlier try of the request.
         repository: where a snapshot was published; empty where none was.
         snapshot: its id; empty likewise.
-        error: of a failure: ``error`` (the kind), ``what``, ``action``; ``phase`` where it had reached one.
+        error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` where it had reached one.
     """
 
     attempt: Attempt
@@ -166,7 +166,7 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
         dated = bool(attempt.started)
         finished = str(document.get("finished") or "") if dated else utc(written)
         if "error" in document:
-            said = {name: str(document.get(name) or "") for name in ("error", "what", "action", "phase")}
+            said = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
             return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in said.items() if text})
         if _is_plan(document):
             return ReportHead(attempt, Outcome.PLANNED, finished)

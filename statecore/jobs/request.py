@@ -36,11 +36,13 @@ def check_repository(_: str, url: str) -> None:
     if "@" in parts.netloc:
         raise Invalid(
             "The URL of the repository holds credentials, which reports and logs would show.",
+            code="credentials-in-url",
             action="Take them out; every machine finds them in its environment, a profile, or by its role.",
         )
     if parts.scheme not in ("s3", "file"):
         raise Invalid(
             f"{url!a} names no repository.",
+            code="repository-url-invalid",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
         )
 
@@ -48,7 +50,9 @@ def check_repository(_: str, url: str) -> None:
 def _check_partitions(_: str, partitions: tuple[int, ...]) -> None:
     negative = [number for number in partitions if number < 0]
     if negative:
-        raise Invalid(f"{negative[0]} is the number of no partition.", action="Count partitions from 0.")
+        raise Invalid(
+            f"{negative[0]} is the number of no partition.", code="partition-invalid", action="Count partitions from 0."
+        )
 
 
 def check_memory_budget(_: str, size: int) -> None:
@@ -56,36 +60,54 @@ def check_memory_budget(_: str, size: int) -> None:
     if size < 1024 * 1024:
         raise Invalid(
             f"A memory budget of {size} bytes is too small to hold one batch of records.",
+            code="memory-budget-invalid",
             action="Give at least 1 MiB, or leave it to its default.",
         )
 
 
 def _check_wait(name: str, seconds: float) -> None:
     if not 0 <= seconds < math.inf:
-        raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, at least 0.")
+        raise Invalid(
+            f"One cannot wait {seconds:g} s ({name}).",
+            code="duration-invalid",
+            action="Give a finite number, at least 0.",
+            parameter=name,
+        )
 
 
 def check_patience(name: str, seconds: float) -> None:
     """Refuse a time that nobody can wait for a socket."""
     if not 0 < seconds < math.inf:
-        raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, more than 0.")
+        raise Invalid(
+            f"One cannot wait {seconds:g} s ({name}).",
+            code="duration-invalid",
+            action="Give a finite number, more than 0.",
+            parameter=name,
+        )
     if seconds > _LONGEST_PATIENCE:
         raise Invalid(
             f"{seconds:g} s ({name}) are longer than a system can wait for a socket.",
+            code="duration-invalid",
             action=f"Give at most {_LONGEST_PATIENCE:g} s.",
+            parameter=name,
         )
 
 
 def check_request_id(_: str, request_id: str) -> None:
     """Refuse an empty name."""
     if not request_id:
-        raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
+        raise Invalid("The request id is empty.", code="request-id-invalid", action="Give a name, or leave it out.")
 
 
 def check_state_dir(_: str, path: str) -> None:
     """Refuse an empty path."""
     if not path:
-        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
+        raise Invalid(
+            "No state directory was given.",
+            code="option-missing",
+            action="Give Kafka Streams' state.dir as state_dir.",
+            option="state_dir",
+        )
 
 
 APPLICATION_ID = declare(Text("ID"), title="Application id", help="Kafka Streams' application.id")
@@ -165,6 +187,7 @@ def _check_start(_: str, start: str) -> None:
     if not _START.fullmatch(start):
         raise Invalid(
             f"A restore is not put upon {start!a}.",
+            code="start-from-invalid",
             action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore snapshots).",
         )
 
@@ -240,7 +263,9 @@ class OfSpec(Request):
         if (self.spec_path is None) == (self.spec is None):
             raise Invalid(
                 "A job takes either the path of a spec or the spec itself.",
+                code="options-conflict",
                 action="Give exactly one of spec_path and spec.",
+                options=["spec", "spec_path"],
             )
         super().__post_init__()
 
@@ -295,7 +320,9 @@ class OfApplication(OfSpec, InStateDirectory, Selected):
         """Look at every value. Raises ``Invalid``."""
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
-            raise Invalid("No state directory was given.", action=self.lacks_state_dir)
+            raise Invalid(
+                "No state directory was given.", code="option-missing", action=self.lacks_state_dir, option="state_dir"
+            )
 
     lacks_state_dir: ClassVar[str] = "Give Kafka Streams' state.dir as state_dir (--state-dir)."
     """What to do where none was given and one is needed."""
@@ -435,10 +462,17 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
         if self.start_from == HERE and self.replace:
             raise Invalid(
                 "Stores that are advanced where they lie are not replaced.",
+                code="options-conflict",
                 action=f"Give {HERE} as start_from (--from) or replace (--replace), and not both.",
+                options=["replace", "start_from"],
             )
         if self.start_from == HERE and not self.state_dir:
-            raise Invalid("There is no state directory to go on from.", action=OfApplication.lacks_state_dir)
+            raise Invalid(
+                "There is no state directory to go on from.",
+                code="option-missing",
+                action=OfApplication.lacks_state_dir,
+                option="state_dir",
+            )
 
     lacks_state_dir: ClassVar[str] = (
         "Give Kafka Streams' state.dir as state_dir (--state-dir), or a repository (--repository), or both."

@@ -70,7 +70,12 @@ class RestoreCandidates:
         self._snapshots = None
         self.newest = ""
         if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
-            raise Invalid(f"Nobody knows where the snapshot {start} is.", action="Name the repository (--repository).")
+            raise Invalid(
+                f"Nobody knows where the snapshot {start} is.",
+                code="option-missing",
+                action="Name the repository (--repository).",
+                option="repository",
+            )
         head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
         if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
             shelf.head()  # which says why there is none

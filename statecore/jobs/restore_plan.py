@@ -162,13 +162,13 @@ class RefusedPlan(Invalid):
     @staticmethod
     def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
         """A plan, and what it is refused with."""
-        made = RefusedPlan(refusal.what, action=refusal.action, **refusal.context)
+        made = RefusedPlan(refusal.what, code=refusal.code, action=refusal.action, **refusal.context)
         made.plan = plan
         return made
 
     def to_json(self) -> dict[str, Any]:
         """See :class:`StatecoreError`: of the kind that it is, with the plan where it is at hand."""
-        said = {**super().to_json(), "error": Invalid.__name__}
+        said = super().to_json()
         return said if self.plan is None else {**said, "plan": self.plan.to_json()}
 
 
@@ -312,7 +312,8 @@ def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
     more = f"\n  ... and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
     return Invalid(
         f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
+        code="advance-refused",
         action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
         "with a repository where there is one.",
-        problems=[str(one) for one in lacking],
+        problems=[{"what": str(one), "task": one.task, "store": one.store} for one in lacking],
     )

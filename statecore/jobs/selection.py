@@ -25,7 +25,9 @@ def left_as_they_are(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple
     if stays and (names or len(stays) == len(stores)):
         raise Invalid(
             f"Versioned stores are not advanced: {', '.join(stays)}. Their rows depend on every record.",
+            code="versioned-store-not-advanced",
             action="Leave them out, or restore them (statecore restore --replace --store NAME --versioned latest).",
+            stores=stays,
         )
     return tuple(stays)
 
@@ -50,6 +52,7 @@ def select_stores(
         raise NotFound(
             f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}; "
             f"it declares {', '.join(sorted(declared)) or 'none'}.",
+            code="store-not-declared",
             action="Name stores of the spec, or add the missing ones to it.",
             stores=unknown,
         )
@@ -64,6 +67,7 @@ def select_stores(
         raise Invalid(
             f"{spec.source} says that {', '.join(map(repr, custom))} is of a class of the application's own (kind "
             "custom): nobody else knows its format.",
+            code="kind-unsupported",
             action="Leave it out with --store: it is kept as it is, and Kafka Streams restores it where it has no "
             "files or no offset.",
             stores=custom,
@@ -74,6 +78,7 @@ def select_stores(
         raise Invalid(
             f"{spec.source} says that the application does not log {', '.join(map(repr, unlogged))} (changelog: none): "
             "there is no topic to rebuild it from.",
+            code="store-not-logged",
             action="Leave it out with --store: it is kept as it is, and Kafka Streams makes an empty one where there "
             "is none.",
             stores=unlogged,
@@ -88,12 +93,14 @@ def select_stores(
                 f"global store {store.name!r} (kind {store.kind}, topic {store.changelog})" for store in reprocessed
             )
             + " through a processor of its own, so its rows cannot be told from the topic.",
+            code="store-filled-by-processor",
             action="Leave it out with --store, and let Kafka Streams rebuild it.",
             stores=[store.name for store in reprocessed],
         )
     if not wanted:
         raise Invalid(
             f"{spec.source} declares no store that could be restored for application {spec.application_id!r}.",
+            code="no-restorable-store",
             action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
         )
     return wanted
@@ -122,7 +129,14 @@ def refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None
             "topic that it is restored from (the source topic of a table under topology.optimization, or of "
             "addReadOnlyStateStore)."
         )
-    raise Invalid(" ".join(said), action=" ".join(do), stores=[store.name for store in stores])
+    raise Invalid(
+        " ".join(said),
+        code="spec-undecided",
+        action=" ".join(do),
+        stores=[store.name for store in stores],
+        kinds=[store.name for store in kinds],
+        changelogs=[store.name for store in changelogs],
+    )
 
 
 def _listed(stores: Sequence[StoreSpec]) -> str:
@@ -158,6 +172,7 @@ def check_partitions(
             raise Invalid(
                 f"The changelogs of subtopology {number}{f' of {topology}' if topology else ''} differ in their number"
                 " of partitions: " + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items())) + ".",
+                code="partition-count-mismatch",
                 action="Correct the subtopology of these stores in the spec, or the topic that was created by hand.",
                 subtopology=number,
                 partitions=counts,
@@ -176,6 +191,7 @@ def check_partitions(
     if absent:
         raise Invalid(
             f"No changelog of the chosen stores has partition {', '.join(map(str, absent))}.",
+            code="partition-unknown",
             action="Choose partitions from 0 to the topics' partition count less one.",
             partitions=absent,
         )

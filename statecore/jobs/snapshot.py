@@ -55,10 +55,11 @@ from statecore.jobs.snapshot_parts import (
     snapshot_of,
     taken_store,
 )
+from statecore.jobs.snapshot_problems import Problem, refused
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport, StoreTaken
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.snapshot_scratch import scratch
-from statecore.jobs.snapshot_stores import Selection, refused, select_taken
+from statecore.jobs.snapshot_stores import Selection, select_taken
 from statecore.maintenance.layout import application_directory
 from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
@@ -134,7 +135,7 @@ class _Snapshot(Job):
         self.directory, self.shelf = directory, shelf
         self.running = False
         self.listed: dict[StoreKey, dict[int | None, list[LocalFile]]] = {}
-        self.reasons: list[str] = []
+        self.problems: list[Problem] = []
         self.notes: list[str] = []
         self._counting = threading.Lock()
 
@@ -177,7 +178,7 @@ class _Snapshot(Job):
         """Everything as it is at one moment; who waits for the application's lock need not wait any longer."""
         with self._held(kept):
             self.faults.reach("snapshot.after-lock")
-            selection = select_taken(self.directory, self.spec, self.request, self.reasons.append)
+            selection = select_taken(self.directory, self.spec, self.request, self.problems.append)
             self.notes += selection.notes
             if not self.running:
                 for task in selection.tasks:
@@ -190,7 +191,7 @@ class _Snapshot(Job):
                 exactly_once=self.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
                 transactional=self.spec.transactional_state_stores,
                 running=self.running,
-                refuse=self.reasons.append,
+                refuse=self.problems.append,
                 note=self.notes.append,
             )
             copies = []
@@ -207,6 +208,7 @@ class _Snapshot(Job):
         if not copies:
             raise NotFound(
                 f"Nothing in {self.directory.path} is to be published.",
+                code="nothing-to-publish",
                 action="Check what was asked for, and the spec.",
                 state_dir=str(self.directory.state_dir),
             )
@@ -261,20 +263,21 @@ class _Snapshot(Job):
                 for partition, offset in copy.offsets.items():
                     other = said.get(partition, offset)
                     if other not in (offset, OFFSET_UNKNOWN):
-                        self.reasons.append(
+                        what = (
                             f"{copy.taken.name} says offset {offset} of {partition}, and {file} says {other}, which "
                             f"counts when the application starts next. Start it on {CURRENT.name} once and close it, "
                             "or delete the file if it is a leftover."
                         )
+                        self.problems.append(Problem("checkpoint-file-mismatch", what, task, copy.taken.spec.name))
 
     def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
         if self.request.offline:
             logs = not_asked(copies)
         else:
             self.progress.phase("ask the brokers")
-            logs = asked(self.spec, copies, self.reasons.append, timeout=self.request.timeout, clock=self.clock)
+            logs = asked(self.spec, copies, self.problems.append, timeout=self.request.timeout, clock=self.clock)
             self.progress.done()
-        refuse_ahead(copies, logs, self.reasons.append)
+        refuse_ahead(copies, logs, self.problems.append)
         self._refuse()
         return logs
 
@@ -372,8 +375,8 @@ class _Snapshot(Job):
         self.say(f"warning: {note}")
 
     def _refuse(self) -> None:
-        if self.reasons:
-            raise refused(self.reasons)
+        if self.problems:
+            raise refused(self.problems)
 
     def _report(
         self,

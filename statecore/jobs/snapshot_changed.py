@@ -47,11 +47,14 @@ def refuse_changed(shelf: Shelf, copies: Iterable[StoreCopy], files: Files, newe
                     f"Nothing was published: {copy.taken.name} has a file that has changed since the newest snapshot, "
                     f"and RocksDB never writes to one again. {_source(copy, segment) / file.path.name} has the SHA-256 "
                     f"{file.sha256}, and that snapshot says {digest}.",
+                    code="immutable-file-changed",
                     action="Look who writes to it, and at the disk. Then take the store from a snapshot (statecore "
                     "fetch --replace), or have it built again (statecore restore --replace).",
                     task=copy.taken.task,
                     store=copy.taken.spec.name,
                     path=str(_source(copy, segment) / file.path.name),
+                    expected=digest,
+                    found=file.sha256,
                 )
 
 

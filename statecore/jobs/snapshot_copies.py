@@ -40,6 +40,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
+from statecore.jobs.snapshot_problems import Problem, Refuse
 from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
 from statecore.spec.derived import segment_interval_of
@@ -101,7 +102,7 @@ class Copier:
         exactly_once: bool,
         transactional: bool,
         running: bool,
-        refuse: Callable[[str], None],
+        refuse: Refuse,
         note: Callable[[str], None],
     ) -> None:
         self.where, self.exactly_once, self.running = where, exactly_once, running
@@ -118,7 +119,7 @@ class Copier:
         try:
             return self._copy(store)
         except Invalid as error:
-            self.refuse(f"{store.name}: {error.what} {error.action}")
+            self.refuse(Problem(error.code, f"{store.name}: {error}", store.task, store.spec.name))
             return None
 
     def _copy(self, store: TakenStore) -> StoreCopy | None:
@@ -134,6 +135,7 @@ class Copier:
         full = {segment: moment for segment, moment in moments.items() if segment not in empty}
         if not full:
             raise _unfit(
+                "store-not-flushed",
                 "nothing of it is on the disk",
                 "It gets there when the application is closed" + (", or flushes it." if self.running else "."),
             )
@@ -192,6 +194,7 @@ class Copier:
                         raise
         raise Retryable(
             f"{store.name} gets new segments faster than they can be copied.",
+            code="segments-changing",
             action="Run this again, or close the application.",
             task=store.task,
             store=store.spec.name,
@@ -202,11 +205,12 @@ class Copier:
         if not store.spec.kind.is_segmented:
             return dict.fromkeys((None,), store.directory.path) if store.directory.databases else {}
         if interval is None:
-            raise _unfit("its segments have no interval", "Declare its retention.")
+            raise _unfit("segment-interval-unknown", "its segments have no interval", "Declare its retention.")
         found: dict[int | None, Path] = {}
         for segment in store.directory.segments:
             if segment.start is None or segment.start % interval:
                 raise _unfit(
+                    "segment-interval-mismatch",
                     f"{segment.path} is no segment of an interval of {interval} ms",
                     "Correct retention or segment_interval in the spec, or move away what is no segment.",
                 )
@@ -224,10 +228,12 @@ class Copier:
             return status, said
         if OFFSETS_COLUMN_FAMILY not in read_database_state(moment.path).column_families:
             raise _unfit(
+                "database-of-older-release",
                 f"{moment.source} was written by an older release of Kafka Streams",
                 f"Start the application on {CURRENT.name} once, and close it.",
             )
         raise _unfit(
+            "offset-missing",
             f"{moment.source} has no offset",
             "Close the application, or try again later: the next flush brings one."
             if self.running
@@ -246,21 +252,27 @@ class Copier:
         )
         if wrong:
             raise _unfit(
+                "changelog-mismatch",
                 f"it has an offset of {', '.join(wrong)}, and the spec says that its "
                 f"{'topic' if store.changelog is None else 'changelog'} is {store.changelog or store.spec.changelog}",
                 "Correct the spec.",
             )
         if any(partitions != offsets.keys() for offsets in said.values()):
-            raise _unfit("its segments have offsets of different partitions", _RECOVER)
+            raise _unfit("segment-offsets-mismatch", "its segments have offsets of different partitions", _RECOVER)
         offsets = {partition: min(one[partition] for one in said.values()) for partition in sorted(partitions)}
         if store.changelog is None and min(offsets.values()) < 0:
-            raise _unfit(f"it says {_words(offsets)}, with which Kafka Streams fails at every start", _RECOVER)
+            raise _unfit(
+                "global-offset-unknown",
+                f"it says {_words(offsets)}, with which Kafka Streams fails at every start",
+                _RECOVER,
+            )
         return offsets
 
     def _check(self, store: TakenStore, is_open: bool) -> None:
         if is_open and self.exactly_once:
             if self.transactional:
                 raise _unfit(
+                    "transactional-store-open",
                     "its status says open, which transactional stores do not write: it was open without them, and its "
                     "rows may be of a transaction that was not committed",
                     "Close the application, and correct transactional_state_stores in the spec: it runs without them."
@@ -269,16 +281,19 @@ class Copier:
                 )
             if self.running:
                 raise _unfit(
+                    "uncommitted-rows",
                     "the application has flushed it since it opened it, and what was flushed may be of a transaction "
                     "that is not committed",
                     "Close the application: it is exactly-once, and its stores are not transactional.",
                 )
             raise _unfit(
+                "unclean-shutdown",
                 "it was not closed cleanly, and under exactly-once its rows may be of a transaction that was aborted",
                 "Start the application, which restores it, and close it; or restore it (statecore restore --replace).",
             )
         if is_open and store.spec.kind.is_versioned:
             raise _unfit(
+                "versioned-store-open",
                 "it is versioned and was not closed, so its rows may be ahead of its offset, and versions must not be "
                 "applied again",
                 "Close the application; or name the stores that are wanted (--store).",
@@ -294,6 +309,7 @@ class Copier:
         greatest = {partition: max(said[partition] for _, said in looks.values()) for partition in offsets}
         if self.exactly_once and not transactional:
             raise _unfit(
+                "segment-offsets-mismatch",
                 f"its segments disagree: one says {_words(offsets)}, another {_words(greatest)}",
                 "Restore it (statecore restore --replace). Where the application enables transactional state stores, "
                 "declare transactional_state_stores: true in the spec instead: then all are right.",
@@ -317,6 +333,7 @@ class Copier:
         for moment in empty.values():
             if moment.begun is None or not flushed or min(flushed) >= moment.begun:
                 raise _unfit(
+                    "segment-not-flushed",
                     f"nothing of {moment.source} is on the disk, and {_words(offsets)} may be newer than its rows",
                     "Close the application, or run this again later." if self.running else _RESTORE,
                 )
@@ -351,11 +368,11 @@ def _of_source(moment: Moment) -> Iterator[None]:
             name: value.replace(copy, source) if isinstance(value, str) else value
             for name, value in error.context.items()
         }
-        raise type(error)(error.what.replace(copy, source), action=error.action, **context) from error
+        raise error.restated(error.what.replace(copy, source), **context) from error
 
 
-def _unfit(why: str, action: str) -> Invalid:
-    return Invalid(f"{why}.", action=action)
+def _unfit(code: str, why: str, action: str) -> Invalid:
+    return Invalid(f"{why}.", code=code, action=action)
 
 
 def _words(offsets: Mapping[TopicPartition, int]) -> str:

@@ -18,6 +18,7 @@ from statecore.errors import Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.snapshot_copies import StoreCopy
+from statecore.jobs.snapshot_problems import Problem, Refuse
 from statecore.repository.manifest import ChangelogEnd
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
@@ -72,7 +73,7 @@ def not_asked(stores: Iterable[StoreCopy]) -> Logs:
 def asked(
     spec: ApplicationSpec,
     stores: Iterable[StoreCopy],
-    refuse: Callable[[str], None],
+    refuse: Refuse,
     *,
     timeout: float,
     clock: Callable[[], float] = time.time,
@@ -105,9 +106,7 @@ def asked(
             exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
             only_markers = of_markers(cluster, behind) if exactly_once else set()
     except Retryable as error:
-        raise Retryable(
-            error.what, action=f"{error.action} Or do without the brokers (--offline).", **error.context
-        ) from error
+        raise error.restated(error.what, action=f"{error.action} Or do without the brokers (--offline).") from error
     for store in every:
         for one in ends[_key(store)]:
             _check(store, one, refuse)
@@ -116,7 +115,7 @@ def asked(
     return Logs(ends, read_ms, partitions, only_markers, horizons)
 
 
-def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Callable[[str], None]) -> None:
+def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:
     """Refuse stores whose rows may be ahead of their offsets, unless nothing lies behind these that they could be of.
 
     Args:
@@ -126,12 +125,13 @@ def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Callable[[str]
     """
     for store in stores:
         if store.may_be_ahead and not logs.has_all(_key(store)):
-            refuse(
+            what = (
                 f"{store.taken.name} is versioned and transactional. Such a store does not say whether it was closed "
                 "or was restoring, so its rows may be ahead of its offset, and versions must not be applied again. "
                 "It is taken where nothing lies behind its offset in the changelog: close the application, and ask "
                 "the brokers (without --offline); or name the stores that are wanted (--store)."
             )
+            refuse(_problem("versioned-store-ahead", what, store))
 
 
 def _asked(
@@ -147,20 +147,26 @@ def _behind(end: ChangelogEnd) -> OffsetRange:
     return OffsetRange(end.topic, end.partition, end.end, end.log_end)
 
 
-def _check(store: StoreCopy, end: ChangelogEnd, refuse: Callable[[str], None]) -> None:
+def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
     if end.offset == OFFSET_UNKNOWN:
         return
     what = f"{store.taken.name} says offset {end.offset} of {end.topic_partition}, and the log"
     if end.end > end.log_end:
-        refuse(
-            f"{what} ends before {end.log_end}: the topic was made anew or truncated, or this is another cluster. "
+        what += (
+            f" ends before {end.log_end}: the topic was made anew or truncated, or this is another cluster. "
             "Restore the store (statecore restore --replace), or check bootstrap_servers."
         )
+        refuse(_problem("offset-beyond-log-end", what, store))
     elif end.end < end.log_start:
-        refuse(
-            f"{what} begins at {end.log_start}: what lies between is gone, and Kafka Streams would restore the store "
+        what += (
+            f" begins at {end.log_start}: what lies between is gone, and Kafka Streams would restore the store "
             "from the start. Let the application do so, or restore it (statecore restore --replace)."
         )
+        refuse(_problem("offset-below-log-start", what, store))
+
+
+def _problem(code: str, what: str, store: StoreCopy) -> Problem:
+    return Problem(code, what, *_key(store))
 
 
 def _key(store: StoreCopy) -> tuple[str, str]:

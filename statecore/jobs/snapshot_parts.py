@@ -192,10 +192,14 @@ def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
             raise Fenced(
                 f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
                 f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
+                code="snapshot-newer",
                 action="Take the directory of the instance that has the task now; or, where the topic was made anew, "
                 "let the brokers say so (without --offline).",
                 task=part.task,
                 store=store.store,
+                partition=str(end.topic_partition),
+                offset=other,
+                end=end.end,
             )
 
 

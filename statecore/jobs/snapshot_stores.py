@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.selection import refuse_undecided
+from statecore.jobs.snapshot_problems import Problem, Refuse
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.maintenance.contradicted_kinds import contradictions_in
 from statecore.placement.contents import StoreDirectory
@@ -62,7 +63,7 @@ class Selection(NamedTuple):
 
 
 def select_taken(
-    directory: StateDirectory, spec: ApplicationSpec, request: SnapshotRequest, refuse: Callable[[str], None]
+    directory: StateDirectory, spec: ApplicationSpec, request: SnapshotRequest, refuse: Refuse
 ) -> Selection:
     """The stores that a snapshot takes.
 
@@ -85,6 +86,7 @@ def select_taken(
     if unknown:
         raise NotFound(
             f"{spec.source} declares no store {', '.join(unknown)}; it declares {', '.join(sorted(declared))}.",
+            code="store-not-declared",
             action="Name stores of the spec.",
             stores=unknown,
         )
@@ -119,14 +121,15 @@ def _of_another_class(
     directory: StateDirectory,
     spec: ApplicationSpec,
     wanted: Mapping[str, Sequence[StoreSpec]],
-    refuse: Callable[[str], None],
+    refuse: Refuse,
 ) -> set[tuple[str, str]]:
     """Refuse wanted stores that are of the application's own class and declared as another kind, or the reverse."""
     found = set()
     for one in contradictions_in(directory, spec, wanted, by_content=False):
         tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
         if tasks and one.is_of_another_class:
-            refuse(f"{one}. Correct the kind in the spec, or move away what is a leftover.")
+            what = f"{one}. Correct the kind in the spec, or move away what is a leftover."
+            refuse(Problem("kind-mismatch", what, tasks[0] if len(tasks) == 1 else "", one.store))
             found |= {(task, one.store) for task in tasks}
     return found
 
@@ -139,6 +142,7 @@ def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ..
     if absent:
         raise NotFound(
             f"{directory.path} has no task {', '.join(absent)}; it has {', '.join(there) or 'none'}.",
+            code="task-not-found",
             action="Name tasks that have a directory.",
             tasks=absent,
         )
@@ -151,6 +155,7 @@ def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ..
     if not wanted:
         raise NotFound(
             f"{directory.path} has no task{' of these partitions' if there else ''} to take a snapshot of.",
+            code="task-not-found",
             action="Give the state.dir of an instance that has run.",
             state_dir=str(directory.state_dir),
         )
@@ -164,27 +169,30 @@ def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[St
     return sorted(found, key=lambda store: store.name)
 
 
-def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> str:
+def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> Problem:
     where = directory.task_path(task) / store_directory(store.name, store.kind)
     other = next((found for found in others if found.store == store.name), None)
     if other is not None:
         shape = "has segments" if other.segmented else "has no segments"
-        return (
+        what = (
             f"Store {store.name} of task {task} is declared as {store.kind}, and {other.path} {shape}: it is a store "
             "of another kind. Correct the spec (statecore inspect tells kinds apart)."
         )
-    return (
+        return Problem("kind-mismatch", what, task, store.name)
+    what = (
         f"Store {store.name} of task {task} is declared, and there is no {where}. Correct the spec, or name the stores "
         "that are wanted (--store)."
     )
+    return Problem("store-directory-missing", what, task, store.name)
 
 
-def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> str:
-    return (
+def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> Problem:
+    what = (
         f"{found.path} is a directory of a store that {spec.source} does not declare for task {task}. Declare the "
         "store, move the directory away where the application has it no more, or name the tasks (--task) or "
         "stores (--store) that are wanted."
     )
+    return Problem("store-undeclared", what, task, found.store)
 
 
 def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
@@ -206,17 +214,3 @@ def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
     if memory:
         notes.append(f"Left out: {', '.join(memory)}. They lie in memory, and Kafka Streams restores them itself.")
     return notes
-
-
-def refused(reasons: Sequence[str]) -> Invalid:
-    """The error for a snapshot that cannot be taken.
-
-    Args:
-        reasons: one or more.
-    """
-    listed = f" {reasons[0]}" if len(reasons) == 1 else "".join(f"\n  - {reason}" for reason in reasons)
-    return Invalid(
-        f"Nothing was published:{listed}",
-        action="A snapshot is the whole of what was asked for. Do what is said there, then run this again.",
-        reasons=list(reasons),
-    )

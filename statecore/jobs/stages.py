@@ -227,6 +227,7 @@ def build_images(
     if unseen:
         raise Invalid(
             f"Executors built {len(unseen)} images that this host does not see, {unseen[0]} for one.",
+            code="staging-not-shared",
             action="Give a staging directory on a file system that all executors share with the driver.",
         )
     return {(result.task, result.store): result for result in results}

@@ -129,7 +129,10 @@ def at_hand(blobs: Blobs, run: Run, directory: Path) -> RunFile:
                     file.write(piece)
     except NotFound as error:
         raise Corrupted(
-            f"The run {name} is missing.", action="Run the job again: its range is read once more.", run=run.sha256
+            f"The run {name} is missing.",
+            code="staged-file-missing",
+            action="Run the job again: its range is read once more.",
+            run=run.sha256,
         ) from error
     return RunFile.of(run, path)
 
@@ -170,6 +173,7 @@ def check_shared(directory: Path) -> None:
         raise Invalid(
             f"The executor on {socket.gethostname()} does not see the staging directory {directory} that the driver "
             "made.",
+            code="staging-not-shared",
             action="Give a staging directory on a file system that all executors share with the driver.",
             directory=str(directory),
         )

@@ -93,6 +93,7 @@ class StagingPlace(ABC):
         if not _is_there(self.blobs(), _DRIVER):
             raise Invalid(
                 f"The worker on {socket.gethostname()} does not find in {self} what the driver has put there.",
+                code="staging-not-shared",
                 action=self.remedy,
                 staging=str(self),
             )
@@ -115,7 +116,9 @@ class StagingPlace(ABC):
             failed = _is_there(self.blobs(), _FAILED)
         if failed:
             raise Retryable(
-                "Another task of the job has failed, so this one stopped.", action="See the error of the other task."
+                "Another task of the job has failed, so this one stopped.",
+                code="other-task-failed",
+                action="See the error of the other task.",
             )
 
     def tell(self, reading: str, offsets: int, before: int | None) -> None:

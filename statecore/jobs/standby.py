@@ -76,6 +76,7 @@ def run_standby(
     if request.group == spec.application_id:
         raise Invalid(
             f"{request.group} is the application's own consumer group.",
+            code="group-of-another-application",
             action="Give the fleet a group id that nothing else uses.",
             group=request.group,
         )

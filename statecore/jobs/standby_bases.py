@@ -323,7 +323,10 @@ class Bases:
         if entry is None:
             raise Retryable(
                 f"The head of {shelf.url} names the snapshot {report.snapshot} no more.",
+                code="snapshot-removed",
                 action="A newer one is fetched.",
+                task=task,
+                snapshot=report.snapshot,
             )
         manifest = shelf.manifest(entry).value
         (reference,) = (part for part in manifest.parts if part.task == task)
@@ -379,4 +382,4 @@ class _UntilStopped(NullProgress):
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise Retryable("The fetch was stopped.", action="It goes on where it was.")
+            raise Retryable("The fetch was stopped.", code="fetch-stopped", action="It goes on where it was.")

@@ -260,7 +260,7 @@ class StandbyFleet:
     @property
     def _joined(self) -> TaskGroup:
         if self._group is None:
-            raise Invalid("The fleet has not been started.", action="Call start first.")
+            raise Invalid("The fleet has not been started.", code="fleet-not-started", action="Call start first.")
         return self._group
 
     def _drop(self, name: str) -> None:

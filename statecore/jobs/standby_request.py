@@ -47,7 +47,7 @@ _GROUP_FIELDS = (
 
 def _check_least(name: str, value: int) -> None:
     if value < 1:
-        raise Invalid(f"{_option(name)} is {value}.", action="Give 1 or more.")
+        raise Invalid(f"{_option(name)} is {value}.", code="number-invalid", action="Give 1 or more.", parameter=name)
 
 
 def _check_said(name: str, value: str) -> None:
@@ -55,8 +55,10 @@ def _check_said(name: str, value: str) -> None:
     if not value.strip():
         raise Invalid(
             f"{_option(name)} is empty, as a variable that is not set leaves it.",
+            code="value-empty",
             action="Give it a value that is there wherever the command is started, or leave it out: such as "
             '"$(hostname)" in a script, %H in a unit of systemd.',
+            parameter=name,
         )
 
 
@@ -66,7 +68,12 @@ def _option(name: str) -> str:
 
 def _check_interval(_: str, interval: int) -> None:
     if interval < 1:
-        raise Invalid(f"{interval} ms is no time between two rounds.", action="Give a time such as 30s.")
+        raise Invalid(
+            f"{interval} ms is no time between two rounds.",
+            code="duration-invalid",
+            action="Give a time such as 30s.",
+            parameter="interval",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,21 +264,33 @@ class StandbyRequest(OfSpec):
         super().__post_init__()
         if self.tasks and self.instance is not None:
             raise Invalid(
-                "Both tasks and the share of an instance were asked for.", action="Give --task or --instance."
+                "Both tasks and the share of an instance were asked for.",
+                code="options-conflict",
+                action="Give --task or --instance.",
+                options=["instance", "tasks"],
             )
         if self.group is None:
             alone = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
             if alone:
-                raise Invalid(f"{_option(alone[0])} is of a group, and none was given.", action="Give --group too.")
+                raise Invalid(
+                    f"{_option(alone[0])} is of a group, and none was given.",
+                    code="option-missing",
+                    action="Give --group too.",
+                    option="group",
+                )
         elif self.cleanup_even_best and self.cleanup_delay is None:
             raise Invalid(
                 "--cleanup-even-best says what is cleaned, and nothing was to be cleaned.",
+                code="option-missing",
                 action="Give --cleanup-delay too.",
+                option="cleanup_delay",
             )
         elif self.tasks or self.instance is not None or self.once:
             raise Invalid(
                 "A group says which tasks are this process's, for as long as it runs.",
+                code="options-conflict",
                 action="Give --group, or else --task, --instance or --once.",
+                options=["group", "instance", "once", "tasks"],
             )
 
     def wants(self, task: str) -> bool:

@@ -81,6 +81,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> FollowedTasks:
         if gone:
             refused[name] = NotFound(
                 f"The changelog {gone[0]} of task {name} does not exist.",
+                code="changelog-not-found",
                 action="Find out who deleted it; Kafka Streams makes it when the application starts.",
                 task=name,
                 topics=gone,

@@ -76,6 +76,7 @@ class WantedTasks:
             if not self.names:
                 raise Invalid(
                     f"None of the {number_of(len(found.names), 'task')} of {spec.application_id} is wanted.",
+                    code="no-task-selected",
                     action="Name tasks that there are, or more of them.",
                 )
 
@@ -108,6 +109,7 @@ class WantedTasks:
         return NotFound(
             f"{self._spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
             f"changelogs, it has {some_of(found.names)}.",
+            code="task-not-found",
             action="Name tasks that there are; nothing was changed.",
             tasks=unknown,
         )

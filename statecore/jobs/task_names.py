@@ -19,6 +19,7 @@ def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
     if wrong:
         raise Invalid(
             f"{wrong[0]!r} is no task.",
+            code="task-invalid",
             action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
         )
 
@@ -28,6 +29,7 @@ def _check_no_global(name: str, tasks: tuple[str, ...]) -> None:
     if GLOBAL in tasks:
         raise Invalid(
             "Global stores are not kept warm: every instance reads them from their topics.",
+            code="global-task-unsupported",
             action=f"Leave --task {GLOBAL} out.",
         )
 

@@ -101,6 +101,7 @@ def _this_machine() -> _Machine:
 def _no_kernels(why: str) -> Invalid:
     return Invalid(
         f"There are no kernels for this machine's CPU ({platform.machine()}), because {why}.",
+        code="cpu-unsupported",
         action="Run this on x86-64 or arm64.",
         machine=platform.machine(),
     )
@@ -110,6 +111,7 @@ def _unusable(package: str, error: Exception) -> Invalid:
     return Invalid(
         f"The kernels cannot be made ready, because {package} cannot be imported "
         f"({type(error).__name__}: {' '.join(str(error).split())}).",
+        code="numba-unusable",
         action="Install the versions of NumPy, llvmlite and Numba that belong together into this environment: "
         f"pip install --force-reinstall 'statecore[pipeline]' (Python: {sys.executable}).",
         package=package,

@@ -29,6 +29,7 @@ class Answers:
         if unknown:
             raise Invalid(
                 f"No store {', '.join(unknown)} was found, of which something was said.",
+                code="store-unknown",
                 action=f"Name one of {', '.join(sorted(stores))}.",
                 stores=unknown,
             )
@@ -37,6 +38,7 @@ class Answers:
         if absent:
             raise Invalid(
                 f"There is no topic {', '.join(sorted(absent))}, of which a store was said to be restored.",
+                code="topic-unknown",
                 action="Name a topic of the cluster, or none for a store that is not logged.",
                 topics=absent,
             )
@@ -66,13 +68,17 @@ def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> Stor
         near = difflib.get_close_matches(text, known, n=1)
         raise Invalid(
             f"There is no kind of store {text!r}{f'; did you mean {near[0]}?' if near else '.'}",
+            code="kind-unknown",
             action=f"Name one of {', '.join(known)}.",
+            kind=text,
         )
     kind = StoreKind(text)
     if among and kind not in (*among, StoreKind.IN_MEMORY, StoreKind.CUSTOM):
         raise Invalid(
             f"{store} cannot be of the kind {kind}.",
+            code="kind-mismatch",
             action=f"Name one of {', '.join(map(str, among))}.",
             store=store,
+            kind=text,
         )
     return kind

@@ -89,10 +89,10 @@ def contradicted(
     more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return Invalid(
         f"{spec.source} is not what {directory.path} holds:\n  " + "\n  ".join([*lines, *more]) + "\n",
+        code="kind-mismatch",
         action="Correct the kind in the spec, as the application declares the store. Where the spec is right, and what "
         "lies there is a leftover, move it out of the task's directory, or let statecore doctor --repair rebuild it. "
         "Nothing was changed.",
-        code="kind-mismatch",
         stores=sorted({one.store for one in found}),
         problems=[str(one) for one in found],
     )

@@ -196,6 +196,7 @@ def _verify_contents(plan: TaskConversion, database: DatabaseConversion, path: P
 def _different(plan: TaskConversion, what: str) -> Corrupted:
     return Corrupted(
         f"The conversion of {plan.task} to Kafka Streams {plan.release_to} did not come out as it was planned: {what}.",
+        code="conversion-verification-failed",
         action="Nothing was changed in the application's directory. Run this again; report it if it comes back.",
         task=plan.task,
     )

@@ -69,8 +69,11 @@ def check_families(database: Database, kind: StoreKind) -> None:
     if strange:
         raise Invalid(
             f"{database.path} has the column family {', '.join(strange)}, which a {kind} store does not have.",
+            code="kind-mismatch",
             action="Check the kind of the store in the spec, and whether both sides are of the same application.",
             database=str(database.path),
+            kind=str(kind),
+            families=strange,
         )
 
 
@@ -98,8 +101,11 @@ def current_rows(database: Database, kind: StoreKind, layer: str) -> Iterator[Ch
             raise Invalid(
                 f"{database.path} has rows in the column family {family}; how Kafka Streams reads those of a {kind} "
                 "store is not known here.",
+                code="older-rows-unsupported",
                 action="Rebuild the store, or leave it out of the comparison (--store).",
                 database=str(database.path),
+                kind=str(kind),
+                families=[family],
             )
         streams.append(_converted(database.chunks(family), in_front[family]))
     rows = streams[-1]

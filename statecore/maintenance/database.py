@@ -60,7 +60,12 @@ class Database:
                 raise not_readable_here(f"{self.path} cannot be opened: {why}.", self.path) from error
             if files_of(self.path):
                 raise
-            raise NotFound(f"{self.path} has gone meanwhile.", action="Look again.", database=str(self.path)) from None
+            raise NotFound(
+                f"{self.path} has gone meanwhile.",
+                code="database-not-found",
+                action="Look again.",
+                database=str(self.path),
+            ) from None
         self.families = self._opened.names
         return self
 

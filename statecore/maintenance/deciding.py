@@ -124,6 +124,7 @@ def _check_told(store: str, told: StoreKind, left: frozenset[StoreKind], seen: l
         raise Invalid(
             f"Store {store} was said to be of the kind {told}, but what there is ({'; '.join(seen) or 'its name'}) is "
             f"of {listed(left)}.",
+            code="kind-mismatch",
             action="Say one of these, or correct the written spec by hand.",
             store=store,
             kind=str(told),

@@ -74,7 +74,9 @@ def deserialiser(name: str, what: str) -> Deserialiser:
         return Deserialiser(name, pa.large_string(), lambda array: _own(array, function, name, what), is_json=True)
     raise Invalid(
         f"There is no deserialiser {name!r} for the {what}.",
+        code="deserializer-unknown",
         action=f"Take one of {', '.join(NAMES)}, or module:function for one of your own.",
+        deserializer=name,
     )
 
 
@@ -131,10 +133,17 @@ def _imported(name: str, what: str) -> Callable[[bytes], Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise Invalid(
             f"The {what}'s deserialiser {name} cannot be imported: {error}.",
+            code="deserializer-invalid",
             action="Write module:function, and put the module's directory on PYTHONPATH.",
+            deserializer=name,
         ) from error
     if not callable(found):
-        raise Invalid(f"The {what}'s deserialiser {name} is no function.", action="Write module:function.")
+        raise Invalid(
+            f"The {what}'s deserialiser {name} is no function.",
+            code="deserializer-invalid",
+            action="Write module:function.",
+            deserializer=name,
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -147,7 +156,9 @@ def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str
         except Exception as error:
             raise Invalid(
                 f"{name} failed at the {what} {_shown(one)}: {type(error).__name__}: {error}.",
+                code="deserializer-failed",
                 action=f"Correct the function, or take --{what} hex.",
+                deserializer=name,
             ) from error
     return pa.array(made, pa.large_string())
 
@@ -155,7 +166,9 @@ def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str
 def _misfit(data: bytes, name: str, what: str, which: str) -> Invalid:
     return Invalid(
         f"The {what} {_shown(data)} of {len(data)} bytes is no {name}, {which}.".replace("which has", "which takes"),
+        code="deserialization-failed",
         action=f"Take another --{what}; hex shows any bytes.",
+        deserializer=name,
     )
 
 

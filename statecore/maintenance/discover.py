@@ -85,6 +85,7 @@ def discover(
     if state_dir is None and topology_text is None and group is None:
         raise Invalid(
             "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
+            code="option-missing",
             action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
         )
     of_group = GroupTopology()
@@ -98,6 +99,7 @@ def discover(
     if not decisions:
         raise NotFound(
             f"No store of {application_id} was found in {' or '.join(_sources(state_dir, subtopologies))}.",
+            code="application-without-stores",
             action="Check the application id, and that topology or state directory are those of this application.",
             application_id=application_id,
         )
@@ -198,6 +200,7 @@ def _refuse_unknown(
         raise NotFound(
             f"{cluster.bootstrap_servers} has nothing of an application {application_id}: no topic {application_id}-…, "
             "and no offset that its group has committed.",
+            code="application-not-found",
             action="Check the application id, upper and lower case too, and that this is its cluster.",
             application_id=application_id,
         )

@@ -122,9 +122,8 @@ class Dump:
         try:
             batch = row_format(kind).decode(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()))
         except Corrupted as error:
-            raise Corrupted(
+            raise error.restated(
                 f"{error.what.rstrip('.')}, in store {place.store} of task {place.task} ({path}).",
-                action=error.action,
                 store=place.store,
                 task=place.task,
                 kind=str(kind),
@@ -158,7 +157,10 @@ class Dump:
             raise Invalid(
                 f"{path} is no {self.kind} store: it has the column families {others}"
                 f"{' in segments' if place.segmented else ''}.",
+                code="kind-mismatch",
                 action="Leave --kind out, or correct it (or the kind in the spec).",
+                kind=str(self.kind),
+                families=sorted(families),
                 store=place.store,
                 task=place.task,
             )
@@ -168,9 +170,8 @@ def _converted(by: Deserialiser, column: pa.Array, place: StorePlace) -> pa.Arra
     try:
         return by.convert(column)
     except Invalid as error:
-        raise Invalid(
+        raise error.restated(
             f"{error.what.rstrip('.')}, in store {place.store} of task {place.task}.",
-            action=error.action,
             store=place.store,
             task=place.task,
         ) from error
@@ -197,6 +198,7 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
     if not places:
         raise NotFound(
             f"{directory.path} has no store {store}{named_instead(store, {place.store for place in every})}",
+            code="store-not-found",
             action="Name a store that exists; `statecore inspect` shows them. Stores in memory have no directory.",
             store=store,
         )
@@ -205,6 +207,7 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
         if task not in known:
             raise NotFound(
                 f"Store {store} is not in task {task}{named_instead(task, known)}",
+                code="task-not-found",
                 action="Name a task that has it, or leave --task out.",
                 store=store,
                 task=task,
@@ -232,7 +235,10 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
             why = "the format of such a store is not known" if custom else "such a store has no rows on disk"
             raise Invalid(
                 f"{source} says {kind} of {first.store}, and {why}.",
+                code="kind-without-rows",
                 action="Give --kind, or correct the spec.",
+                store=first.store,
+                kind=str(kind),
             )
         return kind
     seen = recognise([place for place in places if place.segmented == first.segmented])
@@ -241,6 +247,7 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
         why = seen.strange or f"it may be {listed(left)}"
         raise Invalid(
             f"The kind of {first.store} cannot be told from its directory: {why}.",
+            code="kind-undecided",
             action="Give --kind, or --spec with the kind decided.",
             store=first.store,
         )

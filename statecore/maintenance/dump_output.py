@@ -87,7 +87,9 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
         Capacity: the file system is full.
     """
     if path.exists() and not overwrite:
-        raise Invalid(f"{path} exists already.", action="Name another file, or add --force to overwrite it.")
+        raise Invalid(
+            f"{path} exists already.", code="file-exists", action="Name another file, or add --force to overwrite it."
+        )
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

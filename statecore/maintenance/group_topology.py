@@ -61,6 +61,7 @@ def topology_of(group: StreamsGroup, *, required: bool) -> GroupTopology:
         raise NotFound(
             f"The group {name} ({group.state}) has no topology at the brokers: {why}, and it was not ready, as when "
             "source topics are missing.",
+            code="group-topology-missing",
             action=_GIVE,
             group=name,
         )
@@ -113,6 +114,7 @@ def _configured(part: ConfiguredSubtopology, application_id: str) -> Subtopology
         raise Invalid(
             f"Subtopology {part.number} of {application_id} has a store that is restored from "
             f"{', '.join(unnamed)}, and the configured topology of its group does not name the store.",
+            code="group-topology-incomplete",
             action=f"{_GIVE} Brokers with {PLUGIN_SETTING} tell it for Kafka Streams 4.4.",
             subtopology=part.number,
             topics=unnamed,

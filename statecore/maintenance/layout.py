@@ -70,6 +70,7 @@ def no_application(state_dir: Path) -> NotFound:
         what += f" This user may not look into {skipped}."
     return NotFound(
         what,
+        code="state-dir-not-found",
         action="Name the application's state.dir: the directory above the one called like the application.",
         state_dir=str(state_dir),
     )
@@ -89,7 +90,12 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
     directory = StateDirectory(state_dir, application_id)
     try:
         if not state_dir.exists():
-            raise NotFound(_missing(state_dir), action="Name the application's state.dir.", state_dir=str(state_dir))
+            raise NotFound(
+                _missing(state_dir),
+                code="state-dir-not-found",
+                action="Name the application's state.dir.",
+                state_dir=str(state_dir),
+            )
         if directory.path.is_dir():
             return directory
     except PermissionError as error:
@@ -97,6 +103,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
     known = applications(state_dir)
     raise NotFound(
         f"{state_dir} has no application {application_id}{named_instead(application_id, known)}",
+        code="application-not-found",
         action="Name the state.dir itself (the directory above the one called like the application), and its "
         "application id.",
         state_dir=str(state_dir),
@@ -109,6 +116,7 @@ def check_application(spec: ApplicationSpec | None, application_id: str) -> None
     if spec is not None and spec.application_id != application_id:
         raise Invalid(
             f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
+            code="spec-application-mismatch",
             action="Name the spec of this application.",
             application_id=application_id,
         )
@@ -125,8 +133,11 @@ def guarantee_of(spec: ApplicationSpec | None, said: ProcessingGuarantee | None)
     if said not in (None, spec.processing_guarantee):
         raise Invalid(
             f"{spec.source} says {spec.processing_guarantee}, and {said} was given as the application's guarantee.",
+            code="guarantee-mismatch",
             action="Leave --processing-guarantee out, or correct the spec.",
             application_id=spec.application_id,
+            expected=str(spec.processing_guarantee),
+            found=str(said),
         )
     return spec.processing_guarantee
 

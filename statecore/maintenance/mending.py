@@ -78,6 +78,7 @@ def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
     if plan.refused or plan.left:
         raise Invalid(
             f"The task {one.task} cannot be mended ({one.repair.value}): {'; '.join((*plan.refused, *plan.left))}.",
+            code="repair-impossible",
             action="Do what is said, or rebuild its stores (statecore restore --replace). Nothing was changed.",
             task=one.task,
         )
@@ -175,6 +176,7 @@ def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
 def _unfit(one: Mending, why: str, action: str) -> StatecoreError:
     return Invalid(
         f"The store {one.store} in task {one.task} cannot be mended ({one.repair.value}): {why}.",
+        code="repair-impossible",
         action=f"{action} Nothing was changed.",
         task=one.task,
         store=one.store,

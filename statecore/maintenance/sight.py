@@ -149,6 +149,7 @@ def check_named(what: str, wanted: Sequence[str], known: set[str], directory: St
         if name not in known:
             raise NotFound(
                 f"{directory.path} has no {what} {name}{named_instead(name, known)}",
+                code="task-not-found" if what == "task" else "store-not-found",
                 action=f"Name a {what} that exists, or leave --{what} out.",
                 state_dir=str(directory.path),
                 **{what: name},

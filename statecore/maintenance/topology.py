@@ -123,6 +123,7 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
     if not found:
         raise Invalid(
             f"{source} holds no line 'Sub-topology: <number>'.",
+            code="topology-invalid",
             action="Save what the application prints for topology.describe() into a file, and give that file.",
             source=source,
         )

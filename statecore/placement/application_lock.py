@@ -118,6 +118,7 @@ class ApplicationLock:
         if not self._is_ours():
             raise Fenced(
                 f"The lock of {self._directory.path} was lost.",
+                code="lock-lost",
                 action="Find out who deleted or took the state directory, then run this again.",
                 state_dir=str(self._directory.path),
             )
@@ -172,10 +173,12 @@ class ApplicationLock:
     def _fenced(self, who: str) -> Fenced:
         return Fenced(
             f"The state directory {self._directory.path} is in use: {who} holds its lock.",
+            code="state-directory-in-use",
             action=f"Stop the application {self._directory.application_id} on this machine (or the job that is at work "
             "there), then run this again.",
             state_dir=str(self._directory.path),
             application_id=self._directory.application_id,
+            holder=who,
         )
 
 

@@ -247,6 +247,7 @@ def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, Outcome]
         raise Corrupted(
             f"The new directories of {', '.join(failed)} in {directory.path} changed between assembly and verification;"
             " their old ones are in place.",
+            code="staged-task-changed",
             action="Check the disk and who writes there, then run the restore again.",
             tasks=failed,
         )

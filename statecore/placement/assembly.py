@@ -140,7 +140,7 @@ def _first_segment(where: Path, sibling: SiblingStore) -> Path:
 
 def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
     """The databases of a store in the shape of its kind: a stray name among segments stops Kafka Streams at start."""
-    found = databases_of(where)
+    found, stray = databases_of(where), list[str]()
     if not found:
         wrong = "holds no database"
     elif not store.kind.is_segmented:
@@ -153,9 +153,12 @@ def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
     if wrong:
         raise Corrupted(
             f"The image of the store {store.store} (kind {store.kind}) in task {store.task} {wrong}.",
+            code="image-mismatch",
             action="Run the restore again; nothing was replaced.",
             task=store.task,
             store=store.store,
+            databases=len(found),
+            stray=stray,
         )
     return found
 
@@ -175,23 +178,35 @@ def look(task: str, store: PlacedStore, task_directory: Path) -> None:
     """
     state = read_database_state(task_directory / store.directory, sample=True)
     if state.offsets != store.offsets or not state.closed_cleanly:
-        raise _not_as_placed(task, store, f"says {_words(state.offsets)} and status {state.status}", "and status 0 ")
+        said = f"says {_words(state.offsets)} and status {state.status}"
+        raise _not_as_placed(task, store, said, "and status 0 ", offsets=state.offsets, status=state.status)
     if store.checkpoint:
         try:
             found = decode_checkpoint((task_directory / store.checkpoint).read_bytes(), store.checkpoint)
         except FileNotFoundError:
             found = {}
         if found != store.offsets:
-            raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "")
+            raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "", offsets=found)
 
 
-def _not_as_placed(task: str, store: PlacedStore, found: str, also: str) -> Corrupted:
+def _not_as_placed(
+    task: str,
+    store: PlacedStore,
+    found: str,
+    also: str,
+    *,
+    offsets: Mapping[TopicPartition, int],
+    status: int | None = None,
+) -> Corrupted:
     return Corrupted(
         f"The image of the store {store.store} in task {task} {found}; {_words(store.offsets)} {also}were expected.",
+        code="image-mismatch",
         action="Run the restore again; nothing was replaced.",
         task=task,
         store=store.store,
         directory=store.directory,
+        offsets={str(partition): offset for partition, offset in offsets.items()},
+        status=status,
     )
 
 

@@ -95,6 +95,7 @@ def read_database_state(database: Path, *, sample: bool = False) -> DatabaseStat
     except Corrupted as error:
         raise Corrupted(
             f"The database {database} cannot be opened: {error.what}",
+            code="database-damaged",
             action="Restore this store from its changelog (with --replace), or repair it first.",
             database=str(database),
         ) from error

@@ -98,11 +98,18 @@ class Exchange:
         if (link := link_in(live)) is not None:
             raise Invalid(
                 f"{link} is a link to {os.path.realpath(link)}: no copy of {task} can be changed. Nothing was changed.",
+                code="task-directory-linked",
                 action="Replace the link by the directory, or mount the place there.",
                 task=task,
+                path=str(link),
             )
         if mounted := why_mounted(live) or why_mounted(self.directory.work_path):
-            raise Invalid(f"{task} cannot be copied.", action=f"{mounted} Nothing was changed.", task=task)
+            raise Invalid(
+                f"{task} cannot be copied.",
+                code="mount-in-the-way",
+                action=f"{mounted} Nothing was changed.",
+                task=task,
+            )
         refuse_unmovable(self.directory, self.staging, [task])
         refuse_open_stores(live)
         seen = fingerprint(live)
@@ -156,6 +163,7 @@ class Exchange:
         if old is None or new is None or fingerprint(live) != self._seen[task]:
             raise Retryable(
                 f"The directory {live} has changed since it was copied; nothing was put in place.",
+                code="task-directory-changed",
                 action="Find out who works in it without the application's lock, then run this again.",
                 task=task,
             )
@@ -207,6 +215,8 @@ def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
         raise Invalid(
             f"{kept}, where what is replaced is kept, belongs to {other}, and this user may not write there. Nothing "
             "was changed.",
+            code="permission-denied",
             action=f"As {other}, give it to the user that the application runs as (chown -R), or delete it.",
             path=str(kept),
+            owner=other,
         )

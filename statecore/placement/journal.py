@@ -151,7 +151,9 @@ def _read(path: Path) -> Journal | None:
     except FileNotFoundError:
         return None
     except Invalid as error:
-        raise Invalid(f"{path} is not readable: {error.what}", action=error.action, path=str(path)) from error
+        raise Invalid(
+            f"{path} is not readable: {error.what}", code=error.code, action=error.action, path=str(path)
+        ) from error
 
 
 def _form(journal: Journal) -> Fields:

@@ -14,8 +14,9 @@ the start of its topic, whatever the guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from statecore.errors import Corrupted
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
@@ -33,6 +34,13 @@ _ADVICE = "restore this store too, or let the application itself recover the tas
 _NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
 
 
+class Refuse(Protocol):
+    """Told why a store cannot be kept."""
+
+    def __call__(self, code: str, what: str, *, store: str) -> None:
+        """Take note of it."""
+
+
 class KeptStores:
     """Looks at the stores of one task, or of ``global/``, that are carried over.
 
@@ -43,9 +51,7 @@ class KeptStores:
         refuse: told every reason why a store cannot be kept.
     """
 
-    def __init__(
-        self, task: str, declared: Mapping[str, SiblingStore], exactly_once: bool, refuse: Callable[[str], None]
-    ) -> None:
+    def __init__(self, task: str, declared: Mapping[str, SiblingStore], exactly_once: bool, refuse: Refuse) -> None:
         self.task, self.declared, self.exactly_once, self.refuse = task, declared, exactly_once, refuse
 
     def check(self, stores: Sequence[StoreDirectory]) -> list[SiblingStore]:
@@ -69,8 +75,10 @@ class KeptStores:
                 where = "" if sibling is None or sibling.kind.manages_offsets else f" in {_file(store)}"
                 hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
                 self.refuse(
+                    "offset-missing",
                     f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
-                    f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}"
+                    f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}",
+                    store=store.store,
                 )
         elif sibling is not None and not sibling.logged:
             return None
@@ -78,9 +86,11 @@ class KeptStores:
             return sibling
         else:
             self.refuse(
+                "database-missing",
                 f"has a directory of the store {store.store} without a database, and under exactly-once Kafka"
                 " Streams wipes a task with such a gap; declare the store in the spec and restore it too, declare it"
-                f" with 'kind: custom' if it is of the application's own class, or {_NOT_LOGGED}"
+                f" with 'kind: custom' if it is of the application's own class, or {_NOT_LOGGED}",
+                store=store.store,
             )
         return None
 
@@ -91,13 +101,17 @@ class KeptStores:
         unknown = {str(key): offset for state in states for key, offset in state.offsets.items() if offset < 0}
         if unknown:
             self.refuse(
+                "offset-unknown",
                 f"keeps the store {store.store}, whose offset is {_words(unknown)}: Kafka Streams would fail at every"
-                " start; restore this store too"
+                " start; restore this store too",
+                store=store.store,
             )
         elif self.exactly_once and not all(state.closed_cleanly for state in states):
             self.refuse(
+                "not-closed-cleanly",
                 f"keeps the store {store.store}, which was not closed cleanly: under exactly-once Kafka Streams would"
-                " fail at every start (KAFKA-21034); restore this store too"
+                " fail at every start (KAFKA-21034); restore this store too",
+                store=store.store,
             )
 
     def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
@@ -107,7 +121,11 @@ class KeptStores:
         except Corrupted as damage:
             elsewhere = next((why for one in store.databases if (why := files_elsewhere(one))), "")
             error = not_readable_here(f"It cannot be opened: {elsewhere}", store.path) if elsewhere else damage
-            self.refuse(f"keeps the store {store.store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
+            self.refuse(
+                error.code,
+                f"keeps the store {store.store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}",
+                store=store.store,
+            )
             return None
 
     def _all_closed(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
@@ -117,8 +135,10 @@ class KeptStores:
             if sibling is not None and not sibling.logged:
                 advice = f"move {store.path} away: it has no changelog, and that start would delete it in any case"
             self.refuse(
+                "not-closed-cleanly",
                 f"keeps the store {store.store}, which was not closed cleanly (status {unclean[0]}): under exactly-once"
-                f" Kafka Streams would wipe the task; {advice}"
+                f" Kafka Streams would wipe the task; {advice}",
+                store=store.store,
             )
         return not unclean
 
@@ -137,7 +157,11 @@ class KeptStores:
         try:
             return set(decode_checkpoint(file.read_bytes(), str(file)))
         except (Corrupted, OSError) as error:
-            self.refuse(f"keeps the store {store.store}, whose offset cannot be read: {error}")
+            self.refuse(
+                "checkpoint-unreadable",
+                f"keeps the store {store.store}, whose offset cannot be read: {error}",
+                store=store.store,
+            )
             return set()
 
 

@@ -86,6 +86,7 @@ def unmovable(live: Path, error: OSError) -> StatecoreError:
     return Invalid(
         f"{what}: {error.strerror}. It is a mount point, or not on the mount of .statecore; or it lies in a lower "
         "layer of an overlay file system, as what a container's image holds. Nothing was changed.",
+        code="mount-in-the-way",
         action=_ACTION,
         path=str(live),
     )

@@ -36,9 +36,11 @@ def refuse_open_stores(task_directory: Path) -> None:
         if holder is not None:
             raise Fenced(
                 f"The store {store.store} in {task_directory} is open: {holder} works on it. Nothing was changed.",
+                code="store-open",
                 action="Stop that process, then run this again.",
                 task_directory=str(task_directory),
                 store=store.store,
+                process=holder.process,
             )
 
 
@@ -75,9 +77,11 @@ def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
         raise Fenced(
             f"The state directory {lock_file.parent} is in use: {holder._replace(lost=False)} works on stores of it, "
             "and has lost its lock. Kafka Streams loses it where a second instance in the same process was refused.",
+            code="application-running-without-lock",
             action="Stop that process, then run this again. Give no two instances in one process the same "
             "application.id and state.dir.",
             state_dir=str(lock_file.parent),
+            process=holder.process,
         )
 
 

@@ -164,10 +164,13 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
     raise Invalid(
         f"{model} belongs to uid {status.st_uid}, and this runs as uid {process.uid}, which cannot give files away: "
         "the application could not write the stores that are put there.",
+        code="chown-not-permitted",
         action="Run as the user that the application runs as, or as root; or let both be in the directory's group and "
         "start the application with allow.os.group.write.access=true and umask 0007. If the application does run as "
         f"uid {process.uid}, say so with --owner {process.uid}:{process.gid} (owner in a request).",
         state_dir=str(state_dir),
+        owner=status.st_uid,
+        user=process.uid,
     )
 
 
@@ -180,20 +183,27 @@ def parse_owner(text: str) -> tuple[int, int]:
     user, colon, group = text.partition(":")
     if not user or (colon and not group) or ":" in group:
         raise Invalid(
-            f"{text!r} names no owner.", action="Write user or user:group, by name or number, such as kafka:kafka."
+            f"{text!r} names no owner.",
+            code="owner-invalid",
+            action="Write user or user:group, by name or number, such as kafka:kafka.",
+            owner=text,
         )
     known = _known_user(user)
     if known is None and not user.isdecimal():
         raise Invalid(
             f"The user {user!r} of the owner {text!r} is not known on this machine.",
+            code="owner-unknown",
             action="Correct the name, or give the numbers that the application runs with (uid:gid; `id` there says).",
             owner=text,
+            user=user,
         )
     if not group and known is None:
         raise Invalid(
             f"The uid {user} is no user of this machine, so its group is not known.",
+            code="owner-group-missing",
             action=f"Give the group too: {user}:GID.",
             owner=text,
+            user=user,
         )
     uid = known.pw_uid if known is not None else int(user)
     if not group:
@@ -249,8 +259,10 @@ def _group(group: str, text: str) -> int:
         return int(group)
     raise Invalid(
         f"The group {group!r} of the owner {text!r} is not known on this machine.",
+        code="owner-unknown",
         action="Correct the name, or give the number that the application runs with (`id` there says).",
         owner=text,
+        group=group,
     )
 
 
@@ -260,8 +272,10 @@ def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
     what = f"to the user {user_name(uid)} (uid {uid})" if uid != process.uid else f"to the group {group_name(gid)}"
     raise Invalid(
         f"This process (uid {process.uid}) cannot give files {what}: it lacks the capability CAP_CHOWN.",
+        code="chown-not-permitted",
         action=f"Run as the owner {owner} itself, or as root with that capability.",
         owner=owner,
+        user=process.uid,
     )
 
 

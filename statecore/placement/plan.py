@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, Reason
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
@@ -167,7 +167,7 @@ def plan_placement(
     record = read_record(directory.work_path) if request_id and resumes else None
     others = tuple(siblings)
     tasks: list[TaskPlan] = []
-    problems: list[str] = []
+    problems: list[Reason] = []
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
         live = directory.task_path(task)
@@ -206,10 +206,10 @@ def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> I
 
 
 def _found(
-    directory: StateDirectory, images: Sequence[StoreImage], problems_of: Callable[[_TaskPlanner], list[str]]
+    directory: StateDirectory, images: Sequence[StoreImage], problems_of: Callable[[_TaskPlanner], list[Reason]]
 ) -> Invalid | None:
     """The refusal for what a check finds in the tasks of some images; ``None`` where it finds nothing."""
-    problems: list[str] = []
+    problems: list[Reason] = []
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
         problems += problems_of(_TaskPlanner(task, directory.task_path(task), restored))
@@ -250,7 +250,7 @@ def refusals(
     *,
     siblings: Iterable[SiblingStore] = (),
     guarantee: ProcessingGuarantee,
-) -> list[str]:
+) -> list[Reason]:
     """What :func:`plan_placement` would refuse with ``replace``, for who only looks and does not hold the lock.
 
     Args:
@@ -267,7 +267,7 @@ def refusals(
         Invalid: this user may not look.
     """
     others = tuple(siblings)
-    problems: list[str] = []
+    problems: list[Reason] = []
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
         declared = tuple(sibling for sibling in others if sibling.task == task)
@@ -295,7 +295,7 @@ class _TaskPlanner:
         self.declared = {sibling.store: sibling for sibling in declared}
         self.names = {image.store for image in restored}
         self.custom = CustomStores(live, declared, self.names, self.exactly_once)
-        self.problems: list[str] = []
+        self.problems: list[Reason] = []
 
     def plan(self) -> TaskPlan:
         """The plan; what speaks against it is in ``problems``."""
@@ -323,13 +323,13 @@ class _TaskPlanner:
             self._refuse_gap(sibling, "changelog")
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
-    def occupied(self) -> list[str]:
+    def occupied(self) -> list[Reason]:
         """The stores that are there and would have to be replaced, each as a refusal."""
         if self.live.is_dir():
             self._check_targets(self._sort_content()[1])
         return self.problems
 
-    def unopenable(self) -> list[str]:
+    def unopenable(self) -> list[Reason]:
         """The stores that the application would not open when they were replaced, each as a refusal."""
         if self.live.is_dir():
             self._check_options()
@@ -337,11 +337,17 @@ class _TaskPlanner:
 
     def _live_exists(self) -> bool:
         if self.live.is_symlink() or (self.live.exists() and not self.live.is_dir()):
-            self._refuse("is not a directory of its own (a link or a file); replace it by a directory")
+            self._refuse(
+                "task-directory-linked", "is not a directory of its own (a link or a file); replace it by a directory"
+            )
             return False
         above = self.live.parent  # of a named topology
         if above.is_symlink() or (above.exists() and not above.is_dir()):
-            self._refuse(f"lies in {above.name}, which is not a directory of its own; replace it by a directory")
+            self._refuse(
+                "task-directory-linked",
+                f"lies in {above.name}, which is not a directory of its own; replace it by a directory",
+                path=str(above),
+            )
             return False
         return self.live.is_dir()
 
@@ -349,8 +355,10 @@ class _TaskPlanner:
         closed = unwritable([self.live])
         if closed is not None:
             self._refuse(
+                "permission-denied",
                 f"cannot be replaced, because this user (uid {os.geteuid()}) may not change {closed}; run as the user"
-                " that the application runs as, or let its group write there (umask 0007)"
+                " that the application runs as, or let its group write there (umask 0007)",
+                path=str(closed),
             )
 
     def _check_options(self) -> None:
@@ -362,17 +370,22 @@ class _TaskPlanner:
                 continue
             if why := unopenable_there(database) or files_elsewhere(database):
                 self._refuse(
+                    "not-readable-here",
                     f"has the store {image.store} with RocksDB options of the application's own: {why}. The application"
                     " would not open what is placed; let it restore this store itself, or, if it does not set these"
-                    " options, move the store's directory away first"
+                    " options, move the store's directory away first",
+                    store=image.store,
+                    why=why,
                 )
 
     def _check_mounts(self) -> None:
         mount = mount_in(self.live)
         if mount is not None:
             self._refuse(
+                "mount-in-the-way",
                 f"cannot be replaced, because {mount} is a mount of its own; mount the directory above, and let this be"
-                " a directory of it"
+                " a directory of it",
+                path=str(mount),
             )
 
     def _sort_content(self) -> tuple[list[str], list[str]]:
@@ -396,7 +409,11 @@ class _TaskPlanner:
         for name in dropped:
             store = name.removeprefix(f"{PLAIN_PARENT}/")
             if store in replaced and _has_content(self.live / name):
-                self._refuse(f"holds the store {store} already; set replace (--replace) to replace it")
+                self._refuse(
+                    "store-exists",
+                    f"holds the store {store} already; set replace (--replace) to replace it",
+                    store=store,
+                )
 
     def _check_checkpoint(self) -> None:
         ours = {topic for image in self.restored for topic in image.topics} | self.custom.topics
@@ -404,13 +421,19 @@ class _TaskPlanner:
         try:
             named = decode_checkpoint(file.read_bytes(), str(file))
         except (OSError, Corrupted) as error:
-            self._refuse(f"has a {CHECKPOINT_FILE} file that cannot be read ({error}); restore all stores of the task")
+            self._refuse(
+                "checkpoint-unreadable",
+                f"has a {CHECKPOINT_FILE} file that cannot be read ({error}); restore all stores of the task",
+                path=str(file),
+            )
             return
         other = sorted({partition.topic for partition in named} - ours)
         if other:
             self._refuse(
+                "checkpoint-of-other-stores",
                 f"has a {CHECKPOINT_FILE} file of an older Kafka Streams with the offsets of {', '.join(other)};"
-                " start the application once so that it takes them over, or restore all stores of the task"
+                " start the application once so that it takes them over, or restore all stores of the task",
+                topics=other,
             )
 
     def _missing(self, present: set[str]) -> list[SiblingStore]:
@@ -433,8 +456,10 @@ class _TaskPlanner:
 
     def _refuse_gap(self, sibling: SiblingStore, unknown: str) -> None:
         self._refuse(
+            f"{unknown}-undecided",
             f"lacks the store {sibling.store} ({unknown} ?), and under exactly-once Kafka Streams wipes a task with"
-            f" such a gap; decide its {unknown} in the spec, or let the application restore this task"
+            f" such a gap; decide its {unknown} in the spec, or let the application restore this task",
+            store=sibling.store,
         )
 
     def _check_next_offsets(self) -> None:
@@ -442,12 +467,15 @@ class _TaskPlanner:
             unknown = [str(partition) for partition, offset in (image.offsets or {}).items() if offset < 0]
             if unknown:
                 self._refuse(
+                    "offset-missing",
                     f"would get the store {image.store} without a next offset for {', '.join(unknown)}: Kafka Streams"
-                    " would fail at every start; give the end of the partition, 0 when it is empty"
+                    " would fail at every start; give the end of the partition, 0 when it is empty",
+                    store=image.store,
+                    partitions=unknown,
                 )
 
-    def _refuse(self, reason: str) -> None:
-        self.problems.append(f"{self.task} {reason}")
+    def _refuse(self, code: str, what: str, **context: Any) -> None:
+        self.problems.append(Reason(f"{self.task} {what}", code, task=self.task, **context))
 
 
 def _has_content(path: Path) -> bool:
@@ -473,12 +501,13 @@ def _line(task: TaskPlan) -> str:
     return f"{task.task}: " + "; ".join(parts)
 
 
-def _refusal(directory: StateDirectory, problems: list[str]) -> Invalid:
+def _refusal(directory: StateDirectory, problems: list[Reason]) -> Invalid:
     shown = problems[:20]
     more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
     return Invalid(
         f"The stores cannot be placed in {directory.path}:\n  " + "\n  ".join([*shown, *more]) + "\n",
+        code="placement-refused",
         action="Do what each line says; nothing was changed.",
         state_dir=str(directory.path),
-        problems=problems,
+        problems=[one.to_json() for one in problems],
     )

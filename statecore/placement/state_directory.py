@@ -153,6 +153,7 @@ class StateDirectory:
             raise _unusable(self.path, last) from last
         raise Fenced(
             f"The state directory {self.path} is taken away by other jobs again and again.",
+            code="state-directory-contended",
             action="Find out which jobs are refused there at the same time, then run this again.",
             state_dir=str(self.path),
         )
@@ -221,6 +222,7 @@ class StateDirectory:
         if self._lock is None:
             raise Fenced(
                 f"The state directory {self.path} was to be changed without its lock.",
+                code="lock-not-held",
                 action="Take StateDirectory.lock() around the whole job.",
                 state_dir=str(self.path),
             )
@@ -237,6 +239,7 @@ class StateDirectory:
             if exists and not is_directory:
                 raise Invalid(
                     f"The state directory {path} is not a directory.",
+                    code="state-directory-invalid",
                     action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
                     state_dir=str(path),
                 )
@@ -244,8 +247,10 @@ class StateDirectory:
             raise Invalid(
                 f"{self.state_dir} is the directory of {self.application_id}, which has its tasks, and no state.dir: "
                 f"they would lie in {self.path}, where the application does not look.",
+                code="state-directory-invalid",
                 action=f"Give the directory above it: {self.state_dir.parent}",
                 state_dir=str(self.state_dir),
+                expected=str(self.state_dir.parent),
             )
         existing = _nearest_existing(self.path)
         if is_read_only(existing):
@@ -253,8 +258,10 @@ class StateDirectory:
         if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
             raise Invalid(
                 f"This user (uid {os.geteuid()}) may not read and write {existing}.",
+                code="permission-denied",
                 action="Run as the user that the application runs as.",
                 state_dir=str(self.state_dir),
+                path=str(existing),
             )
         _ = self.ownership  # refuses where it cannot be given
 
@@ -277,6 +284,7 @@ def ensure_room(path: Path, needed: int) -> None:
     if free < needed:
         raise Capacity(
             f"{where} has {_in_words(free)} free, and about {_in_words(needed)} are needed.",
+            code="no-space",
             action="Make room there, or restore fewer stores or partitions at a time.",
             path=str(path),
             free=free,
@@ -312,6 +320,7 @@ def task_order(task: str) -> tuple[str, int, int]:
 def _read_only(path: Path) -> Invalid:
     return Invalid(
         f"{path} lies on a file system that is mounted read-only.",
+        code="read-only-file-system",
         action=MOUNT_FOR_WRITING,
         state_dir=str(path),
     )
@@ -342,9 +351,11 @@ def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
     return Invalid(
         f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
         f"away: {why}.",
+        code="chown-not-permitted",
         action="Run as the user that the application runs as; or as root with CAP_CHOWN and CAP_DAC_OVERRIDE, on a "
         "file system that knows owners (not NFS with root_squash).",
         state_dir=str(path),
+        owner=str(ownership),
     )
 
 

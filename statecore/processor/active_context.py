@@ -118,6 +118,7 @@ class ProcessorContext:
         if name not in self._stores:
             raise NotFound(
                 f"Task {self.task} has no store {name} for a processor; it has {', '.join(self._stores)}.",
+                code="store-not-found",
                 action="Name one of them.",
                 task=self.task,
                 store=name,

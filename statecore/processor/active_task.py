@@ -118,9 +118,11 @@ class ActiveTask:
                 raise Invalid(
                     f"The changelog of store {store.name} is the source topic {store.changelog.topic}, to which a "
                     "processor must not write.",
+                    code="changelog-is-source",
                     action="Give the store a changelog of its own.",
                     task=stores.name,
                     store=store.name,
+                    topic=store.changelog.topic,
                 )
         self.stores = stores
         self._spec = spec
@@ -245,11 +247,13 @@ class ActiveTask:
             raise Invalid(
                 f"Task {self.name} does not process offset {record.offset} of {at}: "
                 + ("it is none of its sources." if at not in self._sources else f"it goes on at offset {due}."),
+                code="partition-unexpected" if at not in self._sources else "offset-unexpected",
                 action="Seek the consumer to the positions of the task.",
                 task=self.name,
                 topic=at.topic,
                 partition=at.partition,
                 offset=record.offset,
+                expected=due,
             )
         if not self._work.has_begun:
             with self._kafka():
@@ -417,6 +421,8 @@ class ActiveTask:
         if self._state not in allowed:
             raise Invalid(
                 f"Task {self.name} is {self._state.value}, not {' or '.join(one.value for one in allowed)}.",
+                code="task-state-invalid",
                 action="Follow the states of a task.",
                 task=self.name,
+                state=self._state.value,
             )

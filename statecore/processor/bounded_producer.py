@@ -90,6 +90,7 @@ class BoundedProducer:
         if what is not None:
             raise Retryable(
                 f"Task {self._task} does not use its producer any more: it waited in vain for {what}.",
+                code="producer-unusable",
                 action="Close the producer; give the stores to a new active task with a new one.",
                 task=self._task,
             )
@@ -146,6 +147,7 @@ def unanswered(task: str, what: str, within_ms: int) -> Retryable:
     return Retryable(
         f"Task {task} waited {within_ms / 1000:g} s (max.block.ms) for {what}, and no broker has answered: nobody "
         "knows whether that has happened. Its stores stand at their last commit.",
+        code="acknowledgement-timeout",
         action="Check the brokers; then close the producer, and give the stores to a new active task with a new one: "
         "it takes what was committed after all from the changelogs.",
         task=task,

@@ -142,6 +142,7 @@ class ChangeLoggingStore(WrappedStore):
             self._behind = True
             raise Invalid(
                 f"The producer cannot send a record of {self._changelog}: {error}.",
+                code="record-not-sendable",
                 action="Abort, close the store and restore it; correct what is written (kafka-python sends no header "
                 "without a value).",
                 topic=self._changelog.topic,
@@ -228,6 +229,7 @@ class ChangeLoggingStore(WrappedStore):
         except Corrupted as error:
             raise Invalid(
                 f"Nothing was written: a value is no row of a {self._kind.value} store. {error.what}",
+                code="row-format-invalid",
                 action="Put the timestamp (and the headers) in front of the value, as encode_value does.",
                 kind=self._kind.value,
             ) from error
@@ -259,6 +261,7 @@ class ChangeLoggingStore(WrappedStore):
             raise Invalid(
                 f"The producer does not learn at which offsets of {self._changelog} its records are; nothing was "
                 "committed.",
+                code="acks-insufficient",
                 action="Give it acks='all', then close the store, open it, and restore it.",
                 topic=self._changelog.topic,
                 partition=self._changelog.partition,
@@ -270,6 +273,7 @@ class ChangeLoggingStore(WrappedStore):
             raise Invalid(
                 f"The changelog {self._changelog} may have records that the store lacks: writes were dropped, or not "
                 "acknowledged, after they had been sent.",
+                code="changelog-ahead",
                 action="Close the store, open it, and restore it.",
                 topic=self._changelog.topic,
                 partition=self._changelog.partition,
@@ -279,6 +283,7 @@ class ChangeLoggingStore(WrappedStore):
         kind = Fenced if type(error).__name__ in FENCING else Retryable
         raise kind(
             f"A record of {self._changelog} was not acknowledged: {type(error).__name__} {error}".rstrip(". ") + ".",
+            code="producer-fenced" if kind is Fenced else "record-not-acknowledged",
             action="Another producer with this transactional id has taken over; stop this one."
             if kind is Fenced
             else "Check the brokers; close the store, open it, and restore it: nothing was committed.",

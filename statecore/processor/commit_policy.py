@@ -63,7 +63,9 @@ class CommitSettings:
             (MAX_BLOCK_PROPERTY, self.max_block_ms, 1),
         ):
             if value < least:
-                raise Invalid(f"{name} cannot be {value}.", action=f"Give {least} or more.", setting=name)
+                raise Invalid(
+                    f"{name} cannot be {value}.", code="setting-invalid", action=f"Give {least} or more.", setting=name
+                )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], guarantee: ProcessingGuarantee) -> CommitSettings:

@@ -97,6 +97,7 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
     except errors.CorruptRecordError as error:
         raise Corrupted(
             f"A record batch of {partition} at or after offset {at} is damaged: {reason(error)}.",
+            code="record-batch-corrupted",
             action="Look at the broker's disk; another replica may have the records whole.",
             topic=partition.topic,
             partition=partition.partition,
@@ -105,6 +106,7 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
     except errors.UnsupportedCodecError as error:
         raise Invalid(
             f"The records of {partition} are compressed as this installation cannot read: {reason(error)}.",
+            code="codec-missing",
             action="Install the package for that codec, or the extra pipeline, whose reader knows all codecs.",
             topic=partition.topic,
             partition=partition.partition,
@@ -112,6 +114,7 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
     except UnicodeDecodeError as error:
         raise Invalid(
             f"A record of {partition} at or after offset {at} has a header whose name is not UTF-8.",
+            code="header-unsupported",
             action="Install the extra pipeline, whose reader takes it as Kafka Streams does.",
             topic=partition.topic,
             partition=partition.partition,
@@ -147,6 +150,7 @@ def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> State
     return Retryable(
         f"The broker calls offset {at} of {partition} out of range; its log goes from {now.log_start} to "
         f"{now.log_end} now.",
+        code="offset-out-of-range",
         action="Restore again; whether the store has to be wiped is decided then.",
         topic=partition.topic,
         partition=partition.partition,
@@ -158,6 +162,7 @@ def _stalled(cluster: Cluster, span: OffsetRange, at: int, timeout: float) -> Re
     return Retryable(
         f"Nothing came from {cluster.bootstrap_servers} for {timeout:g} s: reading {span.topic_partition} stands at "
         f"offset {at}, and its end is {span.end}.",
+        code="fetch-stalled",
         action="Check the brokers, then restore again; what was committed stays.",
         topic=span.topic,
         partition=span.partition,
@@ -168,6 +173,7 @@ def _stalled(cluster: Cluster, span: OffsetRange, at: int, timeout: float) -> Re
 def _unreachable(cluster: Cluster, error: Exception) -> Retryable:
     return Retryable(
         f"Reading from {cluster.bootstrap_servers} failed: {type(error).__name__} {reason(error)}.",
+        code="fetch-failed",
         action="Check the brokers, then restore again; what was committed stays.",
         bootstrap_servers=cluster.bootstrap_servers,
     )

@@ -156,6 +156,7 @@ class ExactlyOnce(KafkaCommits):
                 raise Fenced(
                     f"The consumer of task {self._task} was thrown out of its group; its stores stand at their last "
                     "commit.",
+                    code="consumer-fenced",
                     action="Hand the stores to a standby task, or close them, until the group gives the task back.",
                     task=self._task,
                 )
@@ -213,6 +214,7 @@ def kafka_errors(task: str, fail: Callable[[], None]) -> Iterator[None]:
         raise kind(
             f"Task {task} has no word from Kafka that its work was taken: {type(error).__name__} {error}".rstrip(". ")
             + ". Its stores stand at their last commit.",
+            code="producer-fenced" if kind is Fenced else "commit-not-acknowledged",
             action="Another instance has taken over; hand the stores to a standby task, or close them."
             if kind is Fenced
             else "Check the brokers; then give the stores to a new active task with a new producer.",

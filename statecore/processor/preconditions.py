@@ -20,13 +20,13 @@ from collections.abc import Callable
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid, Reason, Retryable
 from statecore.formats.topic_partition import TopicPartition
 
 _POLL_INTERVAL = 0.1
 
 
-def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets, *, has_rows: bool) -> str | None:
+def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets, *, has_rows: bool) -> Reason | None:
     """Why the rows of a store cannot be caught up, as a sentence, or ``None`` when they can.
 
     Args:
@@ -38,28 +38,38 @@ def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets,
     if committed is None:
         if not has_rows:
             return None
-        return f"The store has rows and no offset of {partition}: nobody knows which records they are of."
+        return Reason(
+            f"The store has rows and no offset of {partition}: nobody knows which records they are of.",
+            "offset-missing",
+        )
     if committed + 1 > log.log_end:
-        return (
+        return Reason(
             f"The store stands at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "
-            "created again, or truncated."
+            "created again, or truncated.",
+            "log-ends-before-store",
+            log_end=log.log_end,
         )
     if committed + 1 < log.log_start:
-        return (
+        return Reason(
             f"The store stands at offset {committed} of {partition}, whose log begins at {log.log_start} now: the "
-            "records between were deleted, and the store never saw them."
+            "records between were deleted, and the store never saw them.",
+            "records-deleted",
+            log_start=log.log_start,
         )
     return None
 
 
-def refuse_stale(partition: TopicPartition, why: str) -> Invalid:
+def refuse_stale(partition: TopicPartition, why: Reason) -> Invalid:
     """The error for a store that must be wiped before it can be restored."""
     return Invalid(
         f"{why} Nothing was changed.",
+        code="store-stale",
         action="Check that this is the right cluster and topic; then restore with on_stale=OnStale.WIPE, which deletes "
         "the store's rows first, or rebuild the store with statecore restore.",
         topic=partition.topic,
         partition=partition.partition,
+        reason=why.code,
+        **why.context,
     )
 
 
@@ -83,9 +93,12 @@ def check_topic_id(partition: TopicPartition, expected: str | None, found: str |
     if expected is not None and found is not None and expected != found:
         raise Invalid(
             f"Topic {partition.topic} was created again: its id is {found} and was {expected}.",
+            code="topic-recreated",
             action="Check that this is the right cluster and topic; then wipe the store and restore it without the id.",
             topic=partition.topic,
             partition=partition.partition,
+            expected=expected,
+            found=found,
         )
 
 
@@ -124,6 +137,7 @@ def settled_offsets(
             raise Retryable(
                 f"A transaction that began at offset {seen.last_stable} of {partition} is still open below the log's "
                 f"end {end}, after {wait:g} s.",
+                code="log-transaction-open",
                 action="Call the producer's init_transactions() first, which ends what a predecessor left open, or "
                 "wait until the transaction has timed out.",
                 topic=partition.topic,

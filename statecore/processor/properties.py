@@ -88,7 +88,7 @@ class ProcessorSettings:
         try:
             java = translate({name: str(value) for name, value in given.items()}, source)
         except Invalid as error:  # its action is that of a command line
-            raise Invalid(error.what, action="Do what each line says.", **error.context) from error
+            raise error.restated(error.what, action="Do what each line says.") from error
         kafka = _expanded(java, {**environ, **java.secrets})
         guarantee = java.processing_guarantee or ProcessingGuarantee.AT_LEAST_ONCE
         exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2

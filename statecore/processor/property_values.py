@@ -19,7 +19,12 @@ def number(properties: Mapping[str, object], name: str, default: int) -> int:
         return default
     found = whole_number(value, text=True)
     if found is None:
-        raise Invalid(f"{name} is {value!r}, which is no whole number.", action="Correct it.", setting=name)
+        raise Invalid(
+            f"{name} is {value!r}, which is no whole number.",
+            code="setting-invalid",
+            action="Correct it.",
+            setting=name,
+        )
     return found
 
 
@@ -33,4 +38,4 @@ def text(properties: Mapping[str, object], name: str, default: str | None = None
     if isinstance(value, str) and value.strip():
         return value.strip()
     what = "is missing" if value is None else f"is {value!r}, which is no name"
-    raise Invalid(f"{name} {what}.", action="Set it.", setting=name)
+    raise Invalid(f"{name} {what}.", code="setting-invalid", action="Set it.", setting=name)

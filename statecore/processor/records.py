@@ -47,6 +47,7 @@ def merge_position_header(position: Position, headers: Iterable[Header]) -> None
     if encoded is None:
         raise Corrupted(
             "A record has the header v, which announces a position, and no header c.",
+            code="position-header-invalid",
             action="Restore without positions.",
         )
     merge_position(position, decode_position(encoded))
@@ -56,10 +57,12 @@ def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) ->
     """The error for a record that cannot belong to a store of the kind; ``why`` is the end of "the record ..."."""
     return Invalid(
         f"The record at offset {offset} of {partition} {why}: this is no changelog of a {kind.value} store.",
+        code="record-kind-mismatch",
         action="Check the changelog's name and the store's kind.",
         topic=partition.topic,
         partition=partition.partition,
         offset=offset,
+        kind=kind.value,
     )
 
 
@@ -67,6 +70,7 @@ def log_start_moved(partition: TopicPartition, start: int) -> Retryable:
     """The error for records that were deleted while they were about to be read."""
     return Retryable(
         f"The log of {partition} begins at {start} now: records were deleted while the store was being restored.",
+        code="log-start-moved",
         action="Restore again; whether the store has to be wiped is decided then.",
         topic=partition.topic,
         partition=partition.partition,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.choices import chosen
+from statecore.errors import Reason
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import offsets_of_position
@@ -114,7 +115,7 @@ class Restored:
 
 class _Plan(NamedTuple):
     span: OffsetRange
-    stale: str | None
+    stale: Reason | None
     topic_id: str | None
 
 

@@ -33,6 +33,7 @@ def check_kind(kind: StoreKind) -> None:
         raise Invalid(
             f"A store of kind {kind.value} cannot be kept up with its changelog record by record: its rows lie in "
             "segments and expire, or keep old versions.",
+            code="kind-unsupported",
             action="Rebuild it with statecore restore, which knows every kind; a processor of yours can have stores "
             "of the kinds " + ", ".join(one.value for one in _KINDS) + ".",
             kind=kind.value,

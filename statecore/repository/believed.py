@@ -116,8 +116,10 @@ def changed(file: Path, size: int, digest: str) -> Corrupted:
     """The error for a finished file that is not what it was any more."""
     return Corrupted(
         f"{file} is not what it was when it was finished ({size} bytes with the SHA-256 {digest}).",
+        code="upload-file-changed",
         action="Look who writes to it, or at the disk, and make it anew. Nothing of it was put.",
         path=str(file),
+        expected=digest,
     )
 
 
@@ -263,7 +265,9 @@ def _hash_of(path: Path, start: int, size: int) -> str | None:
                 digest.update(piece)
                 left -= len(piece)
     except FileNotFoundError as error:
-        raise NotFound(f"There is no {path}.", action="Look who deletes from the repository.") from error
+        raise NotFound(
+            f"There is no {path}.", code="blob-not-found", action="Look who deletes from the repository."
+        ) from error
     except OSError as error:
         if refusal_of(error) is Refusal.FAILED:
             return None
@@ -303,5 +307,10 @@ def _content(path: Path) -> bytes:
 
 def _unread(error: OSError, content: bytes | Path) -> Exception:
     if isinstance(error, FileNotFoundError):
-        return NotFound(f"There is no file {content!s} to be put.", action="Make it anew.", path=str(content))
+        return NotFound(
+            f"There is no file {content!s} to be put.",
+            code="upload-file-missing",
+            action="Make it anew.",
+            path=str(content),
+        )
     return system_error(error, f"{content!s} could not be read", action="Check that it can be read.")

@@ -241,8 +241,11 @@ def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
         f"{one.extent.blob} in {shelf.url} differs.",
+        code="blob-damaged",
         action=shelf.instead,
         blob=one.extent.blob,
+        start=one.extent.start,
+        bytes=one.extent.bytes,
     )
 
 
@@ -250,6 +253,9 @@ def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {shelf.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
+        code="blob-truncated",
         action=shelf.instead,
         blob=one.extent.blob,
+        start=one.extent.start,
+        bytes=one.extent.bytes,
     )

@@ -155,7 +155,12 @@ class Examination:
                     return Corrupted(
                         f"A file of store {store.store} of task {part.task} is not there: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
+                        code="blob-missing" if size is None else "blob-truncated",
                         action=self._shelf.instead,
                         blob=extent.blob,
+                        task=part.task,
+                        store=store.store,
+                        expected=extent.start + extent.bytes,
+                        found=size,
                     )
         return None

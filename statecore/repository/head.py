@@ -121,15 +121,22 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             raise
         raise Corrupted(
             f"The head of {application_id} is damaged: {error.what}",
+            code="head-damaged",
             action="Make it anew from the manifests that are there; without --apply this only says what it would do: "
             f"{repair} --apply",
+            application_id=application_id,
         ) from error
     head = found.value
     if (head.repository, head.application_id) != (repository, application_id):
         raise Invalid(
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository}, and this "
             f"is repository {repository}.",
+            code="head-foreign",
             action=f"Somebody has copied it here, or the repository lost its mark and got another. See: {repair}",
+            application_id=application_id,
+            repository_id=repository,
+            found_application_id=head.application_id,
+            found_repository_id=head.repository,
         )
     return found
 

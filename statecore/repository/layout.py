@@ -44,7 +44,9 @@ class Layout:
         if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
             raise Invalid(
                 f"{application_id!a} is no application id.",
+                code="application-id-invalid",
                 action="Give Kafka Streams' application.id: letters, digits, dots, dashes and underscores.",
+                application_id=application_id,
             )
         self.application_id = application_id
         self._root = f"{APPLICATIONS}/{application_id}"

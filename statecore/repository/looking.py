@@ -99,6 +99,7 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
         return ApplicationView(name, None, None)
     lost = Corrupted(
         f"The head of {name} in {shelf.url} is missing although there are manifests.",
+        code="head-missing",
         action=f"Make it anew from them; without --apply this only says what it would do: {shelf.repair} --apply",
         repository=shelf.url,
         application_id=name,
@@ -128,6 +129,7 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
     raise NotFound(
         f"There is no snapshot in {repository.place.url}. "
         + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
+        code="snapshots-not-found",
         action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
         repository=repository.place.url,
     )
@@ -170,9 +172,11 @@ def entry_of(shelf: Shelf, head: Head, snapshot: str) -> SnapshotEntry:
     more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
     raise NotFound(
         f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has {', '.join(there[:_MANY])}{more}.",
+        code="snapshot-not-found",
         action="Name one of these, or 'newest'.",
         application_id=shelf.application_id,
         repository=shelf.url,
+        snapshot=snapshot,
     )
 
 

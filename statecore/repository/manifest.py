@@ -348,7 +348,7 @@ MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEA
 PART = DocumentType("part of a manifest", VERSION, TaskPart, OTHER_RELEASE, is_open=True)
 
 
-def checked(content: bytes, expected: str, what: str, action: str) -> bytes:
+def checked(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
     """Bytes whose hash is known, if they are those.
 
     Args:
@@ -356,12 +356,15 @@ def checked(content: bytes, expected: str, what: str, action: str) -> bytes:
         expected: their SHA-256, in hex.
         what: what they are, for messages.
         action: what to do where they are not.
+        context: names as fields, for machines.
 
     Raises:
         Corrupted: they are not.
     """
     if sha256(content).hexdigest() != expected:
-        raise Corrupted(f"{what} is not what was written (its SHA-256 differs).", action=action)
+        raise Corrupted(
+            f"{what} is not what was written (its SHA-256 differs).", code="manifest-damaged", action=action, **context
+        )
     return content
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.errors import Fenced
 from statecore.repository.composition import Cut, behind
@@ -62,13 +63,21 @@ class Others:
             Fenced, Corrupted: they have, or the head has gone back, or was made anew.
         """
         if seen.generation < self._begun.generation:
-            raise self._shelf.lost_head() if seen.head is None else self._fenced("the head has gone back")
+            raise (
+                self._shelf.lost_head()
+                if seen.head is None
+                else self._fenced("the head has gone back", reason="head-reverted")
+            )
         if seen.epoch != self._begun.epoch:
-            raise self._fenced("the head was made anew (statecore repair head) while this job was at work")
+            raise self._fenced(
+                "the head was made anew (statecore repair head) while this job was at work", reason="head-recreated"
+            )
         rebased = asked.made & seen.references.keys() if asked.rebase is not None else set()
         theirs = sorted(task for task in self.changed(seen) - rebased if task in asked.made or asked.drops(task))
         if theirs:
-            raise self._fenced(f"another job has published {', '.join(theirs[:5])} meanwhile")
+            raise self._fenced(
+                f"another job has published {', '.join(theirs[:5])} meanwhile", reason="tasks-published", tasks=theirs
+            )
 
     def above(self, seen: Seen, asked: Asked) -> list[TaskPart]:
         """The parts of the job above the newest snapshot, but for those that it has already.
@@ -101,16 +110,23 @@ class Others:
                 continue
             raise self._fenced(
                 f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "
-                f"{end.topic_partition}, and this job up to {end.end}"
+                f"{end.topic_partition}, and this job up to {end.end}",
+                reason="snapshot-newer",
+                task=part.task,
+                store=store.store,
+                offset=end.end,
+                found=other,
             )
 
-    def _fenced(self, why: str) -> Fenced:
+    def _fenced(self, why: str, **context: Any) -> Fenced:
         return Fenced(
             f"Nothing was published for {self._shelf.application_id}: {why}.",
+            code="publication-conflict",
             action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id); one "
             "that reads everything needs the checkpoints paused while it runs.",
             application_id=self._shelf.application_id,
             repository=self._shelf.url,
+            **context,
         )
 
 

@@ -51,13 +51,14 @@ def joined_parts(
     return bytes(content), tuple(references)
 
 
-def opened(document: bytes, what: str, action: str) -> bytes:
+def opened(document: bytes, what: str, action: str, **context: Any) -> bytes:
     """The JSON of a part that was read.
 
     Args:
         document: its bytes, which were compared with their hash.
         what: what it is, for messages.
         action: what to do where it cannot be used.
+        context: names as fields, for machines.
 
     Raises:
         Corrupted: it is not compressed, broke off, is followed by something else, or gives more than any part has.
@@ -66,12 +67,25 @@ def opened(document: bytes, what: str, action: str) -> bytes:
     try:
         content = stream.decompress(document, DOCUMENT_BYTES + 1)
     except zlib.error as error:
-        raise Corrupted(f"{what} cannot be decompressed: {error}.", action=action) from error
+        raise Corrupted(
+            f"{what} cannot be decompressed: {error}.",
+            code="manifest-malformed",
+            action=action,
+            reason="not-compressed",
+            **context,
+        ) from error
     if len(content) > DOCUMENT_BYTES:
-        raise Corrupted(f"{what} is larger than {DOCUMENT_BYTES:,} bytes, which no part is.", action=action)
+        raise Corrupted(
+            f"{what} is larger than {DOCUMENT_BYTES:,} bytes, which no part is.",
+            code="manifest-malformed",
+            action=action,
+            reason="too-large",
+            **context,
+        )
     if not stream.eof or stream.unused_data:
         why = "has something else behind it" if stream.eof else "broke off"
-        raise Corrupted(f"{what} {why}.", action=action)
+        reason = "trailing-data" if stream.eof else "truncated"
+        raise Corrupted(f"{what} {why}.", code="manifest-malformed", action=action, reason=reason, **context)
     return content
 
 
@@ -86,7 +100,10 @@ def _document(part: TaskPart, before: Mapping[str, Any] | None) -> bytes:
         raise Invalid(
             f"What a snapshot would say of task {part.task} takes {len(content):,} bytes ({runs:,} runs), and nobody "
             f"reads more than {DOCUMENT_BYTES:,}.",
+            code="manifest-too-large",
             action="Make the stores of this task anew, of fewer runs: statecore restore of the whole application.",
             task=part.task,
+            bytes=len(content),
+            runs=runs,
         )
     return zlib.compress(content, _LEVEL)

@@ -35,5 +35,6 @@ def check_names(part: TaskPart, blobs: str) -> None:
     if wrong:
         raise Corrupted(
             f"A part of a manifest has names that cannot be: {', '.join(wrong[:5])}.",
+            code="manifest-names-invalid",
             action="Find out who has written to the repository, and publish a new snapshot.",
         )

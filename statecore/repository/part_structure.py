@@ -48,12 +48,20 @@ def check_structure(part: TaskPart, action: str) -> None:
         if store.layout != LAYOUT:
             raise Invalid(
                 f"Store {store.store!a} of task {part.task} has the layout {store.layout!a}, and not {LAYOUT}.",
+                code="format-unsupported",
                 action=OTHER_RELEASE,
                 task=part.task,
                 store=store.store,
+                expected=LAYOUT,
+                found=store.layout,
             )
     if wrong := wrong_in(part):
-        raise Corrupted(f"A part of a manifest contradicts itself: {_words(wrong)}.", action=action, task=part.task)
+        raise Corrupted(
+            f"A part of a manifest contradicts itself: {_words(wrong)}.",
+            code="manifest-inconsistent",
+            action=action,
+            task=part.task,
+        )
 
 
 def check_made(parts: Iterable[TaskPart]) -> None:
@@ -65,6 +73,7 @@ def check_made(parts: Iterable[TaskPart]) -> None:
     if wrong := [one for part in parts for one in wrong_in(part)]:
         raise StatecoreError(
             f"A defect of this program: nothing was published, because a part contradicts itself: {_words(wrong)}.",
+            code="defect",
             action="Report it.",
         )
 

@@ -53,6 +53,7 @@ def pin(shelf: Shelf, snapshot: str, note: str | None = None) -> Pinned:
     if note is not None and len(note) > NOTE_CHARACTERS:
         raise Invalid(
             f"The note has {len(note)} characters, and a head, which is read often, takes {NOTE_CHARACTERS}.",
+            code="note-invalid",
             action="Say it in fewer words.",
         )
     return _set(shelf, snapshot, pinned=True, note=note)
@@ -87,6 +88,7 @@ def _set(shelf: Shelf, snapshot: str, *, pinned: bool, note: str | None) -> Pinn
             return Pinned(wanted, changed=True)
     raise Retryable(
         f"The head of {shelf.application_id} was swapped by others {_TRIES} times meanwhile, and nothing was changed.",
+        code="head-contended",
         action="Run it again when fewer jobs publish to this application.",
         application_id=shelf.application_id,
         repository=shelf.url,

@@ -232,6 +232,7 @@ class Publication:
                 return own
         raise Retryable(
             f"The head of {self._shelf.application_id} was swapped by others {_TRIES} times while this job tried.",
+            code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
             application_id=self._shelf.application_id,
         )

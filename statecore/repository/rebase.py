@@ -103,20 +103,20 @@ def _advanced(
 ) -> StoreSnapshot:
     if theirs is None:
         if parent is not None:
-            raise _fenced(task, mine, "a snapshot without the store")
+            raise _fenced(task, mine, "a snapshot without the store", "store-removed")
         return mine
     tail = None if parent is None else _tail(mine, parent)
     if parent is not None and theirs.identity == parent.identity:
         return mine if tail is None else _above(theirs, mine, parent, tail)
     if _terms(theirs) != _terms(mine) or not _are_of_the_same_topics(theirs, mine):
-        raise _fenced(task, mine, "the store of another topic, or as another spec declares it,")
+        raise _fenced(task, mine, "the store of another topic, or as another spec declares it,", "store-changed")
     if not _is_ahead(mine, theirs):
         return theirs
     if parent is not None and tail is not None and _ends(theirs) == _ends(parent):
         return _above(theirs, mine, parent, tail)
     if tail is None and not _is_ahead(theirs, mine):
         return mine
-    raise _fenced(task, mine, "the store up to other offsets than this job began and ended with")
+    raise _fenced(task, mine, "the store up to other offsets than this job began and ended with", "offsets-changed")
 
 
 def _tail(mine: StoreSnapshot, parent: StoreSnapshot) -> Tail | None:
@@ -256,10 +256,12 @@ def _is_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     return any(end.end > ends[end.topic_partition] for end in one.changelogs)
 
 
-def _fenced(task: str, store: StoreSnapshot, what: str) -> Fenced:
+def _fenced(task: str, store: StoreSnapshot, what: str, reason: str) -> Fenced:
     return Fenced(
         f"Nothing was published: another job has published {what} meanwhile (store {store.store} of task {task}).",
+        code="publication-conflict",
         action="Start a new job (under a new request id): it goes on from the newest snapshot.",
+        reason=reason,
         task=task,
         store=store.store,
     )

@@ -52,10 +52,13 @@ class LeftOut(NamedTuple):
     Attributes:
         snapshot: its id, as its name has it.
         why: the reason.
+        code: the reason for machines: that of an error, or ``not-named``, ``older``, ``deleted``, ``copy``,
+            ``superseded`` (another one was published in its stead), ``not-connected``.
     """
 
     snapshot: str
     why: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class RepairPlan:
         left_out: what it would not name; what it does not name, where nothing is wrong.
         document: the bytes of the new head; empty where nothing is wrong.
         expected: the version of the head that was read; ``None`` where there was none.
+        code: the code of what is wrong; empty where nothing is.
     """
 
     wrong: str | None
@@ -75,6 +79,7 @@ class RepairPlan:
     left_out: tuple[LeftOut, ...]
     document: bytes
     expected: str | None
+    code: str = ""
 
 
 class _Found(NamedTuple):
@@ -104,12 +109,12 @@ def plan_repair(shelf: Shelf, advance: Callable[[], None] = lambda: None) -> Rep
     """
     pointed = shelf.pointers.read(shelf.names.head)
     if pointed is None:
-        return _anew(shelf, "it is missing", None, {}, advance)
+        return _anew(shelf, ("it is missing", "head-missing"), None, {}, advance)
     _refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(pointed.content, shelf.repository.mark.id, shelf.application_id, shelf.repair)
     except (Corrupted, Invalid) as error:
-        return _anew(shelf, error.what, pointed.version, _salvaged(pointed.content), advance)
+        return _anew(shelf, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance)
     return _kept(shelf, ReadHead(found.value, found.raw, pointed.version), advance)
 
 
@@ -132,6 +137,7 @@ def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
         raise Fenced(
             f"The head of {shelf.application_id} was swapped by somebody else while it was looked at; nothing was "
             "changed.",
+            code="head-changed",
             action=f"Look at it again: {shelf.look}; then, where that is still needed: {shelf.repair}",
             application_id=shelf.application_id,
             repository=shelf.url,
@@ -142,25 +148,26 @@ def _kept(shelf: Shelf, read: ReadHead, advance: Callable[[], None]) -> RepairPl
     """A head that can be read, without the snapshots that cannot."""
     with Examination(shelf, tolerated=(Corrupted,)) as examination:
         examined = examination.snapshots(read.head.snapshots, advance)
-    damaged = [LeftOut(one.entry.snapshot, _said(one.damage)) for one in examined if one.damage]
+    damaged = [LeftOut(one.entry.snapshot, _said(one.damage), _code(one.damage)) for one in examined if one.damage]
     named = {entry.snapshot for entry in read.head.snapshots}
     if not damaged:
         there = [_snapshot(shelf, blob.name) for blob in shelf.blobs.list(shelf.names.manifests)]
-        unnamed = tuple(LeftOut(one, _UNNAMED) for one in there if one not in named)
+        unnamed = tuple(LeftOut(one, _UNNAMED, "not-named") for one in there if one not in named)
         return RepairPlan(None, read.head, unnamed, b"", read.version)
     manifests, unread, _ = _manifests(shelf)
-    others = [LeftOut(one, _UNNAMED) for one in sorted(manifests) if one not in named]
+    others = [LeftOut(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in examined if not one.damage)
     head = _next(shelf, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation})
     wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
-    return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version)
+    return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
 
 
 def _anew(
-    shelf: Shelf, wrong: str, expected: str | None, known: Mapping[str, int], advance: Callable[[], None]
+    shelf: Shelf, said: tuple[str, str], expected: str | None, known: Mapping[str, int], advance: Callable[[], None]
 ) -> RepairPlan:
-    """A head of the manifests that are there."""
+    """A head of the manifests that are there; ``said`` is what is wrong with the old one, and its code."""
+    wrong, code = said
     manifests, left_out, others_ids = _manifests(shelf)
     if not manifests and others_ids:
         raise _of_another_repository(shelf, others_ids)
@@ -169,7 +176,9 @@ def _anew(
         others = f" It has something of {', '.join(there[:10])}." if there else " It has nothing of any other."
         raise NotFound(
             f"There is neither a head nor a manifest of {shelf.application_id} in {shelf.url}.{others}",
+            code="application-not-found",
             action="Check the application id and the repository.",
+            applications=there[:10],
             application_id=shelf.application_id,
             repository=shelf.url,
         )
@@ -178,7 +187,7 @@ def _anew(
         for name, found in manifests.items():
             damage = examination.damage(found.manifest)
             if damage:
-                left_out.append(LeftOut(name, _said(damage)))
+                left_out.append(LeftOut(name, _said(damage), _code(damage)))
             else:
                 usable[name] = found
             advance()
@@ -186,14 +195,15 @@ def _anew(
     counted = {found.manifest.snapshot for found in chain}
     for name in sorted(usable.keys() - counted):
         rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
-        why = "no snapshot that is kept goes back to it"
+        why, reason = "no snapshot that is kept goes back to it", "not-connected"
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published in its stead"
-        left_out.append(LeftOut(name, why))
+            reason = "superseded"
+        left_out.append(LeftOut(name, why, reason))
     entries, older = _entries(shelf, chain)
-    left_out += [LeftOut(name, _OLDER) for name in older]
+    left_out += [LeftOut(name, _OLDER, "older") for name in older]
     head = _next(shelf, entries, manifests.values(), known)
-    return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected)
+    return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
 def _of_another_repository(shelf: Shelf, ids: Sequence[str]) -> Invalid:
@@ -203,9 +213,12 @@ def _of_another_repository(shelf: Shelf, ids: Sequence[str]) -> Invalid:
         f"All manifests of {shelf.application_id} in {shelf.url} that can be read are of the repository "
         f"{', '.join(ids[:5])}, and this one is {shelf.repository.mark.id}. Nothing was changed: the new head would be "
         "empty.",
+        code="repository-id-mismatch",
         action=f"If this repository has lost its mark and got another one, delete {MARK_NAME} there and run init, "
         f"which puts back the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
         f"away and run this again: {shelf.repair} --apply",
+        repository_id=shelf.repository.mark.id,
+        found_repository_ids=list(ids[:5]),
         application_id=shelf.application_id,
         repository=shelf.url,
     )
@@ -223,7 +236,7 @@ def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut], list[str
         for name, content in zip(names, pool.map(lambda name: _content(shelf, name), names), strict=True):
             snapshot = _snapshot(shelf, name)
             if content is None:
-                left_out.append(LeftOut(snapshot, "it was deleted meanwhile"))
+                left_out.append(LeftOut(snapshot, "it was deleted meanwhile", "deleted"))
                 continue
             _refuse_other_release(MANIFEST, content)
             try:
@@ -232,10 +245,10 @@ def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut], list[str
                     others.add(manifest.repository)
                 shelf.check_own(manifest)
             except Invalid as error:
-                left_out.append(LeftOut(snapshot, error.what))
+                left_out.append(LeftOut(snapshot, error.what, error.code))
                 continue
             if shelf.names.manifest(manifest.snapshot) != name:
-                left_out.append(LeftOut(snapshot, f"it is a copy of the manifest of {manifest.snapshot}"))
+                left_out.append(LeftOut(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy"))
                 continue
             found.append(_Found(manifest, sha256(content).hexdigest()))
     found.sort(key=lambda one: one.order, reverse=True)
@@ -321,6 +334,10 @@ def _next(shelf: Shelf, entries: tuple[SnapshotEntry, ...], manifests: Any, know
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
     generation = max([known.get("generation", 0), *(one.generation for one in found)])
     return Head(shelf.repository.mark.id, shelf.application_id, epoch + 1, generation + 1, entries)
+
+
+def _code(damage: Mapping[str, Damage]) -> str:
+    return next(iter(damage.values())).code
 
 
 def _said(damage: Mapping[str, Damage]) -> str:

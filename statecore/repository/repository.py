@@ -136,6 +136,7 @@ def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
         raise _missing(place, f"{one.name} is of the repository {one.repository}")
     raise NotFound(
         f"There is no repository at {place.url}.",
+        code="repository-not-found",
         action=f"Check the URL, or make one there: {_init(place)}",
         repository=place.url,
     )
@@ -204,9 +205,12 @@ def refuse_another_mark(repository: Repository) -> None:
         raise Fenced(
             f"The place {place.url} was the repository {before} when this job began, and is the repository {found.id} "
             "now.",
+            code="repository-replaced",
             action="Look who has made or copied a mark there (statecore init), and start a new job (under a new "
             "request id).",
             repository=place.url,
+            repository_id=before,
+            found_repository_id=found.id,
         )
 
 
@@ -224,9 +228,11 @@ def _carried_id(place: Place) -> str:
         raise Invalid(
             f"{place.url} has no mark ({MARK_NAME}) that can be read, and what is there is of {len(by_id)} "
             f"repositories: {each}. Nobody can tell which of them it is.",
+            code="repository-ambiguous",
             action="Move the heads and manifests of the others away, or put a copy of the mark back, then run this "
             f"again: {_init(place)}",
             repository=place.url,
+            repository_ids=sorted(by_id),
         )
     return next(iter(by_id), "")
 
@@ -238,6 +244,7 @@ def _init(place: Place) -> str:
 def _missing(place: Place, because: str) -> Corrupted:
     return Corrupted(
         f"The mark of the repository at {place.url} ({MARK_NAME}) is missing: {because}.",
+        code="repository-descriptor-missing",
         action=f"Put it back, then run this again: {_init(place)}",
         repository=place.url,
     )
@@ -271,14 +278,18 @@ def _decoded(place: Place, content: bytes) -> Mark:
             raise
         raise Corrupted(
             f"The mark of the repository at {place.url} ({MARK_NAME}) is damaged: {error.what}",
+            code="repository-descriptor-damaged",
             action=f"Make it anew; it gets the id that heads and manifests carry: {_init(place)}",
             repository=place.url,
         ) from error
     if found.hash != HASH:
         raise Invalid(
             f"The repository at {place.url} names blobs by {found.hash}, and this release knows {HASH}.",
+            code="format-unsupported",
             action=MARK.action,
             repository=place.url,
+            expected=HASH,
+            found=found.hash,
         )
     return found
 
@@ -309,17 +320,22 @@ def place_of(url: str, patience: Patience = PATIENT) -> Place:
     if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
         raise Invalid(
             f"{url!a} names no place for a repository.",
+            code="repository-url-invalid",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
+            url=url,
         )
     if parts.query not in ("", _COPY):
         raise Invalid(
             f"{parts.query!a}: no such setting of a repository in a directory.",
+            code="repository-url-invalid",
             action=f"Give {_COPY} behind the question mark, for copies instead of hard links, or nothing.",
+            settings=[parts.query],
         )
     if path == Path("/") or (path.exists() and not path.is_dir()):
         raise Invalid(
             f"{path} is {'the root directory' if path == Path('/') else 'no directory'}, and no place for a "
             "repository.",
+            code="repository-url-invalid",
             action="Name a directory; it is made where it is missing.",
             path=str(path),
         )

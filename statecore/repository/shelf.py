@@ -133,6 +133,7 @@ class Shelf:
         return Corrupted(
             f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
             "named.",
+            code="head-missing",
             action="Make it anew, then run this again; without --apply it only says what it would do: "
             f"{self.repair} --apply",
             application_id=self.application_id,
@@ -146,18 +147,21 @@ class Shelf:
         if lost and self.has_lost_head():
             return self.lost_head()
         manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
+        is_unnamed = manifests and lost
         action = (
             "Its head is missing although there is a manifest. Make it anew; without --apply this only says what it "
             f"would do: {self.repair} --apply"
-            if manifests and lost
+            if is_unnamed
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."
         )
         return NotFound(
             f"There is no snapshot of {self.application_id} in {self.url}.{others}",
+            code="head-not-found" if is_unnamed else "snapshots-not-found",
             action=action,
             repository=self.url,
             application_id=self.application_id,
+            applications=there[:10],
         )
 
     @property
@@ -218,7 +222,7 @@ class Shelf:
         except NotFound as error:
             raise self._missing(f"The manifest of snapshot {entry.snapshot}", name) from error
         what = f"The manifest of snapshot {entry.snapshot}"
-        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead))
+        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead, snapshot=entry.snapshot))
         self.check_own(found.value)
         return found
 
@@ -232,8 +236,13 @@ class Shelf:
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
+                code="manifest-foreign",
                 action="Somebody has copied it here. " + self.instead,
                 snapshot=manifest.snapshot,
+                application_id=self.application_id,
+                repository_id=self.repository.mark.id,
+                found_application_id=manifest.application_id,
+                found_repository_id=manifest.repository,
             )
 
     def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
@@ -253,8 +262,9 @@ class Shelf:
             for reference in of:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
-                what = f"The part of task {reference.task}"
-                read = PART.read(opened(checked(document, reference.sha256, what, self.instead), what, self.instead))
+                what, task = f"The part of task {reference.task}", reference.task
+                document = checked(document, reference.sha256, what, self.instead, task=task)
+                read = PART.read(opened(document, what, self.instead, task=task))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
@@ -279,11 +289,11 @@ class Shelf:
         try:
             yield
         except Corrupted as error:
-            raise Corrupted(
+            raise error.restated(
                 error.what,
                 action="Look at the object store, let the head leave out what is damaged "
                 f"({self.repair} --apply), and run this again.",
-                **{**error.context, "goes_on": True},
+                goes_on=True,
             ) from error
 
     def read(self, extent: Extent, what: str) -> bytes:
@@ -300,7 +310,11 @@ class Shelf:
 
     def _missing(self, what: str, blob: str) -> Corrupted:
         return Corrupted(
-            f"{what} is missing: {self.url} has no blob {blob}.", action=self.instead, repository=self.url, blob=blob
+            f"{what} is missing: {self.url} has no blob {blob}.",
+            code="blob-missing",
+            action=self.instead,
+            repository=self.url,
+            blob=blob,
         )
 
 

@@ -114,6 +114,7 @@ def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None
             return
     raise Retryable(
         f"The blob {name} could not be put: {_TRIES} times there was one, and none when it was looked at.",
+        code="object-store-inconsistent",
         action="Look at the object store and who else writes to it, then try again.",
         blob=name,
     )
@@ -133,7 +134,10 @@ def _content(file: LocalFile) -> bytes:
         content = file.path.read_bytes()
     except FileNotFoundError as error:
         raise NotFound(
-            f"There is no file {file.path} to be put.", action="Make it anew.", path=str(file.path)
+            f"There is no file {file.path} to be put.",
+            code="upload-file-missing",
+            action="Make it anew.",
+            path=str(file.path),
         ) from error
     except OSError as error:
         raise system_error(

@@ -189,6 +189,7 @@ class TaskCheckpointer:
 def _invalid(value: object) -> Invalid:
     return Invalid(
         f"{INTERVAL_PROPERTY} is {value!r}, which is no number of milliseconds.",
+        code="setting-invalid",
         action="Give 0 (a checkpoint at every commit) or more.",
         setting=INTERVAL_PROPERTY,
     )

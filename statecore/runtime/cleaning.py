@@ -51,7 +51,12 @@ class CleaningSettings:
 
     def __post_init__(self) -> None:
         if self.cleanup_delay_ms < 0:
-            raise Invalid(f"{CLEANUP_DELAY} is {self.cleanup_delay_ms}.", action="Give milliseconds, from 0 on.")
+            raise Invalid(
+                f"{CLEANUP_DELAY} is {self.cleanup_delay_ms}.",
+                code="setting-invalid",
+                action="Give milliseconds, from 0 on.",
+                setting=CLEANUP_DELAY,
+            )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> CleaningSettings:
@@ -62,7 +67,12 @@ class CleaningSettings:
         try:
             return cls(int(said))
         except ValueError as error:
-            raise Invalid(f"{CLEANUP_DELAY} is {said!r}.", action="Give milliseconds, from 0 on.") from error
+            raise Invalid(
+                f"{CLEANUP_DELAY} is {said!r}.",
+                code="setting-invalid",
+                action="Give milliseconds, from 0 on.",
+                setting=CLEANUP_DELAY,
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def written_by_older(database: Path, store: str) -> Invalid:
     """The error for a database that Kafka Streams 4.2 or older wrote."""
     return Invalid(
         f"{database} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
+        code="migration-required",
         action=f"Convert the state directory first: statecore migrate --to {CURRENT.name}.",
         store=store,
     )
@@ -224,8 +225,11 @@ class FollowedStore:
             raise Invalid(
                 f"Rows up to offset {end} of {self.changelog} cannot be put into the store {self.name}, which "
                 + (f"stands at {self.offset}." if self.is_open else "is not open."),
+                code="offset-unexpected",
                 action="Read the changelog from the store's own position on.",
                 store=self.name,
+                offset=end,
+                expected=self.offset,
             )
         self._stream_time = max(self._stream_time, stream_time)
         by_database: dict[int | None, list[Path]] = defaultdict(list)
@@ -254,6 +258,7 @@ class FollowedStore:
         if self.spec.segmentation is not None or not self.is_open:
             raise Invalid(
                 f"The store {self.name} is {'divided into segments' if self.is_open else 'not open'}.",
+                code="kind-unsupported" if self.is_open else "store-not-open",
                 action="Write to open stores of kinds without segments.",
                 store=self.name,
             )
@@ -320,6 +325,7 @@ class FollowedStore:
         if lost := half_deleted(self._place, self.spec.segmentation):
             raise Corrupted(
                 lost,
+                code="database-damaged",
                 action="Copy it again where it came from; or move the store's directory away: it is made anew.",
                 store=self.name,
             )
@@ -349,8 +355,10 @@ class FollowedStore:
             ):
                 raise Invalid(
                     f"{segment.path} is no segment of the store {self.name}, whose segments span {of.interval_ms} ms.",
+                    code="segment-interval-mismatch",
                     action="Correct retention or segment interval of the store in the spec.",
                     store=self.name,
+                    path=str(segment.path),
                 )
             found[segment.start // of.interval_ms] = segment.path
         return found

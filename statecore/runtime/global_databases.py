@@ -121,6 +121,7 @@ class GlobalDatabases:
         return Invalid(
             f"The global store {self._table.name} in {self._places.live} has offsets of {named}, and is declared to be "
             f"of {self._table.topic}.",
+            code="changelog-mismatch",
             action="Declare the topic that the application reads into it. Where that has changed, move the store's "
             "directory aside: it is built anew from the other topic then.",
             store=self._table.name,
@@ -194,6 +195,7 @@ class GlobalDatabases:
                 raise Corrupted(
                     f"The global store {self._table.name} was built, and does not have the offsets that were "
                     "committed.",
+                    code="offsets-inconsistent",
                     action="It is built again; look at the disk if this happens twice.",
                     store=self._table.name,
                 )

@@ -116,17 +116,18 @@ class Patience:
         """
         context = {**error.context, "store": store}
         if isinstance(error, UnusableRecord):
-            return Invalid(error.what, action=error.action, **context)
+            return Invalid(error.what, code=error.code, action=error.action, **context)
         if isinstance(error, NotFound) and doing is not Doing.STORING:
             return NotFound(
                 f"{error.what} It has been so for {self._gone_for():.0f} s, and the global store {store} has nothing "
                 "to follow.",
+                code=error.code,
                 action="Create the topic and start again; the store is built anew then.",
                 **context,
             )
         if self._setbacks >= self._settings.recovery_attempts:
             tried = f"The global store {store} was tried {self._setbacks} times in a row."
-            return type(error)(f"{error.what} {tried}", action=error.action, **context)
+            return error.restated(f"{error.what} {tried}", **context)
         return error
 
     def _gone_for(self) -> float:

@@ -64,6 +64,7 @@ class GlobalPlaces:
         if self.new.exists():
             raise Retryable(
                 f"{self.new} is half built and cannot be deleted.",
+                code="directory-not-deletable",
                 action="Look at who writes there, and at the kernel's log (dmesg).",
                 path=str(self.new),
             )

@@ -108,6 +108,7 @@ class Round:
                 except Invalid as error:
                     raise UnusableRecord(
                         f"{self._table.topic}, partition {span.partition}: {error.what}",
+                        code=error.code,
                         action=error.action,
                         **{**error.context, "topic": self._table.topic, "partition": span.partition},
                     ) from error

@@ -35,6 +35,7 @@ class GlobalTable:
         if self.kind not in KINDS:
             raise Invalid(
                 f"The global store {self.name} is a {self.kind.value} store, which no globalTable is.",
+                code="kind-unsupported",
                 action="Leave stores that the application fills by a processor of its own, and those in memory, to it.",
                 store=self.name,
                 kind=self.kind.value,
@@ -91,6 +92,7 @@ class GlobalSettings:
         if min(self.round_offsets, self.memory_budget, self.recovery_attempts) < 1:
             raise Invalid(
                 "A round of a global store reads at least one offset and holds at least one byte, and one is tried.",
+                code="setting-invalid",
                 action="Give positive numbers for round_offsets, memory_budget and recovery_attempts.",
             )
 
@@ -117,6 +119,7 @@ class GlobalSettings:
         except ValueError as error:
             raise Invalid(
                 f"processing.guarantee is {said!r}.",
+                code="setting-invalid",
                 action=f"Give one of {', '.join(one.value for one in ProcessingGuarantee)}.",
                 setting="processing.guarantee",
             ) from error
@@ -135,5 +138,10 @@ def _seconds(properties: Mapping[str, object], name: str, default: float) -> flo
         return default
     found = whole_number(value, text=True)
     if found is None or found < 0:
-        raise Invalid(f"{name} is {value!r}, which is no number of milliseconds.", action="Correct it.", setting=name)
+        raise Invalid(
+            f"{name} is {value!r}, which is no number of milliseconds.",
+            code="setting-invalid",
+            action="Correct it.",
+            setting=name,
+        )
     return found / 1000

@@ -171,18 +171,22 @@ class GlobalStore:
                 return databases.live.view(stale=False)
             if state in (GlobalState.CREATED, GlobalState.CLOSED):
                 raise Invalid(
-                    f"The global store {self.table.name} is not open.", action="Open it first.", store=self.table.name
+                    f"The global store {self.table.name} is not open.",
+                    code="store-not-open",
+                    action="Open it first.",
+                    store=self.table.name,
                 )
             held = databases.live if databases.live is not None and self._pending is None else databases.old
             if stale and held is not None:
                 return held.view(stale=True)
             if state is GlobalState.ERROR and self.error is not None:
                 failed = self.error
-                raise type(failed)(failed.what, action=failed.action, **failed.context)
+                raise failed.restated(failed.what)
         has_old = "Try again later, or ask for the rows of before (stale=True)."
         raise Retryable(
             f"The global store {self.table.name} is being restored from topic {self.table.topic} "
             f"({self.lag} offsets are left).",
+            code="store-restoring",
             action="Try again later; there are no older rows of it." if held is None else has_old,
             store=self.table.name,
             topic=self.table.topic,
@@ -374,8 +378,10 @@ class GlobalStore:
             return
         error = Retryable(
             f"Topic {self.table.topic}: {what}.",
+            code="retention-too-short",
             action="Give the topic a longer retention, or the store a faster disk; then start again.",
             store=self.table.name,
+            topic=self.table.topic,
         )
         self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
 
@@ -401,6 +407,7 @@ class GlobalStore:
 def _defect(store: str, error: Exception) -> StatecoreError:
     return Retryable(
         f"Following the global store {store} failed: {type(error).__name__}: {error}.",
+        code="background-thread-failed",
         action="Start again; report it if it happens twice.",
         store=store,
     )

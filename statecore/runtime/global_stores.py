@@ -91,7 +91,12 @@ class GlobalStores:
         self._closed = False
         twice = sorted({one.name for one in self._tables if [two.name for two in self._tables].count(one.name) > 1})
         if twice:
-            raise Invalid(f"Global stores are declared twice: {', '.join(twice)}.", action="Declare each store once.")
+            raise Invalid(
+                f"Global stores are declared twice: {', '.join(twice)}.",
+                code="store-duplicated",
+                action="Declare each store once.",
+                stores=twice,
+            )
 
     @property
     def state(self) -> GlobalState:
@@ -117,7 +122,9 @@ class GlobalStores:
             Capacity: no room.
         """
         if self._stores or self._closed:
-            raise Invalid("Global stores are opened once.", action="Make another GlobalStores.")
+            raise Invalid(
+                "Global stores are opened once.", code="stores-opened-already", action="Make another GlobalStores."
+            )
         self._directory.check_locked()
         self._refuse_older()
         self._kept.sweep()
@@ -210,9 +217,15 @@ class GlobalStores:
         found = self._stores.get(store)
         if found is None:
             if store in {table.name for table in self._tables}:
-                raise Invalid(f"The global store {store} is not open.", action="Open it first.", store=store)
+                raise Invalid(
+                    f"The global store {store} is not open.",
+                    code="store-not-open",
+                    action="Open it first.",
+                    store=store,
+                )
             raise NotFound(
                 f"There is no global store {store} here.",
+                code="store-not-found",
                 action=f"Ask for one of {', '.join(table.name for table in self._tables)}.",
                 store=store,
             )
@@ -264,6 +277,7 @@ class GlobalStores:
                 _LOG.exception("Following the global stores failed.")
                 failure = Retryable(
                     f"Following the global stores failed: {type(error).__name__}: {error}.",
+                    code="background-thread-failed",
                     action="Start again; report it if it happens twice.",
                 )
                 for store in self._stores.values():
@@ -285,6 +299,7 @@ class GlobalStores:
             raise Invalid(
                 f"{file} has offsets of the global stores, as Kafka Streams 4.2 and older keep them; later ones "
                 "take them over and delete the file.",
+                code="migration-required",
                 action=f"Run statecore migrate --to {CURRENT.name} on the directory, then start again.",
                 path=str(file),
             )

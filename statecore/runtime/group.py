@@ -273,6 +273,7 @@ class TaskGroup:
                 LOG.exception("The tasks of the group %s could not be assigned", self.settings.group_id)
                 error = Invalid(
                     f"The tasks of the group {self.settings.group_id} could not be assigned: {error!r}.",
+                    code="assignment-failed",
                     action="Report this as a defect, with the log.",
                 )
             with self._lock:
@@ -322,6 +323,7 @@ class TaskGroup:
         if given.refusal:
             raise Invalid(
                 f"The group {self.settings.group_id} refuses this member. {given.refusal}",
+                code="group-member-refused",
                 action=f"{given.action} Then start it again; the others go on.",
                 group=self.settings.group_id,
             )
@@ -392,7 +394,11 @@ class TaskGroup:
 
     def _started(self) -> GroupConsumer:
         if self._consumer is None:
-            raise Invalid(f"The group {self.settings.group_id} is not joined.", action="Call start first.")
+            raise Invalid(
+                f"The group {self.settings.group_id} is not joined.",
+                code="group-not-joined",
+                action="Call start first.",
+            )
         return self._consumer
 
 

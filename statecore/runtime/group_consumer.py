@@ -201,6 +201,7 @@ class GroupConsumer:
         if isinstance(error, errors.FencedInstanceIdError):
             return Fenced(
                 f"Another process has joined the group {group} as {instance}, its tasks are this one's no longer.",
+                code="instance-fenced",
                 action="Stop one of the two, or give each an instance id of its own.",
                 group=group,
                 instance=instance,
@@ -208,18 +209,21 @@ class GroupConsumer:
         if isinstance(error, errors.GroupMaxSizeReachedError):
             return Capacity(
                 f"The group {group} has as many members as the broker lets in.",
+                code="group-full",
                 action="Run fewer processes, or raise group.max.size at the brokers.",
                 group=group,
             )
         if isinstance(error, errors.InvalidSessionTimeoutError):
             return Invalid(
                 f"The brokers do not take a session timeout of {self._settings.session_timeout_ms} ms.",
+                code="session-timeout-invalid",
                 action="Choose one between group.min.session.timeout.ms and group.max.session.timeout.ms.",
                 group=group,
             )
         if isinstance(error, errors.GroupAuthorizationFailedError | errors.TopicAuthorizationFailedError):
             return Invalid(
                 f"This client has no right to the group {group}, or to a changelog: {reason(error)}.",
+                code="group-authorization-failed",
                 action="Grant READ on the group, and DESCRIBE on the changelogs.",
                 group=group,
             )
@@ -227,18 +231,24 @@ class GroupConsumer:
             return Retryable(
                 f"The broker could not keep what the members of the group {group} say and are told; this one says "
                 f"{self._said_bytes:,} bytes.",
+                code="group-metadata-too-large",
                 action="All of that has to fit into one record of __consumer_offsets (message.max.bytes, 1 MB): split "
                 "the fleet into groups, each with some of the tasks, or let copies go that nobody needs "
                 "(--cleanup-delay). If it is far less, look at the broker's log.",
                 group=group,
+                size=self._said_bytes,
             )
         if isinstance(error, errors.InvalidGroupIdError | errors.KafkaConfigurationError):
             return Invalid(
-                f"The group {group!r} cannot be joined: {reason(error)}.", action="Correct the settings.", group=group
+                f"The group {group!r} cannot be joined: {reason(error)}.",
+                code="group-settings-invalid",
+                action="Correct the settings.",
+                group=group,
             )
         return Retryable(
             f"The group {group} at {self._cluster.bootstrap_servers} cannot be reached: "
             f"{type(error).__name__} {reason(error)}.",
+            code="broker-unreachable",
             action="Check the brokers, and try again; the tasks on the disk stay as they are.",
             group=group,
         )
@@ -287,6 +297,7 @@ def foreign_group(group: str) -> Invalid:
     """That a group is no fleet's."""
     return Invalid(
         f"The group {group} belongs to consumers of another kind.",
+        code="group-of-another-application",
         action="Give the fleet a group id that nothing else uses, also not the application, or stop those consumers.",
         group=group,
     )

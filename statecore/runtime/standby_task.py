@@ -23,7 +23,7 @@ from statecore.changelog.horizon import horizon_seen, stricter
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
@@ -54,7 +54,11 @@ class StandbySettings:
 
     def __post_init__(self) -> None:
         if self.memory_bytes < 1 or self.piece_offsets < 1 or self.timeout <= 0:
-            raise Invalid("A standby task needs memory, offsets to read and time.", action="Give positive numbers.")
+            raise Invalid(
+                "A standby task needs memory, offsets to read and time.",
+                code="setting-invalid",
+                action="Give positive numbers.",
+            )
 
 
 @dataclass(frozen=True)
@@ -316,6 +320,7 @@ class StandbyTask:
         if self._is_given_up:
             raise Invalid(
                 f"The stores of task {self.name} were handed over; this standby task has none.",
+                code="stores-handed-over",
                 action="Use the task that got them.",
                 task=self.name,
             )
@@ -327,6 +332,7 @@ class StandbyTask:
                 raise Invalid(
                     f"Store {store.name} of task {self.name} has offsets of {others}, and its changelog is "
                     f"{store.changelog}.",
+                    code="changelog-mismatch",
                     action="Correct the spec, or put the directory back where it belongs; or move the store's "
                     "directory away: it is made anew.",
                     task=self.name,
@@ -342,7 +348,8 @@ class StandbyTask:
                 self._told.add(store.name)
             return "a process was killed before it had committed its first rows"
         if self._logs.is_doubted(store.changelog):
-            return f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
+            what = f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
+            return Reason(what, "changelog-record-damaged")
         end = self._logs.end_of(store.changelog, store.position, store.identities)
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:
@@ -353,12 +360,14 @@ class StandbyTask:
             return why
         raise Invalid(
             f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",
+            code="changelog-replaced",
             action="Check that this is the right cluster. If it is, move the store's directory away: it is made anew.",
             task=self.name,
             store=store.name,
             topic=store.changelog.topic,
             partition=store.changelog.partition,
             offset=store.offset,
+            reason=why.code,
         )
 
     def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:

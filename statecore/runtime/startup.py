@@ -83,7 +83,12 @@ class StartupSettings:
     def __post_init__(self) -> None:
         for name in ("max_open_stores", "keep_corrupt_ms"):
             if getattr(self, name) < 0:
-                raise Invalid(f"{name} is {getattr(self, name)}.", action="Give a number from 0 on.")
+                raise Invalid(
+                    f"{name} is {getattr(self, name)}.",
+                    code="setting-invalid",
+                    action="Give a number from 0 on.",
+                    setting=name,
+                )
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,7 @@ class StartupTasks(Generic[OpenedTask]):
             return
         self._sums[task] = looked
         if looked.standing is Standing.DAMAGED:
-            self._found_corrupt(task, Corrupted(looked.reason, action=_RESTORE_IT, task=task))
+            self._found_corrupt(task, Corrupted(looked.reason, code="task-damaged", action=_RESTORE_IT, task=task))
         elif looked.standing is Standing.KNOWN:
             fits = not self._is_full and self._databases + looked.databases <= self._settings.max_open_stores
             if looked.databases and fits:
@@ -286,7 +291,7 @@ class StartupTasks(Generic[OpenedTask]):
         else:
             if unclean is not None:
                 what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
-                self._found_corrupt(task, Corrupted(what, action=_RESTORE_IT, task=task))
+                self._found_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
 
     @property
     def _exactly_once(self) -> bool:
@@ -333,11 +338,14 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _check_ours(self, task: str) -> None:
         if not TASK_NAME.fullmatch(task):
-            raise Invalid(f"{task!r} was assigned, and is no task such as 0_1.", action=_SAME_SPEC, task=task)
+            raise Invalid(
+                f"{task!r} was assigned, and is no task such as 0_1.", code="task-unknown", action=_SAME_SPEC, task=task
+            )
         if not declared_stores(self._spec, task):
             raise Invalid(
                 f"The task {task} was assigned, and {self._spec.source} declares no logged store on disk of its "
                 "subtopology.",
+                code="task-unknown",
                 action=_SAME_SPEC,
                 task=task,
             )
@@ -346,6 +354,7 @@ class StartupTasks(Generic[OpenedTask]):
             raise Invalid(
                 f"The task directory {self._directory.task_path(task)} is not of "
                 f"{self._directory.application_id}: {found.reason}",
+                code="task-directory-foreign",
                 action="Move it away; then the task begins anew here.",
                 task=task,
             )

@@ -117,6 +117,7 @@ def open_task_directory(
     if undeclared and not ignore_foreign:
         raise Invalid(
             f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
+            code="store-undeclared",
             action="Name all stores of the task, or say that the others are to be left alone (ignore_foreign).",
             stores=undeclared,
         )
@@ -135,7 +136,12 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise Invalid(f"{directory} is no directory.", action="Name a directory; nothing was changed.") from error
+        raise Invalid(
+            f"{directory} is no directory.",
+            code="task-directory-invalid",
+            action="Name a directory; nothing was changed.",
+            path=str(directory),
+        ) from error
     except OSError as error:
         raise translate(directory, "Making", error) from error
 
@@ -148,8 +154,10 @@ def _store(
         if one.kind.is_segmented:
             raise Invalid(
                 f"The store {name} is a {one.kind.value} store, which has a database for each segment.",
+                code="kind-unsupported",
                 action="Open the segments one by one as RocksDBStore, or give a store of your own.",
                 store=name,
+                kind=one.kind.value,
             )
         path = directory / PLAIN_PARENT / name
         store = RocksDBStore(

@@ -135,6 +135,7 @@ class TaskOffsets:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise Invalid(
                 f"Two stores of {directory} have the name {', '.join(twice)}.",
+                code="store-duplicated",
                 action="Give each store of a task a name of its own.",
                 stores=twice,
             )
@@ -142,6 +143,7 @@ class TaskOffsets:
             if one.has_offsets and not one.store.manages_offsets:
                 raise Invalid(
                     f"The store {one.name} of {directory} does not manage its offsets.",
+                    code="offsets-not-managed",
                     action="Wrap it in a LegacyCheckpointingStore.",
                     store=one.name,
                 )
@@ -179,6 +181,7 @@ class TaskOffsets:
         if foreign and not ignore_foreign:
             raise Invalid(
                 f"{self._file} has offsets of partitions that no store of the task has: {', '.join(foreign)}.",
+                code="offsets-of-unknown-partitions",
                 action="Name all stores of the task, or say that these offsets may be lost.",
                 file=str(self._file),
                 foreign=foreign,
@@ -234,6 +237,7 @@ class TaskOffsets:
             if foreign := sorted(str(at) for at in of.keys() - set(by_name[name].changelogs)):
                 raise Invalid(
                     f"{', '.join(foreign)} is no changelog partition of the store {name} of {self.directory}.",
+                    code="offsets-of-unknown-partitions",
                     action="Name it among the store's changelogs, or correct it; nothing was committed.",
                     store=name,
                     foreign=foreign,
@@ -258,6 +262,7 @@ class TaskOffsets:
         if missing := sorted(set(names) - by_name.keys()):
             raise NotFound(
                 f"{self.directory} has no store {', '.join(missing)}.",
+                code="store-not-found",
                 action="Check the names of the stores; nothing was changed.",
                 stores=missing,
             )

@@ -87,12 +87,13 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
 def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
     partition = partition_of(task)
     if partition is None:
-        raise Invalid("Global stores are no task.", action="Name a task such as 0_1.")
+        raise Invalid("Global stores are no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
     declared = [store for store in spec.stores if task_of(store, partition) == task]
     if any(store.is_undecided for store in declared):
         undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
         raise Invalid(
             f"The stores of task {task} are not all known: {undecided}.",
+            code="spec-undecided",
             action="Decide them in the spec; statecore inspect tells kinds apart.",
             task=task,
         )
@@ -135,6 +136,7 @@ class TaskStores:
         if not self._declared:
             raise NotFound(
                 f"{spec.source} declares no store of task {task}.",
+                code="task-not-found",
                 action="Name tasks that have stores; statecore inspect shows them.",
                 task=task,
             )
@@ -258,6 +260,7 @@ class TaskStores:
         if name not in self._stores:
             raise NotFound(
                 f"Task {self.name} has no store {name} that follows a changelog; it has {', '.join(self._stores)}.",
+                code="store-not-found",
                 action="Name one of them.",
                 task=self.name,
                 store=name,
@@ -314,6 +317,7 @@ class TaskStores:
             raise Invalid(
                 f"The stores of task {self.name} are in the layout of Kafka Streams 4.3 and later, which 4.2 does not "
                 "open.",
+                code="migration-required",
                 action="Close them for 4.3, then run statecore migrate --to 4.2.",
                 task=self.name,
             )
@@ -371,6 +375,7 @@ class TaskStores:
         if foreign:
             raise Invalid(
                 f"{self.path} has stores that the spec does not declare for task {self.name}: {', '.join(foreign)}.",
+                code="store-undeclared",
                 action="Declare them, or move their directories away where the application has them no more.",
                 task=self.name,
                 stores=foreign,

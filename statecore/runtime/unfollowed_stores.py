@@ -94,6 +94,7 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
             raise Corrupted(
                 f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka "
                 f"Streams would wipe the whole task for it: {error.what}",
+                code="unlogged-store-damaged",
                 action="Look whether its rows are wanted. Then move its directory away.",
                 task=task,
                 store=store.name,
@@ -112,6 +113,7 @@ def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) 
         raise Corrupted(
             f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka Streams "
             f"would delete their files: {lost}",
+            code="unlogged-store-damaged",
             action="Look whether these rows are wanted. Then move that directory away.",
             task=task,
             store=store.name,

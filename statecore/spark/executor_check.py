@@ -18,7 +18,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore import __version__
 from statecore.errors import Invalid, Retryable
@@ -75,7 +75,7 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
     finally:
         if token is not None:
             token.unlink(missing_ok=True)
-    wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
+    wrong: dict[Problem, list[str]] = defaultdict(list)
     for executor, answer in zip(executors, answers, strict=True):
         for problem in problems_of(answer, context.pythonExec, token, question):
             if executor.host not in wrong[problem]:
@@ -83,10 +83,12 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
     if wrong:
         raise Invalid(
             "Not all executors can take part: "
-            + "; ".join(f"on {', '.join(hosts)} {what}" for (what, _), hosts in wrong.items())
+            + "; ".join(f"on {', '.join(hosts)} {one.what}" for one, hosts in wrong.items())
             + ".",
-            action=" ".join(dict.fromkeys(action for _, action in wrong)),
+            code="executors-unfit",
+            action=" ".join(dict.fromkeys(one.action for one in wrong)),
             hosts=sorted({host for hosts in wrong.values() for host in hosts}),
+            problems=[{**one._asdict(), "hosts": hosts} for one, hosts in wrong.items()],
             master=context.master,
         )
     return executors
@@ -96,7 +98,10 @@ def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[st
     """What the process printed that each executor started, in the order of the executors."""
     if not executors:
         raise Retryable(
-            f"The executors on {context.master} are gone.", action="Look at the cluster, then start the job again."
+            f"The executors on {context.master} are gone.",
+            code="executors-lost",
+            action="Look at the cluster, then start the job again.",
+            master=context.master,
         )
     jvm = context._jvm
     text = json.dumps(asked)
@@ -113,8 +118,16 @@ def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[st
     return ["\n".join(lines) for lines in answers]
 
 
-def problems_of(said: str, python: str, token: Path | None, question: Question) -> list[tuple[str, str]]:
+class Problem(NamedTuple):
     """What is wrong with an executor, and what to do about it."""
+
+    code: str
+    what: str
+    action: str
+
+
+def problems_of(said: str, python: str, token: Path | None, question: Question) -> list[Problem]:
+    """What is wrong with an executor."""
     line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
     choose = (
         "Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
@@ -122,47 +135,48 @@ def problems_of(said: str, python: str, token: Path | None, question: Question) 
     )
     if line is None:
         last = next((one.strip() for one in reversed(said.splitlines()) if one.strip()), "it said nothing")
-        return [(f"the interpreter {python} cannot be run ({last})", choose)]
+        return [Problem("interpreter-not-runnable", f"the interpreter {python} cannot be run ({last})", choose)]
     answer = json.loads(line.removeprefix(probe.MARK))
-    found: list[tuple[str, str]] = []
+    found: list[Problem] = []
+
+    def add(code: str, what: str, action: str) -> None:
+        found.append(Problem(code, what, action))
+
     mine = list(sys.version_info[:2])
     if answer["python"] != mine:
         versions = [".".join(map(str, version)) for version in (answer["python"], mine)]
-        found.append((f"{python} is Python {versions[0]} and the driver's is {versions[1]}", choose))
+        add("python-mismatch", f"{python} is Python {versions[0]} and the driver's is {versions[1]}", choose)
     if answer["statecore"] is None:
-        found.append((f"{python} has no statecore ({answer['why']})", choose))
+        add("statecore-missing", f"{python} has no statecore ({answer['why']})", choose)
     elif answer["statecore"] != __version__:
-        found.append((f"{python} has statecore {answer['statecore']} and the driver has {__version__}", choose))
+        what = f"{python} has statecore {answer['statecore']} and the driver has {__version__}"
+        add("release-mismatch", what, choose)
     elif answer["why"] is not None:
-        found.append((f"statecore's kernels cannot be loaded ({answer['why']})", choose))
+        add("kernels-not-loadable", f"statecore's kernels cannot be loaded ({answer['why']})", choose)
     if answer["token"] != (None if token is None else token.name):
-        found.append(
-            (
-                f"the staging directory {question.directory} is not the one that the driver sees",
-                "Give a staging directory (staging_dir) on a file system that all executors share with the driver "
-                "under the same path, and the right to read and write there.",
-            )
+        add(
+            "staging-directory-not-shared",
+            f"the staging directory {question.directory} is not the one that the driver sees",
+            "Give a staging directory (staging_dir) on a file system that all executors share with the driver under "
+            "the same path, and the right to read and write there.",
         )
     elif not answer["writable"]:
-        found.append(
-            (
-                f"the user {answer['user']} may not write to the staging directory {question.directory}",
-                "Run the executors as the user that the driver runs as, or give them the right to write there.",
-            )
+        add(
+            "staging-directory-not-writable",
+            f"the user {answer['user']} may not write to the staging directory {question.directory}",
+            "Run the executors as the user that the driver runs as, or give them the right to write there.",
         )
     if answer["files"]:
-        found.append(
-            (f"{', '.join(answer['files'])} cannot be read", "Put the files that the spec names on every host.")
-        )
+        what = f"{', '.join(answer['files'])} cannot be read"
+        add("file-not-readable", what, "Put the files that the spec names on every host.")
     lost: dict[str, str] = answer["brokers"]
     needed = [one for one in question.brokers if one in lost]
     if all(one in lost for one in question.bootstrap):
         needed += question.bootstrap
     if needed:
-        found.append(
-            (
-                "no broker can be reached at " + ", ".join(f"{one} ({lost[one]})" for one in dict.fromkeys(needed)),
-                "Use bootstrap servers and advertised listeners that can be reached from the executors' hosts, too.",
-            )
+        add(
+            "broker-unreachable",
+            "no broker can be reached at " + ", ".join(f"{one} ({lost[one]})" for one in dict.fromkeys(needed)),
+            "Use bootstrap servers and advertised listeners that can be reached from the executors' hosts, too.",
         )
     return found

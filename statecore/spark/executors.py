@@ -84,6 +84,7 @@ def await_executors(context: SparkContext) -> None:
             context._jsc.sc().cancelAllJobs()
             raise Capacity(
                 f"The cluster {context.master} gave the job no executor within {limit:g} s.",
+                code="executors-missing",
                 action="Check that workers are alive and have the cores and the memory that spark.executor.cores and "
                 "spark.executor.memory ask for, and that they can reach the driver at "
                 f"{context._conf.get('spark.driver.host')} (spark.driver.host).",

@@ -26,6 +26,7 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
     if _STOPPED.search(said) or type(error).__name__ == "Py4JNetworkError":
         return Retryable(
             f"Spark was stopped while {doing}.",
+            code="spark-stopped",
             action="Start the restore again under the same request id; what was finished is found again.",
         )
     unfit = _CANNOT_WORK.search(said)
@@ -35,6 +36,7 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
         return Invalid(
             f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, met while "
             f"{doing}: {why}.",
+            code="executor-python-unusable",
             action="Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
             "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives).",
             host=host[1] if host else None,
@@ -47,11 +49,13 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
         raised = [line for line in map(str.strip, said.splitlines()) if _RAISED.match(line)]
         return StatecoreError(
             f"A worker process of Spark could not run its task while {doing}: {raised[-1] if raised else _cause(said)}",
+            code="spark-worker-failed",
             action="Make sure that every executor has this very release of statecore and Python; else report it.",
             trace=said,
         )
     return Retryable(
         f"Spark gave up while {doing}: {_cause(said) or type(error).__name__}",
+        code="spark-failed",
         action="Look at Spark's log, then start the restore again; what was finished is found again.",
     )
 

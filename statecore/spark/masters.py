@@ -49,6 +49,7 @@ def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
     if not _MASTER.fullmatch(master):
         raise Invalid(
             f"{master!r} is no Spark master.",
+            code="spark-master-invalid",
             action="Write spark://host:7077, local[*], local[4], yarn, or k8s://https://host:port.",
             master=master,
         )
@@ -67,6 +68,7 @@ def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
         if time.monotonic() + _PAUSE_SECONDS > deadline:
             raise Retryable(
                 f"No Spark master can be reached at {master}: {why}.",
+                code="spark-master-unreachable",
                 action="Start the master, or correct its address; then start the job again.",
                 master=master,
             )
@@ -78,5 +80,10 @@ def _address(master: str, one: str) -> tuple[str, int]:
     if not colon:
         host, port = one, str(_DEFAULT_PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Invalid(f"{master!r} is no address of a Spark master.", action="Write spark://host:port.", master=master)
+        raise Invalid(
+            f"{master!r} is no address of a Spark master.",
+            code="spark-master-invalid",
+            action="Write spark://host:port.",
+            master=master,
+        )
     return host.strip("[]"), int(port)

@@ -60,6 +60,7 @@ def registered(conf: SparkConf, master: str) -> SparkContext:
             made.add_done_callback(_stop_late)
             raise Retryable(
                 f"What listens at {master} did not take the job within {REGISTRATION_SECONDS:g} s.",
+                code="spark-master-not-responding",
                 action="Check that it is the port of a Spark master (7077, not that of its page), of the same release "
                 "of Spark, and that it can reach this host.",
                 master=master,

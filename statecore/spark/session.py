@@ -112,6 +112,7 @@ def _find_java() -> None:
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise Invalid(
             "Spark needs Java, and there is no Java on the PATH.",
+            code="java-missing",
             action="Install Java 17 or 21, or name it by JAVA_HOME; or do without Spark (--engine processes).",
         )
 
@@ -136,6 +137,7 @@ def _refuse_another_master(asked: str | None, runs_on: str) -> None:
     if asked is not None and not is_local(asked) and not same_master(asked, runs_on):
         raise Invalid(
             f"The job was asked to run on {asked}, and Spark runs on {runs_on} here.",
+            code="spark-master-mismatch",
             action="Submit it with that master, or stop the Spark context that is active in this process.",
             asked=asked,
             master=runs_on,
@@ -184,6 +186,7 @@ class SparkStart:
         if self._context is None:
             raise Retryable(
                 f"Spark did not start: {self._error}",
+                code="spark-start-failed",
                 action="Look at the lines above, check the master, and that Java 17 or 21 is on the PATH.",
             ) from self._error
         return self._context

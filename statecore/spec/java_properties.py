@@ -115,7 +115,9 @@ def load_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise NotFound(f"There is no file {path}.", action="Name the application's .properties file.") from None
+        raise NotFound(
+            f"There is no file {path}.", code="config-not-found", action="Name the application's .properties file."
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise system_error(error, f"{path} cannot be read", action="Name a .properties file in UTF-8.") from error
     return parse_properties(text)
@@ -188,6 +190,7 @@ class _Translation:
                 f"{self.source} cannot be translated for a client that is not Java:\n  "
                 + "\n  ".join(self.problems)
                 + "\n",
+                code="config-unsupported",
                 action="Do what each line says, or leave --config out and give --bootstrap-servers, --application-id "
                 "and --kafka.",
                 problems=self.problems,

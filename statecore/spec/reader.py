@@ -79,10 +79,14 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFound(
-            f"There is no spec {file}.", action="Name the file, or let `statecore discover` write one."
+            f"There is no spec {file}.",
+            code="spec-not-found",
+            action="Name the file, or let `statecore discover` write one.",
         ) from None
     except UnicodeDecodeError as error:
-        raise Invalid(f"The spec {file} is not UTF-8: {error}.", action="Save it as UTF-8.") from error
+        raise Invalid(
+            f"The spec {file} is not UTF-8: {error}.", code="spec-invalid", action="Save it as UTF-8."
+        ) from error
     except OSError as error:
         raise system_error(error, f"The spec {file} cannot be read", action="Check the file.") from error
     return read_spec(text, source=str(file), environ=environ)

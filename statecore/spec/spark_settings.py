@@ -85,11 +85,14 @@ def properties(lines: Iterable[str]) -> dict[str, str]:
         name, mark, value = line.strip().partition("=")
         if not mark or not _PROPERTY.fullmatch(name):
             raise Invalid(
-                f"{line!r} is no property of Spark's.", action="Write spark.<name>=<value>, one property each."
+                f"{line!r} is no property of Spark's.",
+                code="spark-property-invalid",
+                action="Write spark.<name>=<value>, one property each.",
             )
         if name in _PLACES:
             raise Invalid(
                 f"{name} is not among the properties of a job.",
+                code="spark-property-invalid",
                 action="Say where it runs by --master, or in Airflow by the Spark connection.",
             )
         found[name] = value

@@ -95,12 +95,17 @@ class Problems:
         head = f"{self.source} has a problem" if len(lines) == 1 else f"{self.source} has {len(lines)} problems"
         raise Invalid(
             f"{head}:\n  " + "\n  ".join(lines) + "\n",
+            code="environment-variable-missing" if self._lacks_variables_only else "spec-invalid",
             action=self._action(),
             problems=lines,
         )
 
+    @property
+    def _lacks_variables_only(self) -> bool:
+        return len(self._variables) == len(self._found)
+
     def _action(self) -> str:
-        if len(self._variables) < len(self._found):
+        if not self._lacks_variables_only:
             return "Correct the spec; nothing was changed."
         return (
             f"Set {', '.join(dict.fromkeys(self._variables))} where the job runs; nothing was changed. Under Airflow "

@@ -173,7 +173,9 @@ class StateStore(TransactionalRows):
     def _begin_transaction(self, running: Running) -> None:
         """Let a transaction of this store, or of a wrapper around it, run from now on."""
         if not self.is_open:
-            raise Invalid("A store that is not open has no transactions.", action="Open it first.")
+            raise Invalid(
+                "A store that is not open has no transactions.", code="store-not-open", action="Open it first."
+            )
         earlier = self._running
         if earlier is not None and earlier.lost and not earlier.joined:
             self.abort()
@@ -183,6 +185,7 @@ class StateStore(TransactionalRows):
         if unended or self.uncommitted_bytes:
             raise Invalid(
                 "This store has a transaction that has not ended." if unended else "This store has uncommitted writes.",
+                code="transaction-open" if unended else "writes-not-committed",
                 action="Commit or abort them first, by the store or by the transaction; a store has one at a time.",
             )
         self._running = running

@@ -83,8 +83,10 @@ class _Guarded:
         if name in self._protected:
             raise Invalid(
                 f"The RocksDB config setter of store {self._store} may not call {name}: {self._protected[name]}.",
+                code="rocksdb-option-protected",
                 action="Leave the call out; the store was not opened and nothing was changed.",
                 store=self._store,
+                option=name,
             )
         return getattr(self._target, name)
 
@@ -120,6 +122,7 @@ def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, t
     except Exception as error:
         raise Invalid(
             f"The RocksDB config setter of store {store} failed: {type(error).__name__}: {error}.",
+            code="config-setter-failed",
             action="Correct it; the store was not opened and nothing was changed.",
             store=store,
         ) from error

@@ -82,6 +82,7 @@ class FileStore(InMemoryStore):
             self._unlock()
             raise Fenced(
                 f"The store at {self._path} is open elsewhere.",
+                code="store-open",
                 action="Stop the process that has this store open, then run this again.",
                 store_path=str(self._path),
             ) from error
@@ -152,6 +153,7 @@ def _decode(data: bytes, path: Path) -> dict[bytes, bytes]:
     if not body.startswith(_MAGIC) or not body.endswith(_END) or _CRC.pack(zlib.crc32(body)) != crc:
         raise Corrupted(
             f"{path} is not a whole file of rows of version 1.",
+            code="database-damaged",
             action="Remove it, with the offset that is kept for it, and restore the store from its changelog.",
             store_path=str(path),
         )

@@ -54,6 +54,7 @@ def opening(path: Path, store: Inherited) -> None:
         raise Invalid(
             f"The store at {path} cannot be opened here: this process was forked from one that had opened a database, "
             "and RocksDB would hang.",
+            code="process-forked",
             action="Start processes with the spawn method, or fork before the first store is opened.",
             store_path=str(path),
         )

@@ -71,6 +71,7 @@ class LegacyCheckpointingStore(WrappedStore):
         if store.manages_offsets or not store.persistent:
             raise Invalid(
                 f"The store {name} manages its offsets itself, or does not outlive its process.",
+                code="store-manages-offsets",
                 action="Use it as it is: no file is kept for it.",
                 store=name,
             )
@@ -219,7 +220,9 @@ class LegacyCheckpointingStore(WrappedStore):
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise Invalid(f"The store {self._name} is not open.", action="Open it first.", store=self._name)
+            raise Invalid(
+                f"The store {self._name} is not open.", code="store-not-open", action="Open it first.", store=self._name
+            )
         if self._undecided is not None:
             with self._publishing:
                 self._settle()

@@ -73,8 +73,10 @@ def lock_holder(path: Path) -> Holder | None:
     if sys.platform not in FLOCK:
         raise Invalid(
             f"Who holds the lock of {path} cannot be found out on the platform {sys.platform}.",
+            code="platform-unsupported",
             action=f"Run this on one of {', '.join(FLOCK)}.",
             file=str(path),
+            platform=sys.platform,
         )
     holder = None
     try:

@@ -348,6 +348,7 @@ class RocksDBStore(StagedStore):
         if len(self._staged):
             raise Invalid(
                 f"The store at {self._path} has writes that were not committed.",
+                code="writes-not-committed",
                 action="Commit before ingesting files.",
                 store_path=str(self._path),
             )
@@ -458,6 +459,7 @@ class RocksDBStore(StagedStore):
         if self._read_only:
             raise Invalid(
                 f"The store at {self._path} is open read-only.",
+                code="store-read-only",
                 action="Open it for writing.",
                 store_path=str(self._path),
             )

@@ -39,6 +39,7 @@ def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iter
     if len(batch) != len(staged):  # it leaves out what it cannot hold, and does not tell
         raise Invalid(
             f"RocksDB does not take all rows of a commit to {path}.",
+            code="commit-too-large",
             action="Abort, and write smaller rows.",
             store_path=str(path),
         )

@@ -41,21 +41,28 @@ def check_request(
     if not isinstance(kind, StoreKind):
         raise Invalid(
             f"{kind!r} is no kind of a store.",
+            code="kind-invalid",
             action=f"Give a StoreKind: {', '.join(f'StoreKind.{one.name}' for one in StoreKind if one.can_be_built)}.",
         )
     if not kind.can_be_built:
         raise Invalid(
             f"A store of kind {kind.value} cannot be opened by this version.",
+            code="kind-unsupported",
             action="Open a store of this kind as what it is; a RocksDBStore is of a kind that lies in RocksDB.",
             kind=kind.value,
         )
     if create + create_if_missing + read_only > 1:
         raise Invalid(
             "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
+            code="options-conflict",
             action="Say one of them, or none to open a store that exists.",
         )
     if read_only and upgrade:
-        raise Invalid("A store that is only read is not upgraded.", action="Say read_only or upgrade, not both.")
+        raise Invalid(
+            "A store that is only read is not upgraded.",
+            code="options-conflict",
+            action="Say read_only or upgrade, not both.",
+        )
 
 
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
@@ -124,6 +131,7 @@ def require_database(path: Path, where: Path | None = None) -> None:
     if not has_database(where or path):
         raise NotFound(
             f"There is no database at {path}.",
+            code="database-not-found",
             action="Check the state directory, task and store name.",
             store_path=str(path),
         )
@@ -165,6 +173,7 @@ def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
 def _exists(path: Path) -> Invalid:
     return Invalid(
         f"{path} exists already.",
+        code="store-exists",
         action="Remove it or name another directory; nothing was changed.",
         store_path=str(path),
     )
@@ -195,6 +204,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         if begun and (is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
             raise Fenced(
                 f"Another process is making a database at {path}.",
+                code="store-open",
                 action=STOP_THE_OTHER,
                 store_path=str(path),
             ) from error
@@ -234,8 +244,11 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     if unexpected:
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
+            code="kind-mismatch",
             action="Check the kind that the store was opened as.",
             store_path=str(path),
+            kind=kind.value,
+            column_families=sorted(unexpected),
         )
     if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found):
         if begun:
@@ -243,15 +256,19 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
         raise NotFound(
             f"The database at {path} was begun and has not been made: a process makes it now, or was killed at that. "
             "It has no rows.",
+            code="database-incomplete",
             action="Open it with create_if_missing=True, which finishes it, or again when it was made.",
             store_path=str(path),
         )
     if data not in found:
         raise Invalid(
             f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
+            code="kind-mismatch",
             action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "
             "kind, name another directory, and restore the store from its changelog.",
             store_path=str(path),
+            kind=kind.value,
+            missing=data,
         )
     return found
 
@@ -272,6 +289,7 @@ def written_by_older(path: Path) -> Invalid:
     return Invalid(
         f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
         f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
+        code="upgrade-required",
         action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
         "else with read_only=True; nothing was changed.",
         store_path=str(path),

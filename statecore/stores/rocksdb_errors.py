@@ -56,29 +56,34 @@ KEEP_UNREADABLE = (
     "sets (rocksdb.config.setter), and statecore lacks one of them. docs/rocksdb-options.md says what can be done."
 )
 
-_REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
-    (("No space left", "Disk quota exceeded", "File too large"), Capacity, f"Free disk space and {_AGAIN}."),
+_REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
+    (("No space left", "Disk quota exceeded"), Capacity, "no-space", f"Free disk space and {_AGAIN}."),
+    (("File too large",), Capacity, "file-too-large", f"Free disk space and {_AGAIN}."),
     (
         ("Cannot allocate memory",),
         Capacity,
+        "out-of-memory",
         f"Raise this process's limit of memory and {_AGAIN}; nothing is wrong with the database.",
     ),
-    (("Read-only file system",), Invalid, MOUNT_FOR_WRITING),
+    (("Read-only file system",), Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
     (
         ("Permission denied", "Operation not permitted"),
         Invalid,
+        "permission-denied",
         "Give this user read and write access to the directory.",
     ),
-    (("File name too long",), Invalid, "Give a shorter path."),
-    (("Not a directory", "Too many levels of symbolic links"), Invalid, "Name a directory."),
+    (("File name too long",), Invalid, "system-refused", "Give a shorter path."),
+    (("Not a directory", "Too many levels of symbolic links"), Invalid, "system-refused", "Name a directory."),
     (
         ("Column families not opened",),
         Invalid,
+        "kind-mismatch",
         "Check the kind that the store was opened as; the database was written by something else.",
     ),
     (
         ("Input/output error", "Stale file handle", "Transport endpoint"),
         Retryable,
+        "disk-failed",
         f"Look at the kernel's log (dmesg): the disk or its connection failed. Mend that and {_AGAIN}.",
     ),
 )
@@ -88,11 +93,12 @@ _MISSING = re.compile(r"No such file or directory|\(os error 2\)")
 _NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
 """Files that a database names and cannot do without."""
 
-_STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
-    (("Corruption:",), Corrupted, "Rebuild the store from its changelog."),
+_STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
+    (("Corruption:",), Corrupted, "database-damaged", "Rebuild the store from its changelog."),
     (
         ("Invalid argument:", "Not implemented:", "Not supported"),
         Invalid,
+        "rocksdb-refused",
         "Check what was asked for, and the kind that the store was opened as.",
     ),
 )
@@ -105,11 +111,11 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     """
     said = str(error).rstrip(".")
     following = FOLLOWING.search(said)
-    kind, action = _meaning(path if following is None else Path(following[0]), said)
+    kind, code, action = _meaning(path if following is None else Path(following[0]), said)
     what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), said)}."
     if _LACKING.search(said):
         return not_readable_here(_BLAMED.sub("", what), path)
-    return kind(what, action=action, store_path=str(path))
+    return kind(what, code=code, action=action, store_path=str(path))
 
 
 def not_readable_here(what: str, path: Path) -> Invalid:
@@ -120,34 +126,43 @@ def not_readable_here(what: str, path: Path) -> Invalid:
         path: the database.
     """
     said = f"{what.rstrip('.')} ({NOT_READABLE_HERE})."
-    return Invalid(said, action=KEEP_UNREADABLE, store_path=str(path), code=NOT_READABLE_HERE)
+    return Invalid(said, code=NOT_READABLE_HERE, action=KEEP_UNREADABLE, store_path=str(path))
 
 
-def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:
+def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str, str]:
+    """The kind, the code and the action."""
     if any(text in said for text in _LOCKED) and "lock" in said.lower():
-        return Fenced, STOP_THE_OTHER
+        return Fenced, "store-open", STOP_THE_OTHER
     if _TOO_MANY_FILES in said:
-        return Capacity, f"{file_limits.advice()}. Then {_AGAIN}; nothing is wrong with the database."
-    for texts, kind, action in _REASONS:
+        return (
+            Capacity,
+            "too-many-open-files",
+            f"{file_limits.advice()}. Then {_AGAIN}; nothing is wrong with the database.",
+        )
+    for texts, kind, code, action in _REASONS:
         if any(text in said for text in texts):
-            return kind, action
+            return kind, code, action
     if _MISSING.search(said):
         return _missing(path, said)
-    for texts, kind, action in _STATUSES:
+    for texts, kind, code, action in _STATUSES:
         if said.startswith(texts):
-            return kind, action
-    return Retryable, f"Run this again; {_SAFE}. Report the text if it comes back."
+            return kind, code, action
+    return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}. Report the text if it comes back."
 
 
-def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str]:
+def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str, str]:
     """What a missing file means, once one has looked again: files come and go while somebody else is at work."""
     try:
         directory = path.is_dir() and path.stat().st_nlink > 0  # none: it was deleted while it was open
         absent = [name for name in _NAMED.findall(said) if not (path / name).exists()]
     except OSError:
-        return Retryable, f"Run this again; {_SAFE}."
+        return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}."
     if not directory:
-        return NotFound, "Find out who removed it, or check the path; nothing else is known to be wrong."
+        return (
+            NotFound,
+            "database-not-found",
+            "Find out who removed it, or check the path; nothing else is known to be wrong.",
+        )
     if absent:
-        return Corrupted, "Rebuild the store from its changelog."
-    return Retryable, f"Run this again: files came or went meanwhile; {_SAFE}."
+        return Corrupted, "database-damaged", "Rebuild the store from its changelog."
+    return Retryable, "database-files-changed", f"Run this again: files came or went meanwhile; {_SAFE}."

@@ -36,8 +36,10 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
         if next(ListScan(path, families[name]), None) is not None:
             raise Invalid(
                 f"{path} is a {kind.value} store that still has rows of an older format in {name}.",
+                code="older-row-format",
                 action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
                 store_path=str(path),
+                column_family=name,
             )
 
 
@@ -56,8 +58,10 @@ def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> No
         raise Corrupted(
             f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
             "which exactly-once does not take.",
+            code="not-closed-cleanly",
             action=doubt[1],
             store_path=str(path),
+            status=status,
         )
 
 

@@ -30,6 +30,7 @@ def understood(path: Path, content: bytes) -> Manifest:
         raise Invalid(
             f"The MANIFEST of the database at {path} is not understood ({error}), so it is not known which files the "
             "database is made of.",
+            code="manifest-unsupported",
             action="Nothing was changed. Where the application chooses this by rocksdb.config.setter, leave the store "
             "to Kafka Streams; where the MANIFEST is damaged (statecore doctor), restore the store from its changelog.",
             store_path=str(path),
@@ -66,13 +67,19 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
             found.setdefault(live.family, set()).add(sst_format_of(file))
         except ValueError as error:
             raise Corrupted(
-                f"{file} is no SST file: {error}.", action="Restore this store.", store_path=str(path)
+                f"{file} is no SST file: {error}.",
+                code="database-damaged",
+                action="Restore this store.",
+                store_path=str(path),
+                file=file.name,
             ) from error
         except FileNotFoundError as error:
             raise Corrupted(
                 f"{path} lacks {live.name}, which its MANIFEST names.",
+                code="database-damaged",
                 action="Restore this store.",
                 store_path=str(path),
+                file=live.name,
             ) from error
         except OSError as error:
             raise translate(path, "Reading", error) from error
@@ -133,6 +140,7 @@ def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
 def _damaged_blob(path: Path, why: str) -> Corrupted:
     return Corrupted(
         f"{path} {why}: the rows whose values are in it cannot be read.",
+        code="database-damaged",
         action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
     )

@@ -132,6 +132,7 @@ def opened_through_links(
                 raise Fenced(
                     f"The database at {path} could not be opened to be read while {writer or 'another process'} is at "
                     f"work in it: {error.what}",
+                    code="store-open",
                     action=STOP_THE_OTHER,
                     store_path=str(path),
                 ) from error
@@ -176,6 +177,7 @@ def _temporary_directory() -> str:
     full = any(refusal_of(error) is Refusal.FULL for error in refused.values())
     raise (Capacity if full else Invalid)(
         f"No temporary directory can be made ({said}).",
+        code="no-space" if full else "temporary-directory-missing",
         action="Set TMPDIR to a directory that this user may write to, with room for a few links.",
     )
 

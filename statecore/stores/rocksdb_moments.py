@@ -102,6 +102,7 @@ def take_moment(source: Path, target: Path) -> Moment:
                 shutil.rmtree(target, ignore_errors=True)
                 raise NotFound(
                     f"There is no database at {source}, or it has gone meanwhile.",
+                    code="database-not-found",
                     action="Look again.",
                     store_path=str(source),
                 ) from error
@@ -118,6 +119,7 @@ def take_moment(source: Path, target: Path) -> Moment:
     raise Fenced(
         f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "
         "names are not there.",
+        code="store-open",
         action=f"Look at it with statecore inspect. {STOP_THE_OTHER}",
         store_path=str(source),
     )

@@ -124,6 +124,7 @@ class Claim:
             if other is not held:
                 raise Fenced(
                     f"The database at {path} is open in this process already, as {other.path}.",
+                    code="store-open-in-process",
                     action="Close that store, or use it: a process opens a database once. Stop the process where "
                     "nothing can reach that store any more.",
                     store_path=str(path),
@@ -143,6 +144,7 @@ class Claim:
             raise Fenced(
                 f"The database at {self._path} is opened or closed just now by another process, which does not hold "
                 f"its {LOCK_FILE} at this moment.",
+                code="store-open",
                 action=STOP_THE_OTHER,
                 store_path=str(self._path),
             ) from None
@@ -169,7 +171,10 @@ class Claim:
 def fenced(path: Path, holder: Holder) -> Fenced:
     """The error about a database that somebody has open."""
     return Fenced(
-        f"The database at {path} is open: {holder} holds its {LOCK_FILE}.", action=STOP_THE_OTHER, store_path=str(path)
+        f"The database at {path} is open: {holder} holds its {LOCK_FILE}.",
+        code="store-open",
+        action=STOP_THE_OTHER,
+        store_path=str(path),
     )
 
 

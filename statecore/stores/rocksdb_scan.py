@@ -296,6 +296,7 @@ class LongScan:
 def _closed(path: Path) -> Invalid:
     return Invalid(
         f"The store at {path} was closed during a scan.",
+        code="store-closed",
         action="Keep it open until the scan has ended.",
         store_path=str(path),
     )

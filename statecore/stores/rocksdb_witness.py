@@ -451,6 +451,7 @@ def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
     there = f" Files of rows that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
     return Corrupted(
         f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(where)}",
+        code="database-damaged",
         action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
     )

@@ -144,13 +144,16 @@ def check_row(key: object, value: object) -> None:
     if type(key) is not bytes or (value is not None and type(value) is not bytes):
         raise Invalid(
             f"Keys and values of a store are bytes, not {type(key).__name__} and {type(value).__name__}.",
+            code="row-not-bytes",
             action="Convert them with bytes(), or with the serializers of the store's format.",
         )
     size = len(key) + (0 if value is None else len(value))
     if size > MAX_ROW_BYTES:
         raise Invalid(
             f"A row of {size:,} bytes is too large: key and value have at most {MAX_ROW_BYTES:,} together.",
+            code="row-too-large",
             action="Divide the value among several keys; a Kafka record could not be as large either.",
+            size=size,
         )
 
 
@@ -175,6 +178,7 @@ def check_key(key: object) -> None:
     if type(key) is not bytes:
         raise Invalid(
             f"Keys of a store are bytes, not {type(key).__name__}.",
+            code="row-not-bytes",
             action="Convert them with bytes(), or with the serializers of the store's format.",
         )
 

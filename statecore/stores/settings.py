@@ -57,7 +57,9 @@ class MemorySettings:
         if not 0 < self.write_buffer_bytes <= self.total_bytes:
             raise Invalid(
                 f"Write buffers of {self.write_buffer_bytes} bytes do not fit into {self.total_bytes} bytes.",
+                code="setting-invalid",
                 action="Give a positive number of bytes, and a total that is at least as large.",
+                setting="write_buffer_bytes",
             )
 
 
@@ -92,7 +94,9 @@ class StoreSettings:
         if self.uncommitted_max_bytes < NO_LIMIT:
             raise Invalid(
                 f"statestore.uncommitted.max.bytes cannot be {self.uncommitted_max_bytes}.",
+                code="setting-invalid",
                 action="Give a number of bytes, or -1 for no limit.",
+                setting="statestore.uncommitted.max.bytes",
             )
 
 

@@ -118,7 +118,12 @@ class StagedStore(StateStore):
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise Invalid(f"The store at {self._name} is not open.", action="Open it first.", store_path=self._name)
+            raise Invalid(
+                f"The store at {self._name} is not open.",
+                code="store-not-open",
+                action="Open it first.",
+                store_path=self._name,
+            )
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -149,6 +154,7 @@ class StagedStore(StateStore):
         if self._running is not None and self._running.lost:
             raise Invalid(
                 f"The transaction of the store at {self._name} was lost, and other writes with it.",
+                code="transaction-lost",
                 action="Call abort() of the store and write them again; hold a transaction until it is committed.",
                 store_path=self._name,
             )

@@ -122,7 +122,11 @@ class Transaction(TransactionalRows):
 
     def _open_store(self) -> TransactionalRows:
         if self.running.ended:
-            raise Invalid("This transaction has ended.", action="Begin another with transaction() of its store.")
+            raise Invalid(
+                "This transaction has ended.",
+                code="transaction-ended",
+                action="Begin another with transaction() of its store.",
+            )
         return self._store
 
     def __enter__(self) -> Self:

@@ -62,6 +62,7 @@ class View(QueryView):
         if self.instant is None:
             raise Invalid(
                 f"A view of the store at {self._name} was closed, or the store was closed during a scan.",
+                code="store-closed",
                 action="Keep both open until the last row was read.",
                 store_path=self._name,
             )

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
 from statecore.blobs.directory import DirectoryBlobs
-from statecore.errors import KINDS, NotFound, Retryable, StatecoreError
+from statecore.errors import NotFound, Retryable, StatecoreError, error_from_json
 from statecore.jobs.staging_place import StagingPlace
 
 PATIENCE = 60.0
@@ -99,7 +99,9 @@ class HttpBlobs(Blobs):
         checked_name(name)
         if isinstance(content, Path):
             if not content.is_file():
-                raise NotFound(f"There is no file {content} to be put.", action="Make it anew.")
+                raise NotFound(
+                    f"There is no file {content} to be put.", code="upload-file-missing", action="Make it anew."
+                )
             content = content.read_bytes()
         return bool(json.loads(self._ask("PUT", content, name=name)))
 
@@ -128,12 +130,14 @@ class HttpBlobs(Blobs):
             response = connection.getresponse()
             answer = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Retryable(f"The server of blobs does not answer: {error}.", action="Try again.") from error
+            raise Retryable(
+                f"The server of blobs does not answer: {error}.", code="object-store-unreachable", action="Try again."
+            ) from error
         finally:
             connection.close()
         if response.status != 200:
             said = json.loads(answer)
-            raise KINDS.get(said["error"], StatecoreError)(said["what"], action=said["action"], **said["context"])
+            raise error_from_json(said)
         return answer
 
 

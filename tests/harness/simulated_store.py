@@ -189,7 +189,12 @@ class SimulatedBlobs(Blobs):
         """See :meth:`Blobs.put_if_absent`."""
         checked_name(name)
         if isinstance(content, Path) and not content.is_file():
-            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.")
+            raise NotFound(
+                f"There is no file {content} to be put.",
+                code="upload-file-missing",
+                action="Make it anew.",
+                path=str(content),
+            )
         data = content if isinstance(content, bytes) else content.read_bytes()
         put = self._network.write("put", name, lambda: self._network.storage.put(name, data))
         return bool(put)
@@ -290,8 +295,8 @@ def all_flips(content: bytes) -> Iterator[bytes]:
 
 
 def _given_up(request: str, name: str) -> Retryable:
-    return Retryable(f"The {request} of {name} had no reply.", action="Try again.")
+    return Retryable(f"The {request} of {name} had no reply.", code="object-store-unreachable", action="Try again.")
 
 
 def _none(name: str) -> NotFound:
-    return NotFound(f"There is no blob {name}.", action="Look whether that is the right place.")
+    return NotFound(f"There is no blob {name}.", code="blob-not-found", action="Look whether that is the right place.")

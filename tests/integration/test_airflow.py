@@ -61,7 +61,13 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("spark_jobs")
     head, mark, tail = JOB.partition('print("an ordinary line")')
     (directory / "restore.py").write_text(f"{CHOOSE}{head}{mark}\n{SPARK}{tail}")
-    said = {"error": "NotFound", "exit_code": 14, "what": "No topic of that name.", "action": "Correct the spec."}
+    said = {
+        "error": "NotFound",
+        "code": "topic-not-found",
+        "exit_code": 14,
+        "what": "No topic of that name.",
+        "action": "Correct the spec.",
+    }
     (directory / "behaviour.json").write_text(json.dumps({"broken": said}))
     return directory
 
@@ -151,7 +157,7 @@ def test_a_job_that_refuses_fails_the_run_at_once_with_the_reason_in_the_log(ser
     assert server.wait(DAG, run, 300) == "failed"
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     assert (restore.state, restore.try_number) == ("failed", 1)
-    assert "NotFound: No topic of that name." in server.why(DAG, run)
+    assert "NotFound (topic-not-found): No topic of that name." in server.why(DAG, run)
     assert "What to do: Correct the spec." in server.why(DAG, run)
 
 
@@ -188,7 +194,7 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     assert server.wait(DAG, other, 300) == "success", server.why(DAG, other)
     again = server.trigger(DAG, {**parameters, "start_from": "none"})
     assert server.wait(DAG, again, 300) == "failed"
-    assert "JobRefused: Invalid: " in server.why(DAG, again)
+    assert "JobRefused: Invalid (placement-refused): " in server.why(DAG, again)
     # The page tells the two directories apart, and the failure is not hidden by the success before it.
     page = stores_page(server, f"stores?q={application_id}")
     (shown,) = page["applications"]

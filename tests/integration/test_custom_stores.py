@@ -168,7 +168,7 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
         for plan_only in (True, False):
             with pytest.raises(Invalid) as refused:
                 world.restore(spec=spec, replace=True, plan_only=plan_only)
-            assert refused.value.context["code"] == "kind-mismatch"
+            assert refused.value.code == "kind-mismatch"
             assert refused.value.context["stores"] == [store]
     assert changed(world) == before
     assert started(world) == {}

@@ -159,6 +159,6 @@ def test_a_classic_group_has_no_topology(
     servers = broker.bootstrap_servers
     with _application(streams_jvm, servers, application_id, state_dir, topic_name):
         refused = _discovered(servers, application_id, code=14)
-    assert refused["context"] == {"group": application_id, "code": "no-streams-group"}
+    assert (refused["code"], refused["context"]) == ("streams-group-not-found", {"group": application_id})
     assert "not a streams group" in refused["what"]  # the broker's own words
     assert set(_discovered(servers, application_id, "--state-dir", state_dir)["spec"]["global_stores"]) == {"products"}

@@ -216,7 +216,7 @@ def test_a_running_application_is_refused_under_exactly_once_where_it_has_flushe
         feed_big(world, 450)
         with pytest.raises(Invalid, match="may be of a transaction that is not committed") as caught:
             snapshot(world, url)
-        assert len(caught.value.context["reasons"]) == 4
+        assert len(caught.value.context["problems"]) == 4
         assert Shelf.at(url, world.application_id).read_head() is None
         before = world.answers(running)
     snapshot(world, url)

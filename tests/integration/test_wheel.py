@@ -173,7 +173,7 @@ def test_the_command_of_the_base_package_shows_a_store_and_names_the_extra_that_
     )
     refused = run("restore", "--spec", spec, "--state-dir", tmp_path)
     assert refused.returncode == 13
-    assert refused.stderr.startswith("statecore: This needs the extra 'spark' of statecore")
+    assert refused.stderr.startswith("statecore: [extra-missing] ")
     assert "pip install 'statecore[spark]'" in refused.stderr
     assert "Traceback" not in refused.stderr
     code = (

@@ -21,6 +21,7 @@ EVERYBODY_S = {
     "choices",
     "cores",
     "errors",
+    "error_codes",
     "isolation",
     "progress",
     "faults",

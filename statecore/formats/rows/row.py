@@ -118,6 +118,7 @@ def _check_record(kind: StoreKind, key: bytes, value: bytes | None, timestamp: i
     if kind.is_versioned or not kind.can_be_built:
         raise Invalid(
             f"A record alone does not make rows of a {kind.value} store.",
+            code="kind-unsupported",
             action="Restore a versioned store with statecore restore; decide the store's kind where it is not known.",
             kind=kind.value,
         )
@@ -136,7 +137,9 @@ def _time_of_record(kind: StoreKind, key: bytes, value: bytes | None) -> int:
     if kind in WINDOW_KINDS:
         window = WindowKey.from_bytes(key)
         if window.sequence < 0:
-            raise Corrupted("A row has a key with a negative sequence, which no window has.", action="")
+            raise Corrupted(
+                "A row has a key with a negative sequence, which no window has.", code="row-malformed", action=""
+            )
         return window.start
     if kind in SESSION_KINDS:
         return SessionKey.from_bytes(key).end
@@ -154,6 +157,7 @@ def _time_of_record(kind: StoreKind, key: bytes, value: bytes | None) -> int:
 def _misfit(kind: StoreKind, why: str) -> Invalid:
     return Invalid(
         f"A record cannot belong to the changelog of a {kind.value} store. {why}",
+        code="record-kind-mismatch",
         action="Check that the store is of that kind, and that the topic is its changelog.",
         kind=kind.value,
     )

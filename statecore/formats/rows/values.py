@@ -114,6 +114,7 @@ def _stamp(kind: StoreKind, timestamp: int | None) -> bytes:
     if timestamp is None:
         raise Invalid(
             f"A row of a {kind.value} store has a timestamp, and none was given; nothing was written.",
+            code="timestamp-missing",
             action="Give the record's timestamp, in ms since the epoch.",
             kind=kind.value,
         )

@@ -138,5 +138,6 @@ def _disordered() -> Corrupted:
 def _unwritable(why: str) -> Invalid:
     return Invalid(
         f"These versions are no row of a versioned store: {why}.",
+        code="versions-invalid",
         action="Give the versions of one key and segment, oldest first, without gaps; nothing was written.",
     )

@@ -147,6 +147,7 @@ def _write(file: Any, digest: Any, part: npt.NDArray[Any]) -> None:
 def _damaged(run: RunFile, how: str) -> Corrupted:
     return Corrupted(
         f"The run {run.path} {how}.",
+        code="run-damaged",
         action="Build the run again; if it happens twice, check the disk and memory of this host.",
         path=str(run.path),
     )

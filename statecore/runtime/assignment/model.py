@@ -166,10 +166,13 @@ def _whole(properties: Mapping[str, str | int], name: str, otherwise: int) -> in
         return int(value)
     except ValueError as error:
         raise Invalid(
-            f"{name} is {value!r}, which is no number.", action="Give a whole number.", setting=name
+            f"{name} is {value!r}, which is no number.",
+            code="setting-invalid",
+            action="Give a whole number.",
+            setting=name,
         ) from error
 
 
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
-        raise Invalid(f"{name} is {value}.", action=f"Give {least} or more.", setting=name)
+        raise Invalid(f"{name} is {value}.", code="setting-invalid", action=f"Give {least} or more.", setting=name)

@@ -229,7 +229,9 @@ def _string(text: str) -> bytes:
     if len(data) > _LONGEST:
         raise Invalid(
             f"A name of {len(data)} bytes does not go into a group's user data: {text[:40]!r}.",
+            code="name-too-long",
             action="Use shorter names.",
+            size=len(data),
         )
     return struct.pack(">H", len(data)) + data
 
@@ -239,7 +241,10 @@ def _deflated(magic: bytes, parts: Sequence[bytes], tasks: int) -> bytes:
     if len(data) > MOST_BYTES or tasks > MOST_TASKS:
         raise Invalid(
             f"{tasks} tasks in {len(data)} bytes are too many for a group's user data.",
+            code="group-too-large",
             action="Split the fleet into groups, each with some of the tasks.",
+            size=len(data),
+            tasks=tasks,
         )
     return _HEADER.pack(magic, VERSION) + zlib.compress(data, 6)
 
@@ -254,6 +259,7 @@ class _Reader:
         if not data.startswith(magic):
             raise Invalid(
                 f"A member of the group is no member of a fleet: its {what} has other user data.",
+                code="group-of-another-application",
                 action="Give the fleet a group id that nothing else uses.",
             )
         if len(data) < _HEADER.size:
@@ -262,7 +268,10 @@ class _Reader:
         if version != VERSION:
             raise Invalid(
                 f"A member speaks version {version} of the group's protocol, here version {VERSION} is spoken: {what}.",
+                code="group-protocol-version-mismatch",
                 action="Install the same release of statecore at all members.",
+                expected=VERSION,
+                found=version,
             )
         self._data = self._inflated(data[_HEADER.size :])
 
@@ -324,5 +333,6 @@ class _Reader:
     def wrong(self, what: str) -> Invalid:
         return Invalid(
             f"The {self._what} of a member of the group is damaged: it has {what}.",
+            code="group-message-damaged",
             action="Restart that member; if it happens again, install the same release of statecore at all members.",
         )

@@ -36,7 +36,9 @@ class Instance:
         if match is None or int(match[1]) >= int(match[2]):
             raise Invalid(
                 f"{text!r} is no instance.",
+                code="instance-invalid",
                 action="Give its number, counted from 0, and how many there are: 0/3, 1/3 or 2/3.",
+                instance=text,
             )
         return cls(int(match[1]), int(match[2]))
 

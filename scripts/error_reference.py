@@ -1,0 +1,46 @@
+"""Writes ``docs/errors.md``, the table of all error codes: ``python -m scripts.error_reference``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statecore.error_codes import ERROR_CODES
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
+
+_KINDS: dict[type[StatecoreError], str] = {
+    Retryable: "Something outside was not there in time. The same call may succeed later; Airflow retries it soon.",
+    Fenced: "Another process owns what the call wanted to change. Stop that process, or this one.",
+    Corrupted: "Bytes are not what they must be. Nothing was replaced by them.",
+    Invalid: "The request, the spec or the target is wrong. Nothing was changed.",
+    NotFound: "What was named was looked for and does not exist.",
+    Capacity: "Disk, memory or time is not enough. Nothing was changed; Airflow retries it late.",
+    StatecoreError: "A defect of statecore. Report it with the trace.",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [
+        "# Error codes\n",
+        "Every error has a kind, which gives the exit code, and a code. Codes are stable: match them, not sentences.",
+        "With `--json`, in reports, and in what Airflow logs, an error is",
+        '`{"error": kind, "code": …, "exit_code": …, "what": …, "action": …, "context": {…}}`;',
+        "`context` names task, store, topic, partition and offset where there are any.\n",
+        "This page is generated from `statecore/error_codes.py` (`python -m scripts.error_reference`).",
+    ]
+    for kind, meaning in _KINDS.items():
+        codes = sorted(code for code, (of, _) in ERROR_CODES.items() if of is kind)
+        lines += [
+            f"\n## {kind.__name__} (exit code {kind.exit_code})\n",
+            f"{meaning}\n",
+            "| code | meaning |",
+            "|---|---|",
+        ]
+        lines += [f"| `{code}` | {ERROR_CODES[code][1]} |" for code in codes]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
