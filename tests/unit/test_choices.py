@@ -18,6 +18,7 @@ from statecore import (
     StoreSettings,
     TaskOffsets,
 )
+from tests.harness.raising import raises
 
 
 def test_a_text_is_the_choice_that_it_names(tmp_path: Path) -> None:
@@ -35,7 +36,8 @@ def test_a_text_is_the_choice_that_it_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["", "WIPE", None, 1])
 def test_what_is_no_choice_is_refused(wrong: Any) -> None:
-    with pytest.raises(Invalid, match=r"on_stale cannot be .*OnStale\.REFUSE, OnStale\.WIPE"):
+    with raises(Invalid, "setting-invalid", setting="on_stale") as refused:
         RestoreSettings(on_stale=wrong)
+    assert "OnStale.REFUSE, OnStale.WIPE" in refused.value.action
     with pytest.raises(Invalid, match="durability cannot be"):
         StoreSettings(durability=wrong)

@@ -105,7 +105,10 @@ def test_a_public_name_of_the_pipeline_says_so_too() -> None:
         "from statecore import RocksDBStore, Cluster, OffsetRange\nfrom statecore import ChangelogReader"
     )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("statecore.extras.MissingExtra: This needs the extra 'pipeline'")
+    *_, error, note = done.stderr.splitlines()
+    assert error.startswith("statecore.extras.MissingExtra: ")
+    assert "'statecore[pipeline]'" in error
+    assert note == "Error code: extra-missing"
 
 
 @pytest.mark.parametrize(
@@ -194,10 +197,9 @@ def test_what_is_missing_is_an_error_of_both_worlds_and_crosses_processes() -> N
     assert isinstance(error, ModuleNotFoundError)
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.context) == (MissingExtra, str(error), error.context)
-    assert str(error) == (
-        "This needs the extra 'pipeline' of statecore, which is not installed (numpy, pyarrow are missing). "
-        "Install it into this environment: pip install 'statecore[pipeline]'."
-    )
+    assert error.code == copy.code == "extra-missing"
+    assert (error.context["extra"], list(error.context["packages"])) == ("pipeline", ["numpy", "pyarrow"])
+    assert "pip install 'statecore[pipeline]'" in error.action
 
 
 def test_only_packages_of_extras_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:

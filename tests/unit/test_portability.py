@@ -15,6 +15,7 @@ import pytest
 from statecore.errors import Invalid
 from statecore.stores import descriptors
 from statecore.stores.lock_holder import FLOCK, Holder, holder_of, lock_holder
+from tests.harness.raising import raises
 from tests.unit.test_extras import MODULES
 
 AS_ON_A_MAC = """
@@ -111,7 +112,7 @@ def test_on_a_platform_whose_locks_are_not_known_nobody_is_said_to_hold_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "freebsd14")
-    with pytest.raises(Invalid, match="cannot be found out on the platform freebsd14"):
+    with raises(Invalid, "platform-unsupported", platform="freebsd14"):
         lock_holder(tmp_path / ".lock")
     with (tmp_path / ".lock").open("w") as file:
         assert holder_of(file.fileno()) is None

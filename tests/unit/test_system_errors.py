@@ -15,29 +15,29 @@ ACTION = "Name another."
 
 
 @pytest.mark.parametrize(
-    ("number", "refusal", "kind", "action"),
+    ("number", "refusal", "kind", "code", "action"),
     [
-        (errno.ENOSPC, Refusal.FULL, Capacity, "Make room."),
-        (errno.EDQUOT, Refusal.FULL, Capacity, "Make room."),
-        (errno.EMFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
-        (errno.ENFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
-        (errno.EFBIG, Refusal.TOO_LARGE, Capacity, "ulimit -f"),
-        (errno.EROFS, Refusal.READ_ONLY, Invalid, MOUNT_FOR_WRITING),
-        (errno.EACCES, Refusal.DENIED, Invalid, ACTION),
-        (errno.EPERM, Refusal.DENIED, Invalid, ACTION),
-        (errno.EIO, Refusal.FAILED, Retryable, "dmesg"),
-        (errno.EISDIR, Refusal.OTHER, Invalid, ACTION),
+        (errno.ENOSPC, Refusal.FULL, Capacity, "no-space", "Make room."),
+        (errno.EDQUOT, Refusal.FULL, Capacity, "no-space", "Make room."),
+        (errno.EMFILE, Refusal.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
+        (errno.ENFILE, Refusal.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
+        (errno.EFBIG, Refusal.TOO_LARGE, Capacity, "file-too-large", "ulimit -f"),
+        (errno.EROFS, Refusal.READ_ONLY, Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
+        (errno.EACCES, Refusal.DENIED, Invalid, "permission-denied", ACTION),
+        (errno.EPERM, Refusal.DENIED, Invalid, "permission-denied", ACTION),
+        (errno.EIO, Refusal.FAILED, Retryable, "disk-failed", "dmesg"),
+        (errno.EISDIR, Refusal.OTHER, Invalid, "system-refused", ACTION),
     ],
 )
 def test_kind_and_action_follow_from_why_the_system_refused(
-    number: int, refusal: Refusal, kind: type[StatecoreError], action: str
+    number: int, refusal: Refusal, kind: type[StatecoreError], code: str, action: str
 ) -> None:
     said = os.strerror(number)
     for error in (OSError(number, said), Exception(f"IO error: While open a file: /d/000001.sst: {said}")):
         assert refusal_of(error) is refusal
         found = system_error(error, "/d/file could not be written", action=ACTION, room="Make room.", file="/d/file")
-        assert type(found) is kind
-        assert found.what.startswith("/d/file could not be written: ")
+        assert (type(found), found.code) == (kind, code)
+        assert found.what.startswith("/d/file ")
         assert found.what.endswith(f"{said}.")
         assert action in found.action
         assert found.context == {"file": "/d/file"}

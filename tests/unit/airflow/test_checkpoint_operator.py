@@ -15,6 +15,7 @@ from statecore.airflow import checkpoint_operator, refusals
 from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import SPARK_WANTED, StatecoreCheckpointOperator, forget_old
 from statecore.airflow.failures import JobRefused, JobUnavailable
+from statecore.errors import Retryable
 from statecore.jobs.report_head import Outcome
 from statecore.jobs.report_index import ReportIndex
 from statecore.spark import checkpoint_job
@@ -99,9 +100,9 @@ def test_without_a_usable_connection_of_spark_little_tails_are_read_all_the_same
     assert operator(spark).execute(context())["published"]
     assert "--master" not in here(spark)[0]["argv"]
     behaves(spark, "long")
-    with pytest.raises(JobRefused, match="The Spark connection spark_default does not exist"):
+    with pytest.raises(JobRefused, match=r"Invalid \(spark-connection-missing\)"):
         operator(spark).execute(context())
-    assert last_words("orders")[0].error["error"] == "Invalid"
+    assert last_words("orders")[0].error["code"] == "spark-connection-missing"
 
 
 def test_the_exit_code_for_spark_is_the_one_of_the_job() -> None:
@@ -126,16 +127,19 @@ def test_a_jobs_error_decides_whether_it_is_tried_again(spark: StubSpark, kind: 
 
 def test_a_process_that_was_killed_is_reported_and_tried_again(spark: StubSpark) -> None:
     behaves(spark, "killed")
-    with pytest.raises(JobUnavailable, match="ended without a word: signal 9"):
+    with pytest.raises(JobUnavailable, match=r"Retryable \(job-report-missing\).* signal 9"):
         operator(spark).execute(context())
+    assert last_words("orders")[0].error["code"] == "job-report-missing"
     assert "signal 9" in last_words("orders")[0].error["what"]
 
 
 def test_what_nobody_could_decide_fails_at_once_with_the_reason_and_starts_nothing(spark: StubSpark) -> None:
-    refusal = {"error": "Retryable", "exit_code": 10, "what": "No broker answered.", "action": "Look.", "context": {}}
-    with pytest.raises(JobRefused, match=r"Retryable: No broker answered.\nWhat to do: Look."):
+    error = Retryable("No broker.", code="broker-unreachable", action="Look.")
+    refusal = error.to_json()
+    with pytest.raises(JobRefused, match=r"Retryable \(broker-unreachable\): No broker.\nWhat to do: Look."):
         operator(spark, refusal=refusal).execute(context())
     assert (here(spark), spark.calls) == ([], [])
+    assert last_words("orders")[0].error["code"] == "broker-unreachable"
 
 
 def refuses(spark: StubSpark, **fields: Any) -> None:

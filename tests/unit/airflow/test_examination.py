@@ -10,6 +10,7 @@ from statecore.airflow import examination
 from statecore.airflow.reports import read_report
 from statecore.errors import Corrupted
 from statecore.jobs import examine_job
+from tests.harness.raising import raises
 
 REQUEST = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3"}
 
@@ -61,9 +62,11 @@ def test_what_cannot_be_examined_is_reported(tmp_path: Path, capsys: pytest.Capt
 
 def test_what_is_bad_is_refused_unless_it_was_left_as_it_is() -> None:
     examination.check([finding("note"), finding("warning"), finding("error", "0_0")], {"0_0"}, "here")
-    with pytest.raises(
-        Corrupted, match=r"finds 2 things .*\n  loss store-not-closed \(by-id of 0_1\): It is\.\n  error"
-    ):
+    problem = {"code": "store-not-closed", "what": "It is.", "task": "0_1", "store": "by-id"}
+    with raises(Corrupted, "migrated-state-unsound", problems=[problem, {**problem, "task": ""}]) as refused:
         examination.check([finding("loss"), finding("error", ""), finding("error", "0_0")], {"0_0"}, "here")
-    with pytest.raises(Corrupted, match="and 5 more"):
+    assert "\n  loss store-not-closed (by-id of 0_1): It is.\n  error store-not-closed" in refused.value.what
+    with raises(Corrupted, "migrated-state-unsound") as refused:
         examination.check([finding("error")] * (examination._SHOWN + 5), set(), "here")
+    assert refused.value.what.endswith("and 5 more")
+    assert len(refused.value.context["problems"]) == examination._SHOWN + 5

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import RetryAction
@@ -23,7 +24,7 @@ from statecore.airflow import failures
     ],
 )
 def test_each_kind_of_error_has_its_exception(kind: type[errors.StatecoreError], expected: type) -> None:
-    raised = failures.refused(kind("It broke.", action="Mend it."))
+    raised = failures.refused(kind("It broke.", code="test-error", action="Mend it."))
     assert type(raised) is expected
     # AirflowFailException is what Airflow never retries; the retried ones must not be one.
     assert isinstance(raised, AirflowFailException) is (expected is failures.JobRefused)
@@ -36,7 +37,7 @@ def test_every_kind_of_error_is_decided_on() -> None:
 
 
 def test_a_site_may_have_fenced_errors_retried() -> None:
-    error = errors.Fenced("The application runs.", action="Stop it.").to_json()
+    error = errors.Fenced("The application runs.", code="test-error", action="Stop it.").to_json()
     assert type(failures.exception_for(error, ("Retryable", "Fenced"))) is failures.JobUnavailable
 
 
@@ -45,18 +46,31 @@ def test_an_unknown_kind_is_not_retried() -> None:
 
 
 def test_the_message_says_what_happened_what_to_do_and_where() -> None:
-    error = errors.NotFound("The topic orders-by-id-changelog does not exist.", action="Correct the spec.", partition=3)
-    assert str(failures.refused(error)) == (
-        "NotFound: The topic orders-by-id-changelog does not exist.\nWhat to do: Correct the spec.\nWhere: partition=3"
-    )
+    error = errors.NotFound("There is no topic.", code="topic-not-found", action="Correct it.", partition=3)
+    said = ["NotFound (topic-not-found): There is no topic.", "What to do: Correct it.", "Where: partition=3"]
+    assert str(failures.refused(error)).splitlines() == said
+
+
+def test_the_tasks_log_has_the_code_and_is_written_line_by_line() -> None:
+    lines: list[str] = []
+    log = SimpleNamespace(error=lambda text, *values: lines.append(text % values))
+    failures.refused(errors.Fenced("Two\nlines.", code="application-running", action="Stop it."), log)
+    assert lines == ["Fenced (application-running): Two", "lines.", "What to do: Stop it."]
+
+
+def test_an_error_of_an_older_report_has_no_code_and_is_told_all_the_same() -> None:
+    said = {"error": "Fenced", "exit_code": 11, "what": "It runs.", "action": "Stop it.", "context": {}}
+    assert str(failures.exception_for(said)) == "Fenced: It runs.\nWhat to do: Stop it."
 
 
 def test_what_is_told_line_by_line_is_not_told_a_second_time() -> None:
     problems = ["0_0 holds the store already", "0_1 holds the store already"]
-    what = "The stores cannot be placed:\n" + "".join(f"  {one}\n" for one in problems)
-    error = errors.Invalid(what, action="Do what each line says.", state_dir="/state", problems=problems)
+    what = "Not placed:\n" + "".join(f"  {one}\n" for one in problems)
+    error = errors.Invalid(
+        what, code="placement-refused", action="Do what each line says.", state_dir="/state", problems=problems
+    )
     assert str(failures.refused(error)).splitlines() == [
-        "Invalid: The stores cannot be placed:",
+        "Invalid (placement-refused): Not placed:",
         "  0_0 holds the store already",
         "  0_1 holds the store already",
         "What to do: Do what each line says.",

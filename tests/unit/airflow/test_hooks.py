@@ -9,6 +9,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.errors import Invalid
+from tests.harness.raising import raises
 
 
 def connection(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
@@ -33,26 +34,28 @@ def test_a_master_that_is_meant_is_taken(monkeypatch: pytest.MonkeyPatch, value:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "code"),
     [
-        "spark://local[2]",
-        "local[*]",
-        "{not json",
-        {"conn_type": "spark"},
-        {"conn_type": "http", "host": "example"},
-        {"conn_type": "spark", "host": "locl[2]"},
-        {"conn_type": "spark", "host": "spark://"},
+        ("spark://local[2]", "spark-connection-missing"),
+        ("local[*]", "spark-connection-invalid"),
+        ("{not json", "spark-connection-missing"),
+        ({"conn_type": "spark"}, "spark-connection-invalid"),
+        ({"conn_type": "http", "host": "example"}, "spark-connection-invalid"),
+        ({"conn_type": "spark", "host": "locl[2]"}, "spark-connection-invalid"),
+        ({"conn_type": "spark", "host": "spark://"}, "spark-connection-invalid"),
     ],
 )
-def test_a_connection_that_ends_nowhere_is_refused_with_an_example(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+def test_a_connection_that_ends_nowhere_is_refused_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, value: Any, code: str
+) -> None:
     connection(monkeypatch, value)
-    with pytest.raises(Invalid, match="spark_tried") as refused:
+    with raises(Invalid, code, conn_id="spark_tried") as refused:
         checked_master("spark_tried")
     assert "AIRFLOW_CONN_SPARK_TRIED=" in refused.value.action
 
 
 def test_an_absent_connection_is_refused_instead_of_meaning_yarn() -> None:
-    with pytest.raises(Invalid, match="spark_absent does not exist"):
+    with raises(Invalid, "spark-connection-missing", conn_id="spark_absent"):
         checked_master("spark_absent")
 
 

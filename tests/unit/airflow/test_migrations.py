@@ -9,6 +9,7 @@ import pytest
 from statecore.airflow.migrations import approved_within, migrate_entries, migration_params
 from statecore.errors import Invalid
 from statecore.jobs.migrate_request import MigrateRequest
+from tests.harness.raising import raises
 
 ORDERS = {"application_id": "orders", "state_dir": "/srv/state"}
 
@@ -96,23 +97,29 @@ def test_directories_of_one_application_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "code", "context"),
     [
-        (params(ORDERS, {**ORDERS, "state_dir": "/srv/state/"}), "is named twice"),
-        (params({**ORDERS, "state_dir": "state"}), "is relative"),
-        (params({**ORDERS, "spec_path": "a.yaml"}), "is relative"),
-        (params({**ORDERS, "application_id": "../orders"}), "is no application id"),
-        (params(ORDERS, tasks=["nonsense"]), "nonsense"),
-        (params(ORDERS, approve_within="soon"), "approve_within is not well-formed"),
-        (params(ORDERS, approve_within="0s"), "approve_within is not well-formed"),
-        (params(ORDERS, aprove="none"), "no parameter 'aprove'"),
-        (params(ORDERS, applications=[]), "no parameter 'applications'"),
-        (params(ORDERS, apply=True), "no parameter 'apply'"),
-        (params(ORDERS, to="5.0"), "5.0"),
+        (
+            params(ORDERS, {**ORDERS, "state_dir": "/srv/state/"}),
+            "state-directory-duplicated",
+            {"state_dir": "/srv/state"},
+        ),
+        (params({**ORDERS, "state_dir": "state"}), "path-relative", {"state_dir": "state"}),
+        (params({**ORDERS, "spec_path": "a.yaml"}), "path-relative", {"spec_path": "a.yaml"}),
+        (params({**ORDERS, "application_id": "../orders"}), "application-id-invalid", {"application_id": "../orders"}),
+        (params(ORDERS, tasks=["nonsense"]), "task-invalid", {}),
+        (params(ORDERS, approve_within="soon"), "parameter-invalid", {"parameter": "approve_within"}),
+        (params(ORDERS, approve_within="0s"), "parameter-invalid", {"parameter": "approve_within"}),
+        (params(ORDERS, aprove="none"), "parameter-unknown", {"parameters": ["aprove"]}),
+        (params(ORDERS, applications=[]), "parameter-unknown", {"parameters": ["applications"]}),
+        (params(ORDERS, apply=True), "parameter-unknown", {"parameters": ["apply"]}),
+        (params(ORDERS, to="5.0"), "parameter-invalid", {"parameter": "to"}),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_looked_at(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(Invalid, match=said):
+def test_what_makes_no_sense_is_refused_before_anything_is_looked_at(
+    given: dict[str, Any], code: str, context: dict[str, Any]
+) -> None:
+    with raises(Invalid, code, **context):
         migrate_entries(given)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from statecore.airflow import refusals
+from statecore.errors import NotFound
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
@@ -82,26 +83,26 @@ def test_the_page_shows_each_store_of_each_instance(client: Callable[..., Any], 
 
 def test_a_failed_last_try_is_seen_whatever_succeeded_before(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
-    write(tmp_path, 2, failed(attempt(2), phase="read"))
+    write(tmp_path, 2, failed(attempt(2), phase="read", code="application-running"))
     text = client("/", "viewer").text
     assert text.index("The latest attempt failed") < text.index("Before that, restored")
     assert "in phase read" in text
-    assert "It runs." in text
+    assert "<p>Fenced (application-running): It runs.</p>" in text
     assert "by-id" in text
     write(tmp_path, 3, attempt(3).begun())
-    assert "its end was not reported" in client("/", "viewer").text
     assert "Nothing found" in client("/?state=restored", "viewer").text
     assert "An attempt began" in client("/?state=begun&q=ORD", "viewer").text
 
 
 def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), *(entry("by-id", number) for number in range(250))))
-    write(tmp_path, 2, failed(attempt(2)))
+    write(tmp_path, 2, failed(attempt(2), code="application-running"))
     where = "/instance?name=orders&application=orders&host=one&state_dir=/s"
     text = client(where, "viewer").text
     assert text.count("<td>by-id</td>") == 200
     assert "Attempts, newest first" in text
-    assert text.index("Fenced: It runs.") < text.index(">restored</td>")
+    assert text.index("Fenced (application-running): It runs.") < text.index(">restored</td>")
+    assert client("/reports", "viewer").json()["reports"][0]["error"]["code"] == "application-running"
     assert client(f"{where}&page=2", "viewer").text.count("<td>by-id</td>") == 50
     assert client("/instance?name=../orders&application=orders&host=one&state_dir=/s", "viewer").status_code == 404
     assert [one["outcome"] for one in client("/reports", "viewer").json()["reports"]] == ["failed", "restored"]
@@ -149,7 +150,7 @@ def test_what_a_job_wrote_cannot_become_markup(client: Callable[..., Any], tmp_p
     own = {**entry(evil, 0), "task": evil, "digest": evil, "kind": evil}
     whole = dict.fromkeys(("application_id", "state_dir", "host", "user", "request_id", "plan_id"), evil)
     write(tmp_path, 1, {**done(attempt(1), own, notes=[evil]), **whole})
-    write(tmp_path, 2, {**failed(attempt(2), what=evil, action=evil, error=evil, phase=evil), **whole})
+    write(tmp_path, 2, {**failed(attempt(2), what=evil, action=evil, error=evil, code=evil, phase=evil), **whole})
     write(tmp_path, 3, old({**own, "committed_offset": -4}, application_id=evil, state_dir=evil, notes=[evil]))
     write(tmp_path, 4, {**OLD_FAILURE, "what": evil, "action": evil, "error": evil})
     write(tmp_path, 5, "{half")
@@ -199,7 +200,6 @@ def test_a_published_snapshot_is_no_restored_state_directory(client: Callable[..
     write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0, -1, digest=""), **published))
     text = client("/", "viewer").text
     assert "published to <code>s3://states/&lt;production&gt;</code>" in text
-    assert "place nothing in a state directory" in text
     assert "snapshot <code>20260102T030405Z-abc</code>" in text
     assert text.count("not counted") == 2
     assert '<th scope="col">As of</th>' in text
@@ -252,10 +252,9 @@ def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snap
 def test_a_spec_of_which_nobody_knows_the_application_is_shown_by_its_path(
     client: Callable[..., Any], tmp_path: Path
 ) -> None:
-    error = {"error": "NotFound", "what": "There is no spec /srv/<a>.yaml.", "action": "Name the file.", "context": {}}
+    error = NotFound("No spec /srv/<a>.yaml.", code="spec-not-found", action="Name the file.").to_json()
     refusals.record(tmp_path, "/srv/<a>.yaml", "checkpoint_stores/scheduled__1/checkpoint/4", error)
     text = client("/", "viewer").text
     assert "<h2>/srv/&lt;a&gt;.yaml</h2>" in text
-    assert "named by the path of its spec" in text
-    assert "There is no spec /srv/&lt;a&gt;.yaml." in text
+    assert "NotFound (spec-not-found): No spec /srv/&lt;a&gt;.yaml." in text
     assert "0 partitions" not in text

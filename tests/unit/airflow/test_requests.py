@@ -8,6 +8,7 @@ import pytest
 
 from statecore.airflow.requests import restore_requests, snapshot_requests
 from statecore.errors import Invalid, NotFound
+from tests.harness.raising import raises
 from tests.unit.airflow.stub import spec
 
 
@@ -51,9 +52,8 @@ def test_limits_are_passed_on_only_when_they_are_set() -> None:
 @pytest.mark.parametrize("field", ["state_dir", "staging_dir"])
 @pytest.mark.parametrize("path", ["state", "./state", "~/state", " /state"])
 def test_a_relative_directory_is_refused(field: str, path: str) -> None:
-    with pytest.raises(Invalid, match="relative; a worker has no directory of yours") as refused:
+    with raises(Invalid, "path-relative", **{field: path}):
         restore_requests(params(spec(), **{field: path}))
-    assert refused.value.context == {field: path}
 
 
 def test_staging_directory_and_plan_are_passed_on_only_when_they_are_asked_for() -> None:
@@ -86,7 +86,7 @@ def test_what_a_run_says_of_spark_wins_over_the_spec() -> None:
 
 
 def test_a_line_that_is_no_property_of_sparks_is_refused() -> None:
-    with pytest.raises(Invalid, match="'cores 8' is no property"):
+    with raises(Invalid, "spark-property-invalid"):
         restore_requests(params(spec(), spark_conf=["cores 8"]))
 
 
@@ -109,35 +109,36 @@ def test_named_stores_go_to_the_applications_that_have_them() -> None:
 
 @pytest.mark.parametrize("applications", [[spec("a", ("x",))], [spec("a", ("x",)), spec("b", ("y",))]])
 def test_a_store_that_nobody_has_is_refused(applications: list[Any]) -> None:
-    with pytest.raises(NotFound, match="nope"):
+    with raises(NotFound, "store-not-found", stores=["nope"]):
         restore_requests(params(*applications, stores=["x", "nope"]))
 
 
 def test_an_application_named_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "stores.yaml"
     file.write_text(json.dumps(spec("orders")))
-    with pytest.raises(Invalid, match="orders is named twice"):
+    with raises(Invalid, "application-duplicated", application_id="orders"):
         restore_requests(params(str(file), spec("orders")))
 
 
 def test_no_application_is_refused() -> None:
-    with pytest.raises(Invalid, match="No application"):
+    with raises(Invalid, "applications-missing"):
         restore_requests(params())
 
 
 @pytest.mark.parametrize(
-    ("named", "error", "message"),
+    ("named", "kind", "code", "word"),
     [
-        ("stores.yaml", Invalid, "relative"),
-        ("/nowhere/stores.yaml", NotFound, "/nowhere/stores.yaml"),
-        ('{"application_id": "orders"', Invalid, "inline spec"),
-        ("{application_id: orders}", Invalid, "inline spec"),
-        ('{"application_id": "orders"}', Invalid, "bootstrap_servers"),
+        ("stores.yaml", Invalid, "path-relative", "stores.yaml"),
+        ("/nowhere/stores.yaml", NotFound, "spec-not-found", "/nowhere/stores.yaml"),
+        ('{"application_id": "orders"', Invalid, "spec-invalid", "<inline spec>"),
+        ("{application_id: orders}", Invalid, "spec-invalid", "<inline spec>"),
+        ('{"application_id": "orders"}', Invalid, "spec-invalid", "bootstrap_servers"),
     ],
 )
-def test_a_spec_that_cannot_be_used_is_refused_with_the_reason(named: str, error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_a_spec_that_cannot_be_used_is_refused_with_the_reason(named: str, kind: Any, code: str, word: str) -> None:
+    with raises(kind, code) as refused:
         restore_requests(params(named))
+    assert word in refused.value.what
 
 
 @pytest.mark.parametrize(("text", "number"), [("2000000", 2_000_000), ("2048k", 2 << 20), ("2G", 2 << 30)])
@@ -148,7 +149,7 @@ def test_memory_is_written_with_a_unit(text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["0", "m", "1.5g", "10t", "5m!", "-1"])
 def test_other_amounts_of_memory_are_refused(text: str) -> None:
-    with pytest.raises(Invalid):
+    with raises(Invalid, "parameter-invalid", parameter="memory_budget"):
         restore_requests(params(spec(), memory_budget=text))
 
 
@@ -157,10 +158,9 @@ def test_other_amounts_of_memory_are_refused(text: str) -> None:
     [("store", ["by-id"], "stores"), ("planonly", True, "plan_only"), ("executor_core", 2, "executor_cores")],
 )
 def test_a_parameter_of_no_such_name_is_refused_and_not_passed_over(field: str, value: Any, meant: str) -> None:
-    with pytest.raises(Invalid) as caught:
+    with raises(Invalid, "parameter-unknown", parameters=[field]) as caught:
         restore_requests(params(spec(), **{field: value}))
-    assert f"no parameter {field!r}; did you mean '{meant}'?" in caught.value.what
-    assert "nothing was changed" in caught.value.action
+    assert f"'{meant}'" in caught.value.what
 
 
 def test_a_snapshot_is_asked_for_without_a_state_directory() -> None:
@@ -172,5 +172,5 @@ def test_a_snapshot_is_asked_for_without_a_state_directory() -> None:
 @pytest.mark.parametrize("name", ["state_dir", "staging_dir", "replace", "owner"])
 def test_a_snapshot_has_no_parameter_of_placing(name: str) -> None:
     said = {"applications": [json.dumps(spec())], "repository": "file:///srv/states", name: "/x"}
-    with pytest.raises(Invalid, match=f"no parameter '{name}'"):
+    with raises(Invalid, "parameter-unknown", parameters=[name]):
         snapshot_requests(said)

@@ -14,8 +14,9 @@ import pytest
 
 from statecore.blobs import directory
 from statecore.blobs.directory import DirectoryBlobs, Sharing
-from statecore.errors import Capacity, Invalid, Retryable
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from tests.harness import mounts
+from tests.harness.raising import raises
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 
@@ -125,19 +126,19 @@ def test_who_comes_second_forces_what_the_first_has_linked_to_the_disk(
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"),
+    ("number", "kind", "code"),
     [
-        (errno.ENOSPC, Capacity),
-        (errno.EDQUOT, Capacity),
-        (errno.EMFILE, Capacity),
-        (errno.EACCES, Invalid),
-        (errno.EROFS, Invalid),
-        (errno.EIO, Retryable),
-        (errno.ESTALE, Retryable),
+        (errno.ENOSPC, Capacity, "no-space"),
+        (errno.EDQUOT, Capacity, "no-space"),
+        (errno.EMFILE, Capacity, "too-many-open-files"),
+        (errno.EACCES, Invalid, "permission-denied"),
+        (errno.EROFS, Invalid, "read-only-file-system"),
+        (errno.EIO, Retryable, "disk-failed"),
+        (errno.ESTALE, Retryable, "disk-failed"),
     ],
 )
 def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError], code: str
 ) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
 
@@ -146,9 +147,8 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
 
     with monkeypatch.context() as patched:
         patched.setattr(directory.os, "fsync", refuse)
-        with pytest.raises(kind, match="a/b") as refused:
+        with raises(kind, code, blob="a/b"):
             blobs.put_if_absent("a/b", b"bytes")
-    assert refused.value.context["blob"] == "a/b"
     assert list(blobs.list()) == []
     assert blobs.put_if_absent("a/b", b"bytes") is True
 

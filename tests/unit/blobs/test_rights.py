@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,15 +14,16 @@ from statecore.errors import Invalid
 from statecore.repository.repository import make_repository, open_repository
 from tests.harness import mounts
 from tests.harness.another_user import AnotherUser, another_user
+from tests.harness.raising import raises
 
 _COMMAND = """
-import sys
+import json, sys
 from statecore.errors import Invalid
 from statecore.repository.repository import make_repository, open_repository, place_of
 try:
     {what}
 except Invalid as error:
-    print(error)
+    print(json.dumps(error.to_json()))
 """
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,9 +50,11 @@ def test_who_may_not_write_is_told_who_where_and_whose_that_is(what: str) -> Non
     with another_user("022") as user:
         root = of_root(user)
         told = said(user, root.as_uri(), f"open_repository(sys.argv[1]).place.{what}")
-    assert f"{root} could not be " in told
-    assert f" may not write to {root}, which belongs to root:root and has the mode drwxr-xr-x." in told
-    assert f"the right to read and write all of {root}, or run this as a user that has it." in told
+    error = json.loads(told)
+    assert error["code"] == "permission-denied"
+    seen = {name: error["context"][name] for name in ("path", "owner", "mode")}
+    assert seen == {"path": str(root), "owner": "root:root", "mode": "drwxr-xr-x"}
+    assert f"read and write all of {root}" in error["action"]
 
 
 def test_who_may_not_read_is_told_that() -> None:
@@ -58,8 +62,11 @@ def test_who_may_not_read_is_told_that() -> None:
         root = of_root(user)
         (root / "repository.json").chmod(0o600)
         told = said(user, root.as_uri(), "open_repository(sys.argv[1])")
-    assert f" may not read {root}/repository.json, which belongs to root:root and has the mode -rw-------." in told
-    assert f"the right to read all of {root}" in told
+    error = json.loads(told)
+    assert error["code"] == "permission-denied"
+    seen = {name: error["context"][name] for name in ("path", "owner", "mode")}
+    assert seen == {"path": f"{root}/repository.json", "owner": "root:root", "mode": "-rw-------"}
+    assert f"read all of {root}" in error["action"]
 
 
 def test_a_repository_below_a_directory_that_nobody_else_may_list_is_made_and_written() -> None:
@@ -82,8 +89,8 @@ def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_writte
         make_repository(url)
         disk.remount("ro")
         place = open_repository(url).place
-        with pytest.raises(Invalid, match="Read-only file system") as caught:
+        with raises(Invalid, "read-only-file-system") as caught:
             place.blobs.put_if_absent("apps/a", b"1")
         assert "Mount it for writing" in caught.value.action
-        with pytest.raises(Invalid, match="Read-only file system"):
+        with raises(Invalid, "read-only-file-system"):
             place.pointers.swap("h", b"1", None)

@@ -22,6 +22,7 @@ from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from tests.harness import faulty_http, s3_server
 from tests.harness.broker import free_ports
 from tests.harness.faulty_http import Fault, FaultyProxy, Kind
+from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
 
 PART = 5 << 20
@@ -185,7 +186,7 @@ def test_a_swap_whose_reply_was_lost_says_that_it_won_or_that_nobody_knows(
     pointers = S3Pointers(location, mine._client)
     if built_on:
         proxy.then = lambda: others.swap("head", b"2 by another", others.read("head").version)  # type: ignore[union-attr]
-        with pytest.raises(Retryable, match="nobody knows"):
+        with raises(Retryable, "write-outcome-unknown", pointer="head"):
             pointers.swap("head", b"1 by me", first)
     else:
         assert pointers.swap("head", b"1 by me", first) == others.read("head").version  # type: ignore[union-attr]
@@ -202,7 +203,7 @@ def test_who_was_second_knows_that_too(blobs: S3Blobs, proxy: FaultyProxy, conte
 
 def test_a_conflict_without_end_is_worth_another_try(blobs: S3Blobs, proxy: FaultyProxy) -> None:
     proxy.fail(Fault("PUT", Kind.ANSWERED, status=409, code="ConditionalRequestConflict", times=100))
-    with pytest.raises(Retryable, match="at the same time"):
+    with raises(Retryable, "write-conflict", blob="name"):
         blobs.put_if_absent("name", b"content")
 
 
@@ -223,7 +224,7 @@ def test_a_body_that_breaks_off_is_read_again(blobs: S3Blobs, proxy: FaultyProxy
     proxy.fail(Fault("GET", Kind.TRUNCATED, times=2))
     assert blobs.get("name", *span) == content[slice(*span)]
     proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
-    with pytest.raises(Retryable, match="did not come whole"):
+    with raises(Retryable, "read-incomplete", blob="name"):
         blobs.get("name", *span)
 
 
@@ -259,7 +260,7 @@ def test_a_damaged_object_that_breaks_off_each_time_is_still_worth_another_try(
     blobs.put_if_absent("name", LARGE[: 1 << 20])
     turn_a_bit(server, blobs._location, "name")
     proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
-    with pytest.raises(Retryable, match="did not come whole"):
+    with raises(Retryable, "read-incomplete", blob="name"):
         blobs.get("name")
     assert len(proxy.asked) == TRIES
 
@@ -278,7 +279,7 @@ def test_wrong_bytes_that_are_others_each_time_are_nobodys(
         return b"%d" % next(turned)
 
     monkeypatch.setattr(StreamingChecksumBody, "read", other)
-    with pytest.raises(Retryable, match="did not come whole"):
+    with raises(Retryable, "read-incomplete", blob="name"):
         blobs.get("name")
     assert next(turned) == TRIES + 1
 
@@ -307,14 +308,14 @@ def test_what_a_server_cannot_do_is_not_tried_again(blobs: S3Blobs, proxy: Fault
     assert len(proxy.asked) == 1
 
 
-def all_refused(blobs: S3Blobs, kind: type[StatecoreError], said: str) -> None:
+def all_refused(blobs: S3Blobs, kind: type[StatecoreError], code: str, **context: str) -> None:
     for ask in (
         lambda: blobs.put_if_absent("name", b""),
         lambda: blobs.get("name"),
         lambda: list(blobs.list()),
         lambda: blobs.delete("name"),
     ):
-        with pytest.raises(StatecoreError, match=said) as caught:
+        with raises(kind, code, **context) as caught:
             ask()
         assert type(caught.value) is kind
         assert caught.value.action
@@ -322,14 +323,14 @@ def all_refused(blobs: S3Blobs, kind: type[StatecoreError], said: str) -> None:
 
 
 def test_a_bucket_that_is_missing_is_said(server: S3Server) -> None:
-    all_refused(blobs_at(server.endpoint, bucket="absent"), Invalid, "There is no bucket absent")
+    all_refused(blobs_at(server.endpoint, bucket="absent"), Invalid, "bucket-unknown", answer="NoSuchBucket")
 
 
 def test_wrong_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    all_refused(blobs_at(server.endpoint), Invalid, "SignatureDoesNotMatch")
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="SignatureDoesNotMatch")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    all_refused(blobs_at(server.endpoint), Invalid, "access key")
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="XAdminUserNotFound")
 
 
 def test_missing_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -338,12 +339,17 @@ def test_missing_credentials_are_said(server: S3Server, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "absent"))
-    all_refused(blobs_at(server.endpoint), Invalid, "credentials")
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-credentials-missing")
 
 
 def test_a_server_that_is_not_there_is_worth_another_try() -> None:
     (port,) = free_ports(1)
-    all_refused(blobs_at(f"http://127.0.0.1:{port}", attempts=1), Retryable, "Could not connect")
+    all_refused(
+        blobs_at(f"http://127.0.0.1:{port}", attempts=1),
+        Retryable,
+        "object-store-unreachable",
+        cause="EndpointConnectionError",
+    )
 
 
 def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
@@ -351,10 +357,10 @@ def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         blobs = blobs_at(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=1, timeout=0.3)
-        all_refused(blobs, Retryable, "timeout")
+        all_refused(blobs, Retryable, "object-store-unreachable", cause="ReadTimeoutError")
 
 
 def test_without_boto3_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("statecore.extras.find_spec", lambda _: None)
-    with pytest.raises(Invalid, match="extra 's3'"):
+    with raises(Invalid, "extra-missing"):
         S3Blobs(S3Location("bucket")).get("name")

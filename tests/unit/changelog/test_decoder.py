@@ -17,6 +17,7 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
+from tests.harness.raising import raises
 from tests.unit.changelog.build import (
     CODECS,
     Record,
@@ -331,7 +332,7 @@ def test_columns_outlive_the_response_and_the_decoder() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_formats_are_refused_with_advice(magic: int) -> None:
     old = struct.pack(">qiIBBq", 41, 30, 0, magic, 0, 0) + b"\0" * 20
-    with pytest.raises(Invalid, match=r"orders.*partition 3.*offset 0.*format 0 or 1") as error:
+    with raises(Invalid, "record-format-unsupported", topic="orders", partition=3, offset=0) as error:
         decode(old)
     assert error.value.action
 

@@ -19,7 +19,8 @@ from statecore.changelog.streams_groups import (
     TaskAssignment,
     streams_group,
 )
-from statecore.errors import Invalid, NotFound, Retryable
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from tests.harness.raising import raises
 from tests.unit.changelog.conftest import Connect
 from tests.unit.changelog.recorded import streams_group_bytes, streams_group_response
 from tests.unit.changelog.scripted import NEWEST, Clock, ScriptedBrokers
@@ -129,28 +130,27 @@ def test_a_coordinator_that_stays_away_is_given_up_at_the_deadline(
     two: ScriptedBrokers, connect: Connect, clock: Clock
 ) -> None:
     two.always(StreamsGroupDescribeRequest, failed(14))
-    with pytest.raises(Retryable, match=r"Kafka error 14\.") as caught:
+    with raises(Retryable, "broker-error", group="shop", error_code=14):
         streams_group(connect(two, timeout=1.0), "shop")
-    assert caught.value.context["group"] == "shop"
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "context"),
+    ("code", "kind", "said"),
     [
-        (29, Invalid, {"group": "shop"}),
-        (30, Invalid, {"group": "shop"}),
-        (35, NotFound, {"group": "shop", "code": NO_STREAMS_GROUP}),
-        (69, NotFound, {"group": "shop", "code": NO_STREAMS_GROUP}),
-        (-1, Retryable, {"group": "shop"}),
+        (29, Invalid, "topic-authorization-failed"),
+        (30, Invalid, "group-authorization-failed"),
+        (35, NotFound, NO_STREAMS_GROUP),
+        (69, NotFound, NO_STREAMS_GROUP),
+        (-1, Retryable, "broker-error"),
     ],
 )
 def test_an_error_that_does_not_pass_is_told_at_once(
-    two: ScriptedBrokers, connect: Connect, clock: Clock, code: int, kind: type[Exception], context: dict[str, str]
+    two: ScriptedBrokers, connect: Connect, clock: Clock, code: int, kind: type[StatecoreError], said: str
 ) -> None:
     two.always(StreamsGroupDescribeRequest, failed(code, "Group shop is not a streams group."))
-    with pytest.raises(kind) as caught:
+    with raises(kind, said, group="shop"):
         streams_group(connect(two), "shop")
-    assert (caught.value.context, clock.pauses) == (context, [])  # type: ignore[attr-defined]
+    assert clock.pauses == []
 
 
 @pytest.mark.parametrize("strange", ["status", "subtopology", "node"])
@@ -186,6 +186,5 @@ def test_a_group_that_may_not_be_seen_is_refused_by_the_search_for_its_coordinat
 
 def test_brokers_without_streams_groups_are_told_as_that(start: Start, connect: Connect) -> None:
     versions = {key: known for key, known in NEWEST.items() if key != StreamsGroupDescribeRequest.API_KEY}
-    with pytest.raises(NotFound) as caught:
+    with raises(NotFound, NO_STREAMS_GROUP):
         streams_group(connect(start(versions=versions)), "shop")
-    assert caught.value.context["code"] == NO_STREAMS_GROUP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,19 +49,27 @@ def store(tmp_path: Path, task: str, status: int = 0) -> None:
 def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> None:
     store(tmp_path, "0_0", status=1)
     for words in ((), ("--apply",)):
-        code, out, _ = run("--application-id", "shop", "--processing-guarantee", "exactly_once_v2", *words)
+        code, out, _ = run("--application-id", "shop", "--processing-guarantee", "exactly_once_v2", "--json", *words)
+        report = json.loads(out)
         assert code == 21
-        assert "would rebuild" not in out
-        assert "  not mended: 0_0/orders: was not closed" in out
-        assert "With --spec (statecore discover writes one) it is rebuilt by this repair." in out
-        assert out.rstrip().endswith("nothing that a repair could mend")
+        assert (report["rebuilt"], report["outcome"]) == ([], Outcome.UNCHANGED)
+        (left,) = report["left"]
+        assert (left["task"], left["store"], left["code"]) == ("0_0", "orders", "store-not-closed")
+        assert "--spec" in left["remedy"]
 
 
 def test_a_plan_says_which_brokers_a_rebuild_needs(run: Run, spec: str, tmp_path: Path) -> None:
     store(tmp_path, "0_0", status=1)
-    code, out, _ = run("--spec", spec, "--offline")
-    assert code == 0
-    assert "  would rebuild orders in 0_0 from the brokers at nowhere:1 [store-not-closed]" in out
+    code, out, _ = run("--spec", spec, "--offline", "--json")
+    (rebuilt,) = json.loads(out)["rebuilt"]
+    assert (code, rebuilt["stores"], rebuilt["tasks"], rebuilt["codes"]) == (
+        0,
+        ["orders"],
+        ["0_0"],
+        ["store-not-closed"],
+    )
+    assert "nowhere:1" in rebuilt["sources"]
+    assert "nowhere:1" in run("--spec", spec, "--offline")[1]
 
 
 def test_notes_are_counted_where_there_are_any(run: Run, spec: str, tmp_path: Path) -> None:
@@ -81,7 +90,7 @@ def test_where_all_lies_that_a_repair_has_replaced_is_said(
     report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)
     show(replace(report, mended=mended, rebuilt=rebuilt, kept=kept))
     said = " ".join(capsys.readouterr().out.split())
-    assert f"what was replaced is kept for a week, unless you delete it: {kept}, {rebuilt[0].kept}" in said
+    assert said.endswith(f": {kept}, {rebuilt[0].kept}")
     assert REPAIR_REPORT.decode(REPAIR_REPORT.encode(replace(report, rebuilt=rebuilt))).rebuilt == rebuilt
     show(report)
     assert "kept" not in capsys.readouterr().out
@@ -98,14 +107,12 @@ def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_h
     show(replace(report, rebuilt=rebuilt))
     said = capsys.readouterr().out
     assert doubt in said
-    assert "Do it with --repair --apply --approved p, if that is what you want" in said
+    assert "--repair --apply --approved p" in said
     show(report)
     assert "--approved" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is whole, as it was or mended.")]
-)
+@pytest.mark.parametrize(("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is whole")])
 def test_who_stops_it_is_told_how_the_tasks_are_left(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:
@@ -116,4 +123,4 @@ def test_who_stops_it_is_told_how_the_tasks_are_left(
     code, _, err = run("--application-id", "shop", *words)
     assert code == 130
     assert f"statecore: Interrupted. {said}" in err
-    assert ("Run the same command again" in err) == bool(words)
+    assert ("command again" in err) == bool(words)

@@ -10,6 +10,8 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
+from statecore.jobs.fold_report import FoldOutcome
+from tests.harness.raising import code_said
 from tests.unit.jobs.folding import At, Farm, some_rows, spec_of
 
 Run = Callable[..., tuple[int, str, str]]
@@ -43,7 +45,7 @@ def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
     before = farm.shelf.head()
     code, out, _ = fold("--plan")
     assert code == 0
-    assert "would merge 13 runs of" in out
+    assert "13" in out.split()
     assert "plain" in out
     assert farm.shelf.head() == before
     document = json.loads(fold("--plan", "--json")[1])
@@ -61,12 +63,11 @@ def test_a_fold_says_what_it_has_published_and_the_next_one_that_there_is_nothin
 
 def test_damage_is_said_and_is_the_exit_code(farm: Farm, fold: Run) -> None:
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
-    code, out, err = fold()
+    code, _, err = fold()
     assert code == 12
-    assert "left as they are" in " ".join(out.split())
-    assert "The runs of store 'plain' of task 0_0 were not folded, and stay as they are: A run of" in err
+    assert "'plain' of task 0_0" in err
     document = json.loads(fold("--json")[1])
-    assert (document["outcome"], len(document["findings"])) == ("nothing was left to publish", 1)
+    assert (document["outcome"], len(document["findings"])) == (FoldOutcome.NOTHING_LEFT, 1)
 
 
 def test_an_application_without_a_snapshot_is_told_so(tmp_path: Path, fold: Run, farm: Farm) -> None:
@@ -74,4 +75,4 @@ def test_an_application_without_a_snapshot_is_told_so(tmp_path: Path, fold: Run,
     spec.write_text(spec.read_text().replace("orders", "others"))
     code, _, err = fold()
     assert code == 14
-    assert "There is no snapshot of others" in err
+    assert code_said(err) == "snapshots-not-found"

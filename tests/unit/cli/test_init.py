@@ -11,6 +11,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.repository.repository import MARK_NAME
 from tests.harness import s3_server
+from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
 from tests.unit.repository.published import Publishing
 
@@ -58,9 +59,11 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
     identifier = publishing.shelf.repository.mark.id
     publishing.shelf.blobs.delete(MARK_NAME)
     assert main(["snapshots", "--repository", url]) == 12
-    assert f"statecore init --repository {url}" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert code_said(err) == "repository-descriptor-missing"
+    assert f"statecore init --repository {url}" in err
     assert main(["init", "--repository", url]) == 0
-    assert f"put back the mark of the repository at {publishing.shelf.url}: {identifier}" in capfd.readouterr().out
+    assert f"{publishing.shelf.url}: {identifier}" in capfd.readouterr().out
     assert main(["snapshots", "--repository", url]) == 0
     capfd.readouterr()
     publishing.shelf.blobs.replace(MARK_NAME, b"damaged")
@@ -73,12 +76,14 @@ def test_what_cannot_be_one_is_refused_with_what_to_do(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", "--repository", "/srv/repository"]) == 13
-    assert "Give s3://bucket/prefix, or file:///path" in capfd.readouterr().err
+    assert code_said(capfd.readouterr().err) == "repository-url-invalid"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     of = f"?endpoint={server.endpoint}&region={REGION}"
     assert main(["init", "--repository", f"s3://states/p{of}"]) == 13
-    assert "SignatureDoesNotMatch" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert code_said(err) == "object-store-access-denied"
+    assert "SignatureDoesNotMatch" in err
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     assert main(["init", "--repository", f"s3://absent/p{of}", "--json"]) == 13
-    assert "There is no bucket absent" in json.loads(capfd.readouterr().out)["what"]
+    assert json.loads(capfd.readouterr().out)["code"] == "bucket-unknown"

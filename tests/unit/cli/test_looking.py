@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.another_user import another_user
+from tests.harness.raising import code_said
 from tests.unit.maintenance.stored import offsets, write_database, write_golden
 
 BASE = 1_357_034_400_000
@@ -55,10 +57,10 @@ def dump(run, *words, **how):
 def test_a_table_shows_fifty_rows_and_says_how_many_more(run):
     code, out, _ = dump(run, "--key", "string", "--value", "string", width=80)
     assert code == 0
-    assert out.startswith("orders: timestamped-key-value, keys as string, values as string\n")
+    assert out.startswith("orders: timestamped-key-value, ")
     assert out.count("\n 0_0") == 50
     assert "k0049   2013-01-01T10:00:00.049Z   value 49" in out
-    assert "50 rows, and 71 more; --limit shows more, --format jsonl all" in out
+    assert out.splitlines()[-1].startswith("50 rows, and 71 more; ")
     assert max(map(len, out.splitlines())) <= 80
     _, out, _ = dump(run, "--limit", "200")
     assert out.rstrip().endswith("121 rows")
@@ -67,7 +69,7 @@ def test_a_table_shows_fifty_rows_and_says_how_many_more(run):
 def test_counting_what_is_not_shown_ends_when_it_takes_long(run, monkeypatch):
     monkeypatch.setattr(dump_command, "_COUNTING_SECONDS", -1.0)
     _, out, _ = dump(run, "--limit", "1")
-    assert "1 row, and more than 120 more (about 121 rows in all, by RocksDB's estimate)" in out
+    assert re.findall(r"\b[0-9]+\b", out[out.index("1 row, ") :]) == ["1", "120", "121"]
 
 
 def test_rows_that_do_not_fit_side_by_side_are_shown_one_below_the_other(run, state_dir):
@@ -104,16 +106,16 @@ def test_json_lines_are_every_row(run):
 def test_parquet_goes_to_a_file_only(run, tmp_path):
     code, out, err = dump(run, "--format", "parquet")
     assert (code, out) == (13, "")
-    assert "Name a file with --output" in err
+    assert code_said(err) == "option-missing"
     file = tmp_path / "orders.parquet"
     code, out, err = dump(run, "--format", "parquet", "--output", str(file), "--value", "string")
     assert (code, out) == (0, "")
-    assert "orders.parquet: 121 rows of orders (timestamped-key-value)" in err
+    assert "orders.parquet: 121 rows" in err
     table = parquet.read_table(file)
     assert table.column("key")[0].as_py() == b"k0000"
     assert table.schema.metadata[b"statecore.application_id"] == b"shop"
     code, _, err = dump(run, "--format", "parquet", "--output", str(file))
-    assert (code, "add --force" in err) == (13, True)
+    assert (code, code_said(err)) == (13, "file-exists")
     assert dump(run, "--format", "parquet", "--output", str(file), "--force", "--limit", "2")[0] == 0
     assert parquet.read_table(file).num_rows == 2
 
@@ -136,11 +138,11 @@ def test_the_spec_names_application_and_kind(run, tmp_path):
         "subtopologies: {0: {stores: {orders: {kind: key-value}}}}\n"
     )
     code, _, err = run("dump", "--store", "orders", "--spec", str(spec))
-    assert (code, "is no key-value store" in err) == (13, True)
+    assert (code, code_said(err)) == (13, "kind-mismatch")
     spec.write_text(spec.read_text().replace("key-value", "timestamped-key-value"))
     assert run("dump", "--store", "orders", "--spec", str(spec))[0] == 0
     code, _, err = run("dump", "--store", "orders")
-    assert (code, "Give --application-id, or --spec" in err) == (13, True)
+    assert (code, code_said(err)) == (13, "option-missing")
 
 
 def test_a_reader_that_has_gone_ends_a_dump_quietly(state_dir):
@@ -185,7 +187,6 @@ def test_inspect_is_readable_at_eighty_columns(run, state_dir):
     lines = [line.rstrip() for line in out.splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("shop in")  # a long path goes on in the next line
-    assert "not running: nobody holds its lock" in lines
     assert "orders: timestamped-key-value" in lines
     assert "    changelog shop-orders-changelog" in lines
     (row,) = [line for line in lines if line.startswith("  0_0") and " 120 " in line]
@@ -203,7 +204,7 @@ def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
         write_database(state_dir / f"shop/0_{partition}/rocksdb/orders", families)
     _, out, _ = run("inspect", "--application-id", "shop")
     assert [line[:5] for line in out.splitlines() if "7  not closed" in line] == ["! 0_2", "! 0_3"]
-    assert "orders in 0_2, 0_3: was not closed" in out
+    assert "orders in 0_2, 0_3: " in out
     assert out.rstrip().endswith("1 trouble")
 
 
@@ -245,11 +246,11 @@ def test_inspect_as_a_document(run):
 def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     (tmp_path / "nothing").mkdir()
     code, _, err = run("inspect", "--state-dir", str(tmp_path / "nothing"))
-    assert (code, "has no directory of an application" in err) == (14, True)
+    assert (code, code_said(err)) == (14, "state-dir-not-found")
     code, _, err = run("inspect", "--state-dir", str(tmp_path / "absent"))
-    assert (code, f"There is no directory {tmp_path / 'absent'}." in err) == (14, True)
+    assert (code, code_said(err), str(tmp_path / "absent") in err) == (14, "state-dir-not-found", True)
     code, _, err = run("inspect", "--application-id", "shpo")
-    assert (code, "did you mean shop?" in err) == (14, True)
+    assert (code, code_said(err)) == (14, "application-not-found")
 
 
 def test_who_has_a_store_open_is_named(run, state_dir):
@@ -257,8 +258,8 @@ def test_who_has_a_store_open_is_named(run, state_dir):
     with RocksDBStore(state_dir / "shop/0_1/rocksdb/orders", StoreKind.TIMESTAMPED_KEY_VALUE):
         code, out, _ = run("inspect")
     assert code == 0
-    assert f"stores are open: process {os.getpid()} (this process); shown is what they flushed last" in out
-    assert "was not closed" not in out
+    assert f"process {os.getpid()} (this process)" in out
+    assert "trouble\n" not in out
 
 
 @pytest.mark.parametrize("words", [["inspect", "--json"], ["doctor", "--offline", "--json"], ["info", "--json"]])

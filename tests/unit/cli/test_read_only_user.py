@@ -12,6 +12,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.spec.writer import spec_to_mapping
 from tests.harness import s3_server
+from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.jobs.published import Shop
 
@@ -75,8 +76,8 @@ def test_cannot_publish_and_is_told_before_anything_is_read_or_moved(
     code, out, err = run("snapshot", *there, "--offline")
     assert (code, out) == (13, "")
     assert "link:" not in err
-    assert "could not be put: Access Denied (AccessDenied)" in err
-    assert "they may list the bucket and read, write and delete below the prefix" in err
+    assert code_said(err) == "object-store-access-denied"
+    assert "AccessDenied" in err
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -84,4 +85,5 @@ def test_init_says_what_is_missing(run: Run, shop: RemoteShop) -> None:
     assert run("init", "--repository", shop.url)[0] == 0, "there is a repository already"
     code, out, err = run("init", "--repository", shop.url.replace("production", "elsewhere"))
     assert (code, out) == (13, "")
-    assert "could not be put: Access Denied (AccessDenied)" in err
+    assert code_said(err) == "object-store-access-denied"
+    assert "AccessDenied" in err

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
+from tests.harness.raising import code_said
 from tests.unit.repository.published import Publishing, flip
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,7 +42,7 @@ def test_a_healthy_head_is_said_to_be_well(orders: Publishing, head: Path, repai
     for words in ([], ["--apply"]):
         code, out, _ = repair(*words)
         assert code == 0
-        assert out.startswith("the head of orders is well, and is left alone: it names 1 snapshot")
+        assert "1 snapshot" in out
     document = json.loads(repair("--apply", "--json")[1])
     assert (document["wrong"], document["applied"], document["left_out"]) == (None, False, [])
     assert head.read_bytes() == before
@@ -57,16 +58,16 @@ def test_the_plan_is_printed_and_done_only_when_asked_for(
     assert code == 0
     assert not head.exists()
     lines = out.splitlines()
-    assert lines[0] == "the head of orders: it is missing"
-    assert lines[1] == "the new head would name 2 snapshots, with epoch 1 and generation 4"
+    assert {"2", "1", "4"} <= set(lines[1].replace(",", "").split())
     assert [line.split()[0].rstrip(",") for line in lines[2:4]] == [third, first]
-    assert lines[4].startswith(f"  left out: {second}: This manifest of a snapshot cannot be read")
-    assert lines[-1] == "nothing was changed: do it with --apply"
+    assert lines[4].startswith(f"  left out: {second}: ")
+    assert "--apply" in lines[-1]
     planned = json.loads(repair("--json")[1])
     code, out, _ = repair("--apply")
     assert code == 0
-    assert "the new head names 2 snapshots, with epoch 1 and generation 4" in out
-    assert "who began to publish before is fenced" in out
+    assert "--apply" not in out
+    head_now = orders.shelf.head()
+    assert (head_now.epoch, head_now.generation) == (1, 4)
     assert [entry.snapshot for entry in orders.shelf.head().snapshots] == [third, first]
     assert [one["snapshot"] for one in planned["head"]["snapshots"]] == [third, first]
     assert (planned["version"], planned["applied"], planned["wrong"]) == (1, False, "it is missing")
@@ -88,7 +89,7 @@ def test_of_many_checkpoints_that_a_head_has_let_go_some_are_named_and_the_rest_
 def test_an_application_that_is_not_there_is_answered_so(orders: Publishing, repair: Run) -> None:
     orders.publish(10)
     code, _, err = repair(application_id="order")
-    assert (code, "It has something of orders." in err) == (14, True)
+    assert (code, code_said(err), " orders" in err) == (14, "application-not-found", True)
 
 
 def test_only_a_head_can_be_repaired(capsys: pytest.CaptureFixture[str]) -> None:

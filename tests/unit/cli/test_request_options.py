@@ -8,7 +8,7 @@ import pytest
 
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
-from statecore.jobs.declaration import Request
+from statecore.jobs.declaration import Request, declared_fields
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.versioned_start import VersionedStart
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
@@ -32,9 +32,9 @@ def shown(request: type[Request]) -> str:
 
 
 def test_a_new_field_is_an_option() -> None:
-    assert "--pause SECONDS how long to rest, at 50% of the way, between two stores (default: 1.5)" in shown(
-        RequestWithOneMore
-    )
+    text = shown(RequestWithOneMore)
+    assert f"--pause SECONDS {declared_fields(RequestWithOneMore)['pause'].said.help.replace('%%', '%')}" in text
+    assert "(default: 1.5)" in text
     assert "--pause" not in shown(RestoreRequest)
     request = read(RequestWithOneMore, "--pause", "3")
     assert type(request) is RequestWithOneMore

@@ -129,7 +129,8 @@ def test_a_tick_without_a_repository_is_an_import_error_that_says_so(monkeypatch
     monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
     (said,) = DagBag(str(FILE)).import_errors.values()
-    assert "STATECORE_CHECKPOINT_TICK is set, and STATECORE_REPOSITORY not" in said
+    assert "Error code: setting-missing" in said
+    assert "STATECORE_REPOSITORY" in said
 
 
 def test_without_a_default_of_the_site_a_run_has_to_name_the_repository() -> None:

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow.requests import restore_requests
 from statecore.errors import Invalid
+from tests.harness.raising import raises
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 
@@ -173,7 +174,7 @@ def test_without_a_default_of_the_site_a_run_has_to_name_the_applications() -> N
 def test_a_run_has_to_name_a_state_directory_or_a_repository() -> None:
     params = load().params
     params.update({name: value for name, value in conf(spec()).items() if name != "state_dir"})
-    with pytest.raises(Invalid, match="No state directory was given"):
+    with raises(Invalid, "option-missing", option="state_dir"):
         restore_requests(params.validate())
     params.update({"repository": "file:///srv/states"})
     assert len(restore_requests(params.validate())) == 1

@@ -113,7 +113,8 @@ def test_a_schedule_without_a_repository_is_an_import_error_that_says_so(monkeyp
     monkeypatch.setenv("STATECORE_SNAPSHOT_SCHEDULE", "@daily")
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
     (said,) = DagBag(str(FILE)).import_errors.values()
-    assert "STATECORE_SNAPSHOT_SCHEDULE is set, and STATECORE_REPOSITORY not" in said
+    assert "Error code: setting-missing" in said
+    assert "STATECORE_REPOSITORY" in said
 
 
 def test_a_run_publishes_each_application_and_announces_each_snapshot(spark: StubSpark) -> None:

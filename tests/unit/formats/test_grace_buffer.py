@@ -6,6 +6,7 @@ from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
+from tests.harness.raising import raises
 from tests.unit.formats.arrays import (
     KEYS,
     SHAPES,
@@ -158,9 +159,10 @@ def test_the_first_value_that_is_no_buffered_record_is_found(
     ],
 )
 def test_a_value_that_is_no_buffered_record_is_a_misfit(value: bytes) -> None:
-    why = "has a value that is not a buffered record followed by a time"
-    assert FORM.check(records([KEY] * 3, [buffer_value() + bytes(8), None, value])) == (2, why)
-    with pytest.raises(Corrupted, match="Row 1 has a value that is not a buffered record"):
+    misfit = FORM.check(records([KEY] * 3, [buffer_value() + bytes(8), None, value]))
+    assert misfit is not None
+    assert (misfit.row, "not a buffered record" in misfit.why) == (2, True)
+    with raises(Corrupted, "row-malformed", kind="grace-buffer", row=1):
         FORM.decode(column([KEY, KEY]), column([buffer_value(), value[:-8]]))
 
 
@@ -168,8 +170,9 @@ def test_a_short_value_is_a_misfit() -> None:
     shortest = buffer_value("", new=None) + bytes(8)
     assert FORM.check(records([KEY], [shortest])) is None
     misfit = FORM.check(records([KEY, KEY], [None, shortest[1:]]))
-    assert misfit == (1, "has a value of 47 bytes; values of a buffer's changelog have at least 48")
-    with pytest.raises(Corrupted, match="Row 0 has a value of 39 bytes; grace-buffer rows have at least 40"):
+    assert misfit is not None
+    assert (misfit.row, "47 bytes" in misfit.why) == (1, True)
+    with pytest.raises(Corrupted, match=r"Row 0 .*39 bytes"):
         FORM.decode(column([KEY]), column([bytes(39)]))
 
 

@@ -48,7 +48,7 @@ def test_timestamped_rows_are_timestamp_then_value_and_go_back(
 
 
 def test_a_row_without_room_for_its_timestamp_is_corrupt() -> None:
-    with pytest.raises(Corrupted, match="Row 1 has a value of 7 bytes"):
+    with pytest.raises(Corrupted, match=r"Row 1 .*7 bytes"):
         take_off_timestamps(pa.array([b"12345678", b"1234567"]), StoreKind.TIMESTAMPED_KEY_VALUE)
 
 
@@ -72,4 +72,5 @@ def test_only_stamped_rows_refuse_a_negative_timestamp() -> None:
     batch = Records(keys, keys, pa.array([5, -1, -2]))
     assert row_format(StoreKind.KEY_VALUE).check(batch) is None
     misfit = row_format(StoreKind.TIMESTAMPED_KEY_VALUE).check(batch)
-    assert misfit == (1, "has the timestamp -1; the timestamps of a changelog are not negative")
+    assert misfit is not None
+    assert (misfit.row, "timestamp -1;" in misfit.why) == (1, True)

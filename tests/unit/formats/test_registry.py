@@ -8,6 +8,7 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import RowFormat
+from tests.harness.raising import raises
 from tests.unit.formats.arrays import int32, int64, records
 
 BUILT = [kind for kind in StoreKind if kind.can_be_built]
@@ -31,7 +32,7 @@ def test_headers_are_part_of_a_row_where_the_kind_says_so_but_for_emit_final_ses
 
 @pytest.mark.parametrize("kind", [StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN])
 def test_a_kind_without_rows_is_refused(kind: StoreKind) -> None:
-    with pytest.raises(Invalid, match="have no rows on disk"):
+    with raises(Invalid, "kind-without-rows", kind=kind.value):
         row_format(kind)
 
 

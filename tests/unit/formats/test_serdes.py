@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from statecore.errors import Invalid
 from statecore.formats.serdes import NUMBERS, serde
 from statecore.maintenance.deserialisers import NAMES, deserialiser
+from tests.harness.raising import raises
 
 SOME_UUID = "3ee6c347-b0d7-47a8-b9f3-19e9218fca70"
 
@@ -109,7 +110,7 @@ def test_a_dump_reads_the_same(name: str, data: bytes) -> None:
     ],
 )
 def test_what_is_no_value_of_a_serde_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(Invalid, match=f"is no {name}: .*nothing was written"):
+    with raises(Invalid, "serialization-failed", serde=name):
         serde(name).serialize(value)
 
 
@@ -132,12 +133,12 @@ def test_what_is_no_value_of_a_serde_is_refused(name: str, value: Any) -> None:
     ],
 )
 def test_bytes_of_another_serde_are_refused(name: str, data: bytes) -> None:
-    with pytest.raises(Invalid, match=f"{len(data)} bytes .*are no {name}: ") as caught:
+    with raises(Invalid, "deserialization-failed", serde=name) as caught:
         serde(name).deserialize(data)
     assert caught.value.context["serde"] == name
 
 
 def test_a_serde_that_there_is_not_names_those_there_are() -> None:
-    with pytest.raises(Invalid, match=r"no serde 'avro'\. Take one of boolean, bytes, double"):
+    with raises(Invalid, "serde-unknown"):
         serde("avro")
     assert set(NUMBERS) <= {*VALUES, "int"}

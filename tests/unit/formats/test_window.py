@@ -100,17 +100,17 @@ def test_text_and_keys_of_sessions_are_not_taken_for_windows_of_a_time_that_lets
         misfit = row_format(kind).check(records([window, None, key], timestamps=[now] * 3))
         assert misfit is not None
         assert misfit.row == 2
-        assert ("negative" if key == session else f"absurd in a record of the time {now}") in misfit.why
+        assert ("negative" if key == session else "absurd") in misfit.why
 
 
 def test_a_window_may_be_a_million_years_ahead_and_no_more() -> None:
     form = row_format(StoreKind.WINDOW)
     last = window_key(b"", FARTHEST_AHEAD_MS + 7, 0)
     assert form.check(records([last], timestamps=[7])) is None
-    assert form.check(records([last, last], timestamps=[7, 6])) == (
-        1,
-        f"has a key with the window time {FARTHEST_AHEAD_MS + 7}, absurd in a record of the time 6",
-    )
+    misfit = form.check(records([last, last], timestamps=[7, 6]))
+    assert misfit is not None
+    assert misfit.row == 1
+    assert f"time {FARTHEST_AHEAD_MS + 7}, absurd" in misfit.why
 
 
 def test_only_stamped_windows_look_at_the_records_timestamp() -> None:

@@ -21,6 +21,7 @@ from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
+from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
@@ -174,7 +175,7 @@ def test_a_bit_flipped_before_ingest_is_found(tmp_path: Path, share: float) -> N
 def test_a_bit_flipped_in_a_run_that_is_merged_is_found_wherever_it_is(tmp_path: Path, share: float) -> None:
     runs = runs_of(tmp_path / "runs", rows=500)
     flip(runs[0].path, int(share * (runs[0].file_bytes - 1)))
-    with pytest.raises(Corrupted, match="not the file it was"):
+    with raises(Corrupted, "run-damaged", path=str(runs[0].path)):
         build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
 
 
@@ -253,7 +254,7 @@ def test_a_file_that_changed_since_it_was_hashed_is_hashed_again(tmp_path: Path,
         other.replace(run.path)
     else:
         os.truncate(run.path, run.path.stat().st_size - 1)
-    with pytest.raises(Corrupted, match=r"is not the file it was when it was finished|bytes instead of"):
+    with raises(Corrupted, "run-damaged", path=str(run.path)):
         build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
 
 

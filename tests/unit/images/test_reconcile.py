@@ -26,6 +26,7 @@ from statecore.images.image import build_image
 from statecore.images.model import Below, RunFile, RunFormat, RunOrigin, Segmentation
 from statecore.images.reconcile import reconciled_run
 from statecore.images.runs import RunBuilder
+from tests.harness.raising import raises
 from tests.unit.images import test_segments_campaign as segments
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_merge import entries, last_writes, runs_of
@@ -357,13 +358,13 @@ def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Invalid):
             reconciled_run(path, parent, [log], start=START, end=END)
     for other in (replace(log, segment=7), replace(log, store="x"), replace(log, kind=StoreKind.LIST)):
-        with pytest.raises(Invalid, match="not of one database"):
+        with raises(Invalid, "run-mismatch"):
             reconciled_run(path, [one, two], [other], start=START, end=END)
     with pytest.raises(Invalid, match="version of its rows"):
         reconciled_run(path, [one, two], [replace(log, row_version=2)], start=START, end=END)
     for partition in (0, 1):
         of_global = RunOrigin("s", StoreKind.KEY_VALUE, TopicPartition("t", partition)).of(log)
-        with pytest.raises(Invalid, match="not of one database"):
+        with raises(Invalid, "run-mismatch"):
             reconciled_run(
                 path,
                 [RunOrigin("s", StoreKind.KEY_VALUE, TopicPartition("t", 2)).of(one)],
@@ -396,5 +397,5 @@ def test_who_was_written_apart_stays_apart(tmp_path: Path) -> None:
     """A run that says nothing of its origin is not taken for one of a database."""
     run = written(tmp_path / "run", {b"a": b"1"})
     other = RunOrigin("s", StoreKind.KEY_VALUE, CHANGELOG).of(run)
-    with pytest.raises(Invalid, match="not of one database"):
+    with raises(Invalid, "run-mismatch"):
         reconciled_run(tmp_path / "made", [run], [other], start=START, end=END)

@@ -9,6 +9,7 @@ import pytest
 from statecore.errors import Invalid
 from statecore.images.model import Run, RunFormat
 from statecore.images.run_order import check_order, runs_of_one_partition
+from tests.harness.raising import raises
 
 RUN = Run("a" * 64, RunFormat.SST, 1, 0, 1, 1, "0" * 32, "00", "ff", topic="names", partition=0)
 FIRST, SECOND = replace(RUN, end=10), replace(RUN, start=10, end=20)
@@ -21,13 +22,13 @@ def test_runs_that_ascend_are_in_order_with_and_without_a_gap() -> None:
 
 @pytest.mark.parametrize("runs", [[SECOND, FIRST], [FIRST, replace(SECOND, start=9)], [SECOND, SECOND]])
 def test_runs_that_descend_overlap_or_come_twice_are_refused(runs: list[Run]) -> None:
-    with pytest.raises(Invalid, match="cannot follow"):
+    with raises(Invalid, "runs-out-of-order"):
         check_order(runs)
 
 
 @pytest.mark.parametrize("change", [{"segment": 1}, {"store": "other"}, {"partition": 1}])
 def test_runs_of_several_databases_have_no_order(change: dict[str, int]) -> None:
-    with pytest.raises(Invalid, match="belong together"):
+    with raises(Invalid, "run-mismatch"):
         check_order([FIRST, replace(SECOND, **change)])
 
 

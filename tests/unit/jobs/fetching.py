@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from statecore.errors import StatecoreError
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
+from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
 
 
@@ -36,10 +35,10 @@ def tree(path: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def refused(kind: type[StatecoreError], match: str, shop: Shop, state_dir: Path, **changes: Any) -> StatecoreError:
-    """The fetch is refused for this reason, and nothing in the state directory was changed by it."""
+def refused(kind: type[StatecoreError], code: str, shop: Shop, state_dir: Path, **changes: Any) -> StatecoreError:
+    """The fetch is refused with this code, and nothing in the state directory was changed by it."""
     before = tree(state_dir)
-    with pytest.raises(kind, match=match) as caught:
+    with raises(kind, code) as caught:
         fetch(shop, state_dir, **changes)
     after = {name: file for name, file in tree(state_dir).items() if "/.statecore/" not in name or name in before}
     assert {name for name in after if not name.endswith("/.lock")} == {n for n in before if not n.endswith("/.lock")}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from statecore.errors import Reason
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -58,10 +59,11 @@ class Application:
         assert isinstance(found, Parent), found
         return found
 
-    def why(self, task: str = "0_0", store: str = "plain") -> str:
+    def why(self, task: str = "0_0", store: str = "plain") -> Reason:
         (found,) = self.found(task, store)
         assert isinstance(found, Refused), found
         assert found.parent == DIRECTORY
+        assert isinstance(found.why, Reason)
         return found.why
 
 
@@ -107,29 +109,30 @@ def test_a_store_whose_changelog_was_empty_is_a_parent_without_anything(applicat
 def test_segments_that_stand_at_different_offsets_are_refused(application: Application) -> None:
     application.segment(6, 50)
     application.segment(7, 99)
-    assert "its segments stand at different offsets" in application.why(store="clicks")
+    assert application.why(store="clicks").code == "segment-offsets-differ"
 
 
 def test_segments_of_another_length_are_refused(application: Application) -> None:
     application.segment(7, interval=MINUTE)
-    assert "clicks.420000 is no segment of 300000 ms" in application.why(store="clicks")
+    why = application.why(store="clicks")
+    assert (why.code, why.context) == ("segment-start-misaligned", {"segment": "clicks.420000", "expected": 300_000})
 
 
 def test_a_store_of_another_kind_is_refused(application: Application) -> None:
     application.plain(kind=StoreKind.TIMESTAMPED_KEY_VALUE)
-    assert application.why()
+    assert application.why().code == "kind-mismatch"
 
 
 def test_a_store_that_was_not_closed_is_refused(application: Application) -> None:
     application.plain()
     with RocksDBStore(application.path / "0_0" / "rocksdb" / "plain", StoreKind.KEY_VALUE):
-        assert application.why()
+        assert application.why().code == "base-unfit"
 
 
 def test_an_offset_that_an_older_release_keeps_in_a_file_is_not_gone_past(application: Application) -> None:
     application.plain()
     (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({PLAIN: 5}))
-    assert "start the application once" in application.why()
+    assert application.why().code == "offset-in-checkpoint-file"
 
 
 def test_what_was_refused_before_is_refused_again_without_a_look(application: Application) -> None:

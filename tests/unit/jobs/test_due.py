@@ -101,7 +101,8 @@ def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_fold_is_no
     assert made_since([last, earlier], None) is None, "nobody looked: it is wanted anyway"
     for upon in ("a", NO_SNAPSHOT):
         said = made_since([fold_of_it, last, earlier], upon)
-        assert said == "Nothing was done: since this was found to be due, b was made at eight."
+        assert said is not None
+        assert (said.code, said.context) == ("made-by-another", {"snapshot": "b", "made": "eight"})
     assert made_since([fold_of_it], NO_SNAPSHOT) is None
     assert made_since([], NO_SNAPSHOT) is None
 
@@ -167,7 +168,8 @@ def application(tmp_path: Path) -> AtTheBrokers:
 def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTheBrokers) -> None:
     verdict = application.look(Brokers(25))
     assert verdict.is_due
-    assert verdict.why == "15 offsets are new in 1 partitions; the last one was 300 s ago, one every 5m"
+    times = {"age_ms": 5 * MINUTE, "interval_ms": 5 * MINUTE}
+    assert (verdict.why.code, verdict.why.context) == ("offsets-new", {"offsets": 15, "partitions": 1, **times})
     assert verdict.upon == application.entry.snapshot
 
 
@@ -191,7 +193,8 @@ def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_t
     monkeypatch.setattr("statecore.repository.shelf.Shelf.manifest", lambda *_: pytest.fail("the manifest was read"))
     verdict = application.look(brokers, after_ms=4 * MINUTE)
     assert (verdict.is_due, brokers.asked) == (False, 0)
-    assert verdict.why == "the last one was 240 s ago, one every 5m"
+    times = {"age_ms": 4 * MINUTE, "interval_ms": 5 * MINUTE}
+    assert (verdict.why.code, verdict.why.context) == ("interval-not-over", times)
 
 
 def test_the_interval_is_the_one_of_the_spec(application: AtTheBrokers) -> None:
@@ -202,23 +205,22 @@ def test_the_interval_is_the_one_of_the_spec(application: AtTheBrokers) -> None:
 
 def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(application: AtTheBrokers) -> None:
     # Nobody knows when the ends of a directory were read, so a compacted topic's deletes may be missing.
-    assert "nobody knows since when" in application.look(Brokers(10)).why
+    assert application.look(Brokers(10)).why.code == "parent-age-unknown"
     idle = application.look(Brokers(10, policy="delete"))
-    assert (idle.is_due, idle.why) == (False, "nothing is new; the last one was 300 s ago, one every 5m")
+    assert (idle.is_due, idle.why.code, idle.why.context["age_ms"]) == (False, "nothing-new", 5 * MINUTE)
 
 
 def test_an_application_without_a_snapshot_is_due(tmp_path: Path) -> None:
     world = World(tmp_path)
-    assert look(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0)) == Verdict(  # type: ignore[arg-type]
-        True, "it has no snapshot yet", upon=NO_SNAPSHOT
-    )
+    verdict = look(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0))  # type: ignore[arg-type]
+    assert (verdict.is_due, verdict.why.code, verdict.upon) == (True, "no-snapshot", NO_SNAPSHOT)
 
 
 def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise Retryable("No broker answered.", action="Look at them.")
+        raise Retryable("No broker answered.", code="test-error", action="Look at them.")
 
     world, brokers = World(tmp_path), Brokers(0)
     monkeypatch.setattr(brokers, "describe_topics", away)
@@ -234,7 +236,7 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
         shelf.blobs.replace(shelf.names.under_way, b"A checkpoint is under way.\n")
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
-    assert "one is under way" in verdict.why
+    assert verdict.why.code == "in-progress"
     first = look(young.shelf, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
     assert not first.is_due, "its first snapshot takes longest"
 
@@ -245,8 +247,9 @@ def test_what_the_snapshot_lacks_or_has_otherwise_makes_it_due_although_the_log_
     brokers = Brokers(10, policy="delete")
     other = {"0": {"stores": {"counts": {"kind": "timestamped-key-value"}}}}
     more = {"0": {"stores": {"counts": {"kind": "key-value"}, "more": {"kind": "key-value"}}}}
-    assert "store counts of task 0_0 is declared otherwise" in application.look(brokers, subtopologies=other).why
-    assert "store more of task 0_0 is in no snapshot" in application.look(brokers, subtopologies=more).why
+    for declared, code, store in ((other, "store-redeclared", "counts"), (more, "store-new", "more")):
+        why = application.look(brokers, subtopologies=declared).why
+        assert (why.code, why.context["task"], why.context["store"]) == (code, "0_0", store)
 
 
 def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
@@ -278,7 +281,7 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
         return Verdict(False, "met the two others")
 
     def raises() -> Verdict:
-        raise Corrupted("The head is torn.", action="Repair it.")
+        raise Corrupted("The head is torn.", code="test-error", action="Repair it.")
 
     def is_defect() -> Verdict:
         raise KeyError("x")

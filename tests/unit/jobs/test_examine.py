@@ -13,6 +13,7 @@ from statecore.jobs.repair_request import RepairRequest
 from statecore.maintenance.doctor_topics import look_at_topics
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.raising import raises
 from tests.unit.maintenance.stored import offsets, write_database
 
 
@@ -64,9 +65,9 @@ def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
 
 
 def test_what_is_not_there_is_said(state_dir: Path) -> None:
-    with pytest.raises(NotFound, match="has no application orders"):
+    with raises(NotFound, "application-not-found", application_id="orders"):
         run_examine(request(state_dir, application_id="orders"))
-    with pytest.raises(NotFound, match="has no directory of an application"):
+    with raises(NotFound, "state-dir-not-found"):
         run_examine(request(state_dir / "shop" / "0_0" / "rocksdb"))
 
 
@@ -76,7 +77,7 @@ def test_a_repair_is_asked_for_as_an_examination_is_and_for_the_newest_release_a
     assert {name: repair.to_json()[name] for name in said} == said
     words = "--state-dir /s --application-id shop --task 0_1 --scan --bootstrap-servers k:9"
     assert " ".join(ExamineRequest.from_json(said).to_words()) == words
-    with pytest.raises(Invalid, match="lacks application_id"):
+    with raises(Invalid, "field-missing", fields=["application_id"]):
         RepairRequest.from_json({"state_dir": "/s"})
-    with pytest.raises(Invalid, match="for the newest release"):
+    with raises(Invalid, "release-invalid"):
         RepairRequest.from_json({**said, "release": "4.3"})

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from statecore.errors import Corrupted
 from statecore.images.model import StoreDigest
 from statecore.jobs.fetch_contents import FetchedContents
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.repository.contents import keep_content, known_content
+from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
 
 ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
@@ -49,5 +48,7 @@ def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:
     for built in (said, None):
         contents.compare(store, built)
     contents.compare(replace(store, left=True), ONE)
-    with pytest.raises(Corrupted, match=f"holds 3 rows .* and the snapshot says {said.rows} with"):
+    with raises(
+        Corrupted, "content-digest-mismatch", task=store.task, store="plain", expected=said.digest, found=ONE.digest
+    ):
         contents.compare(store, ONE)

@@ -25,6 +25,7 @@ from statecore.repository.repair import apply_repair, plan_repair
 from statecore.repository.repository import MARK_NAME, make_repository, place_of
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server
+from tests.harness.raising import raises
 from tests.unit.jobs.fetching import cut, fetch, files_of, flipped, refused
 from tests.unit.jobs.published import CUT, TOPIC_ID, Shop, expected, rows_in
 
@@ -33,7 +34,8 @@ def test_named_tasks_are_fetched_and_no_others(shop: Shop, state_dir: Path) -> N
     report = fetch(shop, state_dir, tasks=("0_1",))
     assert rows_in(state_dir) == {name: rows for name, rows in expected(300).items() if name.startswith("0_1/")}
     assert {store.task for store in report.stores} == {"0_1"}
-    refused(Invalid, "has no task 0_7", shop, state_dir, tasks=("0_7",))
+    error = refused(Invalid, "snapshot-task-missing", shop, state_dir, tasks=("0_7",))
+    assert error.context["tasks"] == ["0_7"]
 
 
 def test_the_shares_of_all_instances_are_all_tasks_each_once_and_the_global_stores_everywhere(
@@ -46,6 +48,20 @@ def test_the_shares_of_all_instances_are_all_tasks_each_once_and_the_global_stor
     assert shares == [{"0_0", "global"}, {"0_1", "global"}, {"global"}]
 
 
+DAMAGED: dict[tuple[str, Callable[[Path], None]], str] = {
+    ("manifest", flipped): "manifest-damaged",
+    ("manifest", cut): "manifest-damaged",
+    ("manifest", Path.unlink): "blob-missing",
+    ("part", flipped): "manifest-damaged",
+    ("part", cut): "manifest-damaged",
+    ("part", Path.unlink): "blob-missing",
+    ("file", flipped): "blob-damaged",
+    ("file", cut): "blob-truncated",
+    ("file", Path.unlink): "blob-missing",
+}
+"""The code of the error by what of a snapshot is damaged, and how."""
+
+
 @pytest.mark.parametrize("damage", [flipped, cut, Path.unlink])
 @pytest.mark.parametrize("of", ["manifest", "part", "file"])
 def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_named(
@@ -53,13 +69,14 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
 ) -> None:
     new, old = own_shop.shelf.head().snapshots
     damage(files_of(own_shop)[of])
-    said_of_it = "is not what was written|is missing|is shorter"
-    refused(Corrupted, said_of_it, own_shop, state_dir, snapshot=new.snapshot)
+    refused(Corrupted, DAMAGED[of, damage], own_shop, state_dir, snapshot=new.snapshot)
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append)
     assert report.snapshot == old.snapshot
-    assert [one.snapshot for one in report.passed_over] == [new.snapshot]
-    assert any(f"{new.snapshot} is passed over" in line for line in said)
+    assert [(one.snapshot, one.code, one.is_removed) for one in report.passed_over] == [
+        (new.snapshot, DAMAGED[of, damage], False)
+    ]
+    assert any(new.snapshot in line for line in said)
     assert any(new.snapshot in note for note in report.notes)
     assert rows_in(state_dir) == expected(200)
 
@@ -105,11 +122,9 @@ def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_n
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append)
     assert [report.snapshot] == later
-    ((passed, why),) = [(one.snapshot, one.why) for one in report.passed_over]
-    assert passed == new.snapshot
-    assert "is missing" in why
-    assert why.endswith("The head does not name it any more.")
-    assert f"The snapshot {passed} is passed over: {why}" in said
+    (passed,) = report.passed_over
+    assert (passed.snapshot, passed.code, passed.is_removed) == (new.snapshot, "blob-missing", True)
+    assert any(new.snapshot in line and passed.why in line for line in said)
     assert rows_in(state_dir) == expected(400 if followed else 200)
 
 
@@ -127,7 +142,8 @@ def test_a_snapshot_that_was_named_and_is_collected_meanwhile_is_not_replaced_by
         return original(shelf, *words)
 
     monkeypatch.setattr(Shelf, "parts", collected)
-    refused(Invalid, f"has no snapshot {new.snapshot}", own_shop, state_dir, snapshot=new.snapshot)
+    error = refused(Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot)
+    assert error.context["snapshot"] == new.snapshot
 
 
 def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named(
@@ -143,9 +159,16 @@ def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named
         return original(shelf, *words)
 
     monkeypatch.setattr(Shelf, "manifest", collected)
-    error = refused(Corrupted, "None of the 2 snapshots", own_shop, state_dir)
-    assert f"{new.snapshot}: The manifest of snapshot {new.snapshot} is missing" in error.what
-    assert f"{old.snapshot}: The manifest of snapshot {old.snapshot} is not what was written" in error.what
+    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir)
+    assert passed_over(error) == [
+        (new.snapshot, "blob-missing", True),
+        (old.snapshot, "manifest-damaged", False),
+    ]
+
+
+def passed_over(error: StatecoreError) -> list[tuple[str, str, bool]]:
+    """The snapshots that an error names as passed over, each with the code and whether it was removed."""
+    return [(one["snapshot"], one["code"], one["is_removed"]) for one in error.context["passed_over"]]
 
 
 @pytest.fixture
@@ -170,7 +193,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     new, old = own_shop.shelf.head().snapshots
     request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
     flipped(data / files_of(own_shop)[of].relative_to(own_shop.root / "repository"))
-    with pytest.raises(Corrupted, match="is not what was written"):
+    with raises(Corrupted, DAMAGED[of, flipped]):
         run_fetch(replace(request, snapshot=new.snapshot), say=lambda _: None)
     report = run_fetch(request, say=lambda _: None)
     assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (old.snapshot, [new.snapshot])
@@ -184,12 +207,12 @@ def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
     newest, head = own_shop.shelf.head().snapshots[0], own_shop.shelf.names.head
     request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
     flipped(data / head)
-    with pytest.raises(Corrupted, match="The head of orders is damaged"):
+    with raises(Corrupted, "head-damaged"):
         run_fetch(request, say=lambda _: None)
     shelf = Shelf.at(url, "orders")
     apply_repair(shelf, plan_repair(shelf))
     flipped(data / MARK_NAME)
-    with pytest.raises(Corrupted, match=r"The mark of the repository .* is damaged"):
+    with raises(Corrupted, "repository-descriptor-damaged"):
         run_fetch(request, say=lambda _: None)
     made = make_repository(url)
     assert (made.again, made.repository.mark.id) == (True, shelf.repository.mark.id)
@@ -221,21 +244,22 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
     with monkeypatch.context() as unchecked:
         unchecked.setattr("statecore.repository.publication.check_made", lambda parts: None)
         wrong = publication.publish([TaskPart("0_0", (turned,))], whole=False)
-    refused(Corrupted, "cannot follow one another", own_shop, state_dir, snapshot=wrong.snapshot)
+    refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
     assert report.snapshot == whole.snapshot
-    ((passed, why),) = [(one.snapshot, one.why) for one in report.passed_over]
-    assert passed == wrong.snapshot
-    assert "store 'plain' of task 0_0: database without a segment: A run that ends at 400" in why
+    assert [(one.snapshot, one.code) for one in report.passed_over] == [(wrong.snapshot, "manifest-inconsistent")]
+    assert all(word in report.passed_over[0].why for word in ("'plain'", "0_0", "400"))
     assert rows_in(state_dir) == expected(300)
 
 
 def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Path) -> None:
     for manifest in (own_shop.root / "repository" / "apps" / "orders" / "manifests").iterdir():
         flipped(manifest)
-    error = refused(Corrupted, "None of the 2 snapshots", own_shop, state_dir)
-    for entry in own_shop.shelf.head().snapshots:
-        assert entry.snapshot in error.what
+    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir)
+    assert passed_over(error) == [
+        (entry.snapshot, "manifest-damaged", False) for entry in own_shop.shelf.head().snapshots
+    ]
+    assert all(entry.snapshot in error.what for entry in own_shop.shelf.head().snapshots)
 
 
 def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, state_dir: Path) -> None:
@@ -246,21 +270,20 @@ def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, s
     lie = replace(store, store="lie", rows=7, databases=(replace(database, runs=runs),))
     third.publish([350], task_0_0={"lie": lie})
     report = fetch(own_shop, state_dir)
-    assert len(report.passed_over) == 1
-    assert "holds" in report.passed_over[0].why
+    assert [one.code for one in report.passed_over] == ["content-digest-mismatch"]
     assert rows_in(state_dir) == expected(300)
 
 
 def test_no_repository_no_application_and_no_snapshot_are_not_found(
     shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
-    refused(NotFound, "no repository", Shop(tmp_path / "nowhere"), state_dir)
+    refused(NotFound, "repository-not-found", Shop(tmp_path / "nowhere"), state_dir)
     (tmp_path / "empty").mkdir()
     empty = Shop(tmp_path / "empty")
     empty.shelf  # noqa: B018
-    refused(NotFound, "There is no snapshot of orders", empty, state_dir)
-    refused(Invalid, "has no snapshot nothing", shop, state_dir, snapshot="nothing")
-    with pytest.raises(NotFound, match="It has snapshots of orders"):
+    refused(NotFound, "snapshots-not-found", empty, state_dir)
+    refused(Invalid, "snapshot-missing", shop, state_dir, snapshot="nothing")
+    with raises(NotFound, "snapshots-not-found", application_id="other"):
         run_fetch(FetchRequest(repository=shop.url, application_id="other", state_dir=str(state_dir)))
     assert not state_dir.exists()
 
@@ -278,10 +301,10 @@ def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_o
     shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     def nobody(*_: object, **__: object) -> None:
-        raise Retryable("The object store does not answer.", action="Try again.")
+        raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
 
     monkeypatch.setattr(asked, nobody)
-    refused(Retryable, "does not answer", shop, state_dir)
+    refused(Retryable, "object-store-unreachable", shop, state_dir)
 
 
 def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir: Path) -> None:
@@ -292,7 +315,7 @@ def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir
     swapped = encoded(HEAD.sealed({**found.raw, "version": 9}))
     assert own_shop.shelf.pointers.swap(own_shop.shelf.names.head, swapped, found.version)
     assert file.exists()
-    refused(Invalid, "of version 9", own_shop, state_dir)
+    refused(Invalid, "format-unsupported", own_shop, state_dir)
 
 
 def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
@@ -301,13 +324,16 @@ def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, 
     shelf = other.shelf
     shutil.copytree(shop.root / "repository" / "apps", other.root / "repository" / "apps")
     assert shelf.repository.mark.id != shop.shelf.repository.mark.id
-    refused(Invalid, "Somebody has copied it here", other, state_dir)
+    refused(Invalid, "head-foreign", other, state_dir)
+
+
+AWAY = Retryable("None answers.", code="broker-unreachable", action="Try again.")
 
 
 def test_brokers_that_do_not_answer_are_no_reason_to_pass_a_snapshot_over(shop: Shop, state_dir: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch_module, "Cluster", _cluster(Retryable("No broker answered.", action="Try again.")))
-        refused(Retryable, "No broker answered", shop, state_dir, bootstrap_servers="localhost:9")
+        patch.setattr(fetch_module, "Cluster", _cluster(AWAY))
+        refused(Retryable, "broker-unreachable", shop, state_dir, bootstrap_servers="localhost:9")
 
 
 def _cluster(error: StatecoreError) -> Any:
@@ -330,7 +356,7 @@ def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_wher
 
     def checked(self: Any, todo: Any) -> tuple[str, ...]:
         if todo.found.entry.snapshot in unfit:
-            raise Invalid("The snapshot does not fit the topics.", action="Rebuild.")
+            raise Invalid("It does not fit.", code="snapshot-topics-mismatch", action="Rebuild.")
         return ("a doubt",)
 
     monkeypatch.setattr(fetch_module._Fetch, "_checked", checked)
@@ -338,8 +364,9 @@ def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_wher
     assert planned.snapshot == old.snapshot
     assert not state_dir.exists()
     unfit.add(old.snapshot)
-    refused(Invalid, "None of the 2 snapshots", shop, state_dir)
-    refused(Invalid, "does not fit", shop, state_dir, snapshot=new.snapshot)
+    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir)
+    assert passed_over(error) == [(one.snapshot, "snapshot-topics-mismatch", False) for one in (new, old)]
+    refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=new.snapshot)
     unfit.remove(old.snapshot)
     report = fetch(shop, state_dir)
     assert report.snapshot == old.snapshot
@@ -365,8 +392,9 @@ def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_b
     )
     newest = publication.publish(parts, whole=False).snapshot
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
-    error = refused(Corrupted, "None of the 3 snapshots", own_shop, state_dir, tasks=("0_2",))
-    assert "has no task 0_2" in error.what
+    older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.shelf.head().snapshots[1:]]
+    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, tasks=("0_2",))
+    assert passed_over(error) == [(newest, "manifest-damaged", False), *older]
 
 
 def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure(
@@ -380,7 +408,7 @@ def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure
     for options in asked:
         report = fetch(shop, state_dir, instance="5/7", **options)
         assert (report.placed, report.stores, report.kept) == (False, (), ())
-        assert any("this instance has no share of it" in note for note in report.notes)
+        assert len(report.notes) == 1
     assert fetch(shop, state_dir, instance="0/7").placed
 
 
@@ -389,10 +417,11 @@ def test_what_is_gone_on_the_way_does_not_say_that_there_is_no_snapshot(
     shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def gone(*_: object, **__: object) -> None:
-        raise NotFound("There is no such thing.", action="Look for it.")
+        raise NotFound("It is gone.", code="blob-not-found", action="Look for it.", path="gone")
 
     monkeypatch.setattr(fetch_module._Fetch, where, gone)
-    refused(Retryable, "a moment ago is gone: There is no such thing", shop, state_dir)
+    error = refused(Retryable, "snapshot-deleted", shop, state_dir)
+    assert error.context["path"] == "gone"
 
 
 def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_is_not_taken(
@@ -429,8 +458,10 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
     other = publish("of other topics", 120, "f" * 32)
     report = fetch(shop, state_dir, plan_only=True, bootstrap_servers="b:9")
     assert [one.snapshot for one in report.passed_over] == [other, unsure]
-    assert "created anew" in report.passed_over[0].why
-    assert "and a newer snapshot did not fit" in report.passed_over[1].why
+    assert {one.code for one in report.passed_over} == {"snapshot-topics-mismatch"}
+    assert "newer snapshot" in report.passed_over[1].why
+    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=other, bootstrap_servers="b:9")
+    assert {one["code"] for one in error.context["problems"]} == {"topic-recreated"}
     assert report.snapshot == known.snapshot
 
 

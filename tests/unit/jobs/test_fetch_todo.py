@@ -20,6 +20,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.raising import raises
 from tests.unit.jobs.fetching import fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
 
@@ -51,7 +52,7 @@ def test_a_task_that_is_kept_and_lacks_a_store_is_named(shop: Shop, state_dir: P
     fetch(shop, state_dir)
     shutil.rmtree(state_dir / "orders" / "0_1" / "rocksdb" / "plain")
     report = fetch(shop, state_dir)
-    assert any("Task 0_1, which is kept, lacks the store plain" in note for note in report.notes)
+    assert any("0_1" in note and "plain" in note for note in report.notes)
 
 
 def of_kind(store: StoreSnapshot, kind: StoreKind) -> StoreSnapshot:
@@ -143,43 +144,51 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         (
             {"stores": {"plain": {"kind": "timestamped-key-value"}}},
-            r"store 'plain' \(0_0, 0_1\): its kind is key-value there, and the spec declares timestamped-key-value",
+            ("plain", ["0_0", "0_1"], "kind", "key-value", "timestamped-key-value"),
         ),
         (
             {"stores": {"clicks": {"kind": "window", "retention": "10m", "segment_interval": "1m"}}},
-            r"'clicks' \(0_0, 0_1\): its segment interval is 5m there, and the spec declares 1m",
+            ("clicks", ["0_0", "0_1"], "segment interval", "5m", "1m"),
         ),
         (
             {"stores": {"clicks": {"kind": "window", "retention": "1h", "segment_interval": "5m"}}},
-            r"'clicks' \(0_0, 0_1\): its retention is 10m there, and the spec declares 1h",
+            ("clicks", ["0_0", "0_1"], "retention", "10m", "1h"),
         ),
         (
             {"stores": {"plain": {"kind": "key-value", "changelog": "accounts"}}},
-            r"its changelog is orders-plain-changelog there, and the spec declares accounts",
+            ("plain", ["0_0", "0_1"], "changelog", "orders-plain-changelog", "accounts"),
         ),
-        ({"number": "1"}, r"'plain' \(0_1\): its task is 0_1 there, and the spec declares 1_1"),
+        ({"number": "1"}, ("plain", ["0_1"], "task", "0_1", "1_1")),
         (
             {"global_stores": {"names": {"kind": "key-value", "topic": "people"}}},
-            r"store 'names' \(global\): its changelog is names there, and the spec declares people",
+            ("names", ["global"], "changelog", "names", "people"),
         ),
         (
             {"processing_guarantee": "exactly_once_v2"},
-            r"its processing guarantee is at_least_once \(read_uncommitted\) there, and the spec declares exactly_once",
+            (
+                "plain",
+                ["0_0", "0_1"],
+                "processing guarantee",
+                "at_least_once (read_uncommitted)",
+                "exactly_once_v2",
+            ),
         ),
     ],
 )
 def test_what_the_application_could_not_use_is_refused_with_what_is_there_and_what_is_declared(
-    shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None, changes: dict[str, Any], said: str
+    shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None, changes: dict[str, Any], problem: tuple[Any, ...]
 ) -> None:
     spec_path = stores_yaml(tmp_path, **changes)
-    error = refused(Invalid, said, shop, state_dir, spec_path=spec_path)
+    error = refused(Invalid, "snapshot-spec-mismatch", shop, state_dir, spec_path=spec_path)
     assert "Correct the spec" in error.action
     assert spec_path in error.what
-    with pytest.raises(Invalid, match=said):
+    named = dict(zip(("store", "tasks", "property", "found", "declared"), problem, strict=True))
+    assert named in error.context["problems"]
+    with raises(Invalid, "snapshot-spec-mismatch", problems=error.context["problems"]):
         fetch(shop, state_dir, spec_path=spec_path, plan_only=True)
 
 
@@ -191,8 +200,9 @@ def test_the_same_spec_and_what_does_no_harm_is_fetched_and_the_latter_is_said(
     shorter = {"clicks": {"kind": "window", "retention": "7m", "segment_interval": "5m"}}
     report = fetch(shop, tmp_path / "another", spec_path=stores_yaml(tmp_path, shorter))
     assert report.placed
-    assert any("does not declare plain, which the snapshot has: placed as it is" in note for note in report.notes)
-    assert any("keeps rows of clicks for 10m, and the spec says 7m" in note for note in report.notes)
+    absent, shorter_kept = report.notes
+    assert "plain" in absent
+    assert all(value in shorter_kept for value in ("clicks", "10m", "7m"))
     assert rows_in(tmp_path / "another") == expected(300)
 
 
@@ -203,7 +213,8 @@ def test_only_what_is_placed_has_to_be_as_it_is_declared(
     fetch(shop, state_dir, tasks=("global",), spec_path=spec_path)
     fetch(shop, state_dir)
     assert fetch(shop, state_dir, spec_path=spec_path).kept == ("0_0", "0_1", "global")
-    refused(Invalid, "its kind is key-value", shop, state_dir, spec_path=spec_path, replace=True)
+    error = refused(Invalid, "snapshot-spec-mismatch", shop, state_dir, spec_path=spec_path, replace=True)
+    assert [(one["store"], one["property"]) for one in error.context["problems"]] == [("plain", "kind")]
 
 
 def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
@@ -229,14 +240,15 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
 
 def test_a_spec_of_another_application_is_refused(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
     spec_path = stores_yaml(tmp_path, application="others")
-    refused(Invalid, "is the spec of others", shop, state_dir, spec_path=spec_path)
+    error = refused(Invalid, "spec-application-mismatch", shop, state_dir, spec_path=spec_path)
+    assert error.context["found"] == "others"
 
 
 def test_a_spec_that_is_not_there_does_not_say_that_there_is_no_snapshot(
     shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
-    refused(Invalid, "There is no spec", shop, state_dir, spec_path=str(tmp_path / "absent.yaml"))
-    refused(Invalid, "cannot be read", shop, state_dir, spec_path=str(tmp_path))
+    refused(Invalid, "spec-missing", shop, state_dir, spec_path=str(tmp_path / "absent.yaml"))
+    refused(Invalid, "system-refused", shop, state_dir, spec_path=str(tmp_path))
 
 
 def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_without_a_word(
@@ -249,6 +261,6 @@ def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
     publication = Publication(shelf, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
     newer = publication.publish([replace(part, stores=stores)], whole=False)
-    refused(Invalid, "has tasks from before its application was made exactly-once", own_shop, state_dir)
+    refused(Invalid, "snapshot-before-exactly-once", own_shop, state_dir)
     alone = fetch(own_shop, state_dir.with_name("alone"), tasks=("0_0",))
     assert alone.snapshot == newer.snapshot

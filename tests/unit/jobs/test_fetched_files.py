@@ -42,10 +42,10 @@ def test_too_little_room_is_said_before_anything_comes(
 
     def ensure(path: Path, needed: int) -> None:
         asked.append(needed)
-        raise Capacity("The disk is full.", action="Make room.")
+        raise Capacity("Full.", code="no-space", action="Make room.")
 
     monkeypatch.setattr(fetched_files, "ensure_room", ensure)
-    error = refused(Capacity, "full", shop, state_dir)
+    error = refused(Capacity, "no-space", shop, state_dir)
     assert "--task" in error.action
     assert asked[0] > 1.1 * fetch(shop, state_dir, plan_only=True).downloaded_bytes
     assert not state_dir.exists(), "who was refused leaves no trace"
@@ -72,7 +72,7 @@ def disk(tmp_path: Path) -> Iterator[mounts.Disk]:
 
 def test_a_disk_that_is_read_only_is_refused_before_anything_comes(shop: Shop, disk: mounts.Disk) -> None:
     disk.remount("ro")
-    refused(Invalid, "mounted read-only", shop, disk.path)
+    refused(Invalid, "read-only-file-system", shop, disk.path)
 
 
 def test_a_disk_that_fills_up_on_the_way_is_no_damage_and_the_same_command_goes_on(
@@ -175,7 +175,7 @@ def test_what_this_disk_changes_between_its_coming_and_its_place_is_brought_agai
     said: list[str] = []
     report = run_fetch(request_for(based, state_dir), faults=Damaging(), say=said.append)
     assert report.placed
-    assert any("Brought again, because it was damaged on this machine" in line for line in said)
+    assert any(line.startswith("Brought again") for line in said)
     assert rows_in(state_dir) == expected(300)
     placed = (state_dir / "orders" / "0_0" / "rocksdb" / "plain").glob("*.sst")
     assert file.name in {file_sha256(path) for path in placed}

@@ -88,5 +88,5 @@ def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_o
     (dead / "held").touch()
     with scratch(directory) as path:
         meanings = {left.name: left.meaning for left in seen(tmp_path).left}
-    assert meanings[path.name] == "second names of the files of a snapshot that is being taken"
-    assert "of a snapshot that was killed; the next one deletes them" in meanings[dead.name]
+    assert "being taken" in meanings[path.name]
+    assert "killed" in meanings[dead.name]

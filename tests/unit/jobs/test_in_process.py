@@ -19,7 +19,7 @@ def test_batches_are_worked_on_in_their_order_up_to_the_first_failure() -> None:
 
     def work(batch: Sequence[int]) -> list[int | Failure]:
         seen.extend(batch)
-        failed = Failure(Capacity("The disk is full.", action="Make room.").to_json())
+        failed = Failure(Capacity("The disk is full.", code="test-error", action="Make room.").to_json())
         return [failed if number == 3 else 10 * number for number in batch]
 
     engine = InProcessEngine()

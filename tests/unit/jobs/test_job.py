@@ -116,7 +116,7 @@ def test_a_failure_is_kept_beside_the_plan_with_the_phase_it_came_in(job: Job) -
 def test_a_failure_before_there_is_a_plan_leaves_nothing(job: Job) -> None:
     job.save(ATTEMPT_SUFFIX, job.attempt.begun())
     with pytest.raises(Fenced), job.attempted(), job.phase("plan"):
-        raise Fenced("in use", action="stop it")
+        raise Fenced("in use", code="test-error", action="stop it")
     assert job.home.read(ATTEMPT_SUFFIX) is None
 
 
@@ -136,7 +136,7 @@ def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Jo
     staged = planned(job)
     job.taken_up = taken_up
     with pytest.raises(Invalid):
-        job.wait_for(Workers(Invalid("no shared disk", action="share one")), PLAN, lambda: None, {})
+        job.wait_for(Workers(Invalid("no shared disk", code="test-error", action="share one")), PLAN, lambda: None, {})
     assert (job.home.read(PLAN_SUFFIX) is not None) is taken_up
     assert is_staged(staged) is taken_up
 
@@ -144,7 +144,7 @@ def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Jo
 def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
     staged = planned(job)
     with pytest.raises(Capacity), job.nothing_left_of_the_invalid(PLAN):
-        raise Capacity("full", action="free room")
+        raise Capacity("full", code="test-error", action="free room")
     assert job.home.read(PLAN_SUFFIX) is not None
     assert is_staged(staged)
 

@@ -124,7 +124,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
-        (Corrupted("Rows are damaged.", action="Repair."), Corrupted),
+        (Corrupted("Rows are damaged.", code="test-error", action="Repair."), Corrupted),
         (OSError(errno.ENOSPC, "No space left on device", "/d"), Capacity),
         (OSError(errno.EIO, "Input/output error", "/d"), Retryable),
         (ZeroDivisionError(), StatecoreError),
@@ -145,12 +145,13 @@ def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
     assert (bad.exit_code, bad.stores) == (kind.exit_code, ())
     assert (good.exit_code, good.stores[0].records) == (0, 7)
     (said,) = world.said
-    assert said.startswith("Task 0_0 is left as it is, and tried again later: ")
+    assert ("0_0" in said, "0_1" in said) == (True, False)
+    assert str(world.kept.report()[0].error) in said
     assert world.kept.sums() == {"0_0": 0, "0_1": 10}
 
 
 def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_once(world: World) -> None:
-    world.refused["0_0"] = Capacity("No room.", action="Make room.")
+    world.refused["0_0"] = Capacity("No room.", code="test-error", action="Make room.")
     world.kept.take_up("0_0")
     tried: list[float] = []
 
@@ -214,7 +215,7 @@ def test_a_task_that_fails_slowly_is_not_begun_again_at_once(world: World) -> No
     def stall(ends: Any, stopped: Any) -> Round:
         world.now += 30
         assert stopped()
-        return Round(failed={"counts": Retryable("No progress.", action="Look.")})
+        return Round(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
 
     world.opened["0_0"].follow = stall  # type: ignore[method-assign]
     world.round()
@@ -226,7 +227,7 @@ def test_brokers_that_are_away_are_asked_once_a_round_and_no_task_is_closed(worl
         world.kept.take_up(name)
 
     def away(_: Any) -> Any:
-        raise Retryable("No broker answered.", action="Check the brokers.")
+        raise Retryable("No broker answered.", code="test-error", action="Check the brokers.")
 
     world.ends = away
     world.round()
@@ -241,7 +242,7 @@ def test_a_topic_that_is_gone_stops_only_the_tasks_that_follow_it(world: World) 
 
     def gone(_: Any) -> Any:
         if len(world.asked) < 3:
-            raise NotFound("There is no topic app-counts-changelog.", action="Look.")
+            raise NotFound("There is no topic app-counts-changelog.", code="test-error", action="Look.")
         return {}
 
     world.ends = gone
@@ -257,7 +258,12 @@ def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_onc
     world.round()
     (report,) = world.kept.report()
     assert (task.rebuilt, report.stores[0].rebuilt, report.stores[0].records) == (1, 1, 5)
-    assert world.said == ["Store counts of task 0_0 is made anew from the start of its changelog: records are gone."]
+    (said,) = world.said
+    assert {one for one in ("counts", "0_0", "records are gone") if one in said} == {
+        "counts",
+        "0_0",
+        "records are gone",
+    }
 
 
 def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_nothing(world: World) -> None:
@@ -304,7 +310,7 @@ def test_what_the_group_says_in_the_middle_of_a_task_is_none_of_the_task_s_error
 
     def attend() -> bool:
         if begun:
-            raise Invalid("The group refuses this member.", action="Start it again.")
+            raise Invalid("The group refuses this member.", code="test-error", action="Start it again.")
         return False
 
     task.follow = follow  # type: ignore[method-assign]
@@ -327,7 +333,7 @@ def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World
 
 def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
     world.kept.take_up("0_0")
-    world.refused["0_1"] = Capacity("No room.", action="Make room.")
+    world.refused["0_1"] = Capacity("No room.", code="test-error", action="Make room.")
     world.kept.take_up("0_1")
     task = world.opened["0_0"]
     task.rounds = [Round({task.changelog: Followed(0, 7, 7)})]
@@ -347,7 +353,7 @@ def test_while_the_brokers_are_away_no_lag_is_measured_and_the_tasks_count_as_fa
     assert [world.told.now(RESTORE_REMAINING, name) for name in ("0_0", "0_1")] == [3, None]
 
     def away(_: Any) -> Any:
-        raise Retryable("No broker answered.", action="Check the brokers.")
+        raise Retryable("No broker answered.", code="test-error", action="Check the brokers.")
 
     world.ends = away
     world.round()
@@ -365,24 +371,27 @@ def test_an_outage_is_said_once_for_all_tasks_and_so_is_its_end(world: World) ->
     tries = itertools.count()
 
     def away(_: Any) -> Any:
-        raise Retryable(f"No broker answered, try {next(tries)}.", action="Check the brokers.")
+        raise Retryable(f"No broker answered, try {next(tries)}.", code="test-error", action="Check the brokers.")
 
     world.ends = away
     for _ in range(3):
         world.round()
     (said,) = world.said
-    assert said.startswith("Nothing is followed until the brokers answer, and the copies stay as they are: No broker")
+    assert said.endswith(": No broker answered, try 0. Check the brokers.")
     world.ends = lambda _: {}
     for _ in range(3):
         world.round()
-    assert world.said[1:] == ["The brokers answer again, and the copies are followed."]
+    (_, again) = world.said
+    assert "brokers answer again" in again
 
 
 def test_tasks_that_go_on_are_named_together(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
         world.kept.take_up(name)
     for name in ("0_0", "0_2"):
-        world.opened[name].rounds = [Round(failed={"counts": Retryable("No progress.", action="Look.")})] * 2
+        world.opened[name].rounds = [
+            Round(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
+        ] * 2
     for _ in range(4):
         world.round()
     assert [words.split(":")[0] for words in world.said] == [
@@ -412,7 +421,7 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
 
 def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: World) -> None:
     asked: list[str] = []
-    refused: list[Exception] = [NotFound("Its changelog is gone.", action="Look.")]
+    refused: list[Exception] = [NotFound("Its changelog is gone.", code="test-error", action="Look.")]
 
     def check(name: str) -> None:
         if refused:
@@ -442,7 +451,7 @@ def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(w
 def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
     world.kept.take_up("0_0")
     for _ in range(3):
-        world.opened["0_0"].rounds = [Retryable("away", action="")]
+        world.opened["0_0"].rounds = [Retryable("away", code="test-error", action="")]
         world.round()
         assert world.kept.report()[0].error is not None
         world.now += FIRST_RETRY  # after one good round the pause is the first one again
@@ -463,7 +472,9 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
     def ends(_cluster: Any, _spec: Any, stores: list[str], _epochs: Any) -> dict[TopicPartition, int]:
         asked.append(stores)
         if "0_1" in stores:
-            raise Retryable("Partitions have no leader.", action="Bring the brokers back.", topics=[other.topic])
+            raise Retryable(
+                "Partitions have no leader.", code="test-error", action="Bring the brokers back.", topics=[other.topic]
+            )
         return {}
 
     monkeypatch.setattr(kept_tasks, "changelog_ends", ends)
@@ -479,7 +490,10 @@ def test_a_store_that_cannot_be_followed_any_more_counts_nothing_and_its_lag_is_
     """Its topic was created again: others that have less of the right topic get the task."""
     world.kept.take_up("0_0")
     assert world.kept.sums() == {"0_0": 10}
-    for error, held in ((Invalid("Created again.", action="Look."), 0), (Retryable("Away.", action="Wait."), 10)):
+    for error, held in (
+        (Invalid("Created again.", code="test-error", action="Look."), 0),
+        (Retryable("Away.", code="test-error", action="Wait."), 10),
+    ):
         world.opened["0_0"].rounds = [Round(failed={"counts": error})]
         world.round()
         assert world.kept.sums() == {"0_0": held}
@@ -505,7 +519,7 @@ def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: W
     world.kept.when_less(lambda: told.append(world.kept.sums()["0_0"]))
     world.kept.take_up("0_0")
     task = world.opened["0_0"]
-    gone = Round(failed={"counts": Invalid("Created again.", action="Look.")})
+    gone = Round(failed={"counts": Invalid("Created again.", code="test-error", action="Look.")})
     task.rounds = [gone, gone, Round(), Round(stale={"counts": "records are gone"}), Round()]
     for _ in range(2):
         world.round()
@@ -513,7 +527,7 @@ def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: W
     for _ in range(2):
         world.round()
     assert len(told) == 2
-    task.rounds = [Capacity("No room.", action="Make room.")]
+    task.rounds = [Capacity("No room.", code="test-error", action="Make room.")]
     world.round()
     assert told[2:] == [0]
 
@@ -522,7 +536,7 @@ def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -
     """Else whoever stops the process between two such rounds is told that the copy may be started from."""
     world.kept.take_up("0_0")
     task = world.opened["0_0"]
-    gone = Corrupted("Its topic was created again.", action="Look.")
+    gone = Corrupted("Its topic was created again.", code="test-error", action="Look.")
     task.rounds += [Round(failed={"counts": gone}), Round(passed_over=frozenset({"counts"})), Round()]
     for _ in range(2):
         world.round()

@@ -27,6 +27,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from tests.golden.make import HERE
+from tests.harness.raising import raises
 
 APPLICATION = {"3.9.1": "old391", "4.2.0": "old420"}
 LAST = 20
@@ -112,7 +113,8 @@ def test_kinds_that_nobody_has_decided_are_said_once(state_dir: StateDir, tmp_pa
     )
     report = migrated(state_dir("4.2.0", "0_0", "0_1"), spec_path=str(spec), apply=False)
     (note,) = report.notes
-    assert note.startswith(f"{spec} leaves the kind of 1 store undecided (?): plain.")
+    assert note.startswith(f"{spec} ")
+    assert " 1 store undecided (?): plain." in note
     assert report.outcome is Outcome.PLANNED
 
 
@@ -123,7 +125,7 @@ def test_only_the_plan_that_was_approved_is_applied(state_dir: StateDir) -> None
     said = file.read_bytes()
     file.write_bytes(said.replace(b" 20", b" 19"))
     before = fingerprint(state / "old420" / "0_1")
-    with pytest.raises(Invalid, match=rf"{plan_id} was approved: the directory has changed since"):
+    with raises(Invalid, "plan-changed"):
         migrated(state, approved=plan_id)
     assert fingerprint(state / "old420" / "0_1") == before
     assert migrated(state, approved=migrated(state, apply=False).plan_id).outcome is Outcome.MIGRATED
@@ -134,8 +136,9 @@ def test_nothing_is_migrated_where_one_task_is_refused(state_dir: StateDir) -> N
     state = state_dir("4.2.0", "0_0")
     (state / "old420" / "0_0" / ".checkpoint").write_bytes(b"0\nx\n")
     before = {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")}
-    with pytest.raises(Invalid, match=r"(?s)cannot be migrated to 4.3:\n  0_0: .*nothing was changed"):
+    with raises(Invalid, "migration-refused") as caught:
         migrated(state)
+    assert [problem["task"] for problem in caught.value.context["problems"]] == ["0_0"]
     plan = migrated(state, apply=False)
     assert plan.outcome is Outcome.REFUSED
     assert [why.partition(":")[0] for why in plan.refused] == ["0_0"]
@@ -177,7 +180,7 @@ def test_a_directory_in_use_is_left_alone(state_dir: StateDir) -> None:
     state = state_dir()
     with StateDirectory(state, "old420").lock():
         for apply in (True, False):
-            with pytest.raises(Fenced, match=r"in use|holds its lock|this process"):
+            with raises(Fenced, "state-directory-in-use"):
                 migrated(state, apply=apply)
 
 
@@ -211,14 +214,15 @@ def test_workers_are_asked_whether_they_see_the_directory_and_where_they_ran_is_
     request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
     report = run_migrate(request, workers, say=said.append)
     assert workers.asked == [Question(state / "old420" / ".statecore", (), ())]
-    assert said == ["Spark runs on spark://m:7077 with 2 executors on a, b."]
+    (line,) = said
+    assert "spark://m:7077 with 2 executors on a, b" in line
     assert (report.outcome, report.ran_on.hosts) == (Outcome.MIGRATED, ("a", "b"))
 
 
 def test_nothing_is_done_where_a_worker_does_not_see_the_directory(state_dir: StateDir) -> None:
     state = state_dir()
     before = fingerprint(state / "old420" / "0_1")
-    workers: Any = Elsewhere(Invalid("b does not see it.", action="Mount it."))
+    workers: Any = Elsewhere(Invalid("b does not see it.", code="test-error", action="Mount it."))
     request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
     with pytest.raises(Invalid, match="does not see it"):
         run_migrate(request, workers)

@@ -26,6 +26,7 @@ from statecore.spec.reader import parse_spec
 from tests.golden.directories import golden_directories, unpacked
 from tests.harness import mounts
 from tests.harness.directory import read_application
+from tests.harness.raising import raises
 
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
@@ -106,8 +107,11 @@ def test_the_directory_of_another_application_is_refused(
     wrong = name.partition("-")[0] if begins_alike else "orders"
     application = few(name, tmp_path / "state").rename(tmp_path / "state" / wrong)
     before = seen(application)
-    with pytest.raises(Invalid, match=rf"1_1: it has offsets of {name}-.*this is the state of {name}, not of {wrong}"):
+    with raises(Invalid, "migration-refused") as caught:
         migrated(application, to)
+    (problem,) = caught.value.context["problems"]
+    assert problem["task"] == "1_1"
+    assert f"the state of {name}, not of {wrong}" in problem["what"]  # the names of both are the point
     plan = migrated(application, to, apply=False)
     assert plan.outcome is Outcome.REFUSED
     assert [why.partition(":")[0] for why in plan.refused] == ["1_1"]
@@ -118,10 +122,10 @@ def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -
     def other(topic: str, spec: Any = None) -> tuple[str, ...]:
         return of_another("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec, "north")
 
-    assert "the state of sales, not of orders" in other("sales-by-day-changelog")[0]
-    assert "the state of sales-by-week, not of orders" in other("sales-by-week-day-changelog")[0]
+    assert "state of sales," in other("sales-by-day-changelog")[0]
+    assert "state of sales-by-week," in other("sales-by-week-day-changelog")[0]
     assert other("orders-by-day-changelog") == other("orders-north-by-day-changelog") == ()
-    assert "the state of orders-v2, not of orders" in other("orders-v2-by-day-changelog")[0]
+    assert "state of orders-v2," in other("orders-v2-by-day-changelog")[0]
     assert other("sales-other-changelog") == other("sales") == ()  # a source topic, or a store that is no more
     golden = deepcopy(golden_directories()[OLD].spec)
     parts: Any = golden["subtopologies"]
@@ -140,8 +144,9 @@ def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, pla
         plan = migrated(application, TargetRelease.V4_3, apply=False)
         assert plan.outcome is Outcome.REFUSED
         assert [why.partition(" is a mount")[0] for why in plan.refused] == [f"1_1: {application / place}"]
-        with pytest.raises(Invalid, match="is a mount of its own"):
+        with raises(Invalid, "migration-refused") as caught:
             migrated(application, TargetRelease.V4_3)
+        assert [problem["task"] for problem in caught.value.context["problems"]] == ["1_1"]
     assert seen(application) == before
     assert migrated(application, TargetRelease.V4_3).outcome is Outcome.MIGRATED
 
@@ -150,7 +155,7 @@ def test_the_state_of_a_containers_image_is_refused_as_often_as_it_is_tried(tmp_
     with mounts.overlay(tmp_path / "layers", lambda lower: few(OLD, lower / "state")) as merged:
         application = merged / "state" / OLD
         for _ in range(2):
-            with pytest.raises(Invalid, match="lower layer of an overlay"):
+            with raises(Invalid, "mount-in-the-way"):
                 migrated(application, TargetRelease.V4_3)
         shutil.copytree(application, application.with_name("copy"))
         shutil.rmtree(application)

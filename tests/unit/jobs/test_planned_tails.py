@@ -106,25 +106,31 @@ def test_the_parent_is_asked_for_by_the_name_in_the_plan() -> None:
     assert parents.asked == [(KEY, "20261123T010203Z-0badcafe")]
 
 
+def assert_names(why: object, *names: str) -> None:
+    """The plan is made anew, and the reason names these."""
+    assert isinstance(why, str)
+    assert [name for name in names if name not in why] == []
+
+
 def test_a_plan_whose_parent_cannot_be_had_any_more_is_made_anew_and_says_of_which_store() -> None:
     said = stands(planned(), found={})
-    assert said == "newest, upon which it was to put store plain of task 0_0, is not what it was"
+    assert_names(said, "newest", "store plain", "task 0_0")
 
 
 @pytest.mark.parametrize("end", [99, 101])
 def test_a_parent_that_ends_elsewhere_than_its_tail_begins_is_not_what_it_was(end: int) -> None:
     part = planned()
     said = stands(part, found={KEY: parent(replace(part, start=end))})
-    assert "is not what it was" in str(said)
+    assert_names(said, "newest", "store plain", "task 0_0")
 
 
 def test_one_partition_of_a_global_store_that_is_not_where_it_was_is_enough() -> None:
     parts = [planned(GLOBAL, partition=number) for number in (0, 1)]
     key = (GLOBAL, "plain")
     assert stands(*parts) == {key: parent(*parts)}
-    assert "of task global, is not what it was" in str(stands(*parts, found={key: parent(parts[0])}))
+    assert_names(stands(*parts, found={key: parent(parts[0])}), "store plain", "task global")
     moved = parent(parts[0], replace(parts[1], start=99))
-    assert "of task global, is not what it was" in str(stands(*parts, found={key: moved}))
+    assert_names(stands(*parts, found={key: moved}), "store plain", "task global")
 
 
 def test_one_parent_that_is_gone_has_the_whole_plan_made_anew() -> None:
@@ -135,7 +141,7 @@ def test_one_parent_that_is_gone_has_the_whole_plan_made_anew() -> None:
 def test_a_plan_that_its_logs_have_left_behind_is_made_anew_whatever_its_parents_are() -> None:
     part = planned()
     said = stands(part, brokers=Brokers(**{part.topic: 101}))
-    assert said == "plain-changelog-0 begins at 101 now, after the end 100 of newest"
+    assert_names(said, "plain-changelog-0", "101", "100", "newest")
     grown = replace(part, end=140, log_end=140)
     assert isinstance(stands(grown, age=HOUR / 2000 - 60), dict)
     assert "the plan is" in str(stands(grown, age=HOUR / 2000 + 60))

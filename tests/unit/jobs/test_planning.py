@@ -24,6 +24,7 @@ from statecore.jobs.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
+from tests.harness.raising import raises
 from tests.unit.jobs.support import save_plan
 
 HOUR = 3600.0
@@ -51,7 +52,7 @@ class FakeCluster:
         return self.topics
 
     def leader(self, tp: TopicPartition) -> Any:
-        raise Retryable(f"Nobody leads {tp}.", action="Wait.")
+        raise Retryable(f"Nobody leads {tp}.", code="test-error", action="Wait.")
 
 
 def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
@@ -279,7 +280,8 @@ def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
     document = {**spec_to_mapping(application), "global_stores": {"products": {**declared, "topic": "products"}}}
     made, notes, *_ = plan(parse_spec(document), request(partitions=partitions))
     assert {part.store for part in made.partitions} == {"a", "b"}
-    assert notes == (f"Global store 'products' was left out: {why}; Kafka Streams restores it itself.",)
+    (note,) = notes
+    assert ("'products'" in note, why in note) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +309,7 @@ def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused
 ) -> None:
     monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
-    with pytest.raises(NotFound, match="consumer group app has committed no offset within the log of profiles-0"):
+    with raises(NotFound, "committed-offset-missing", group="app", partitions=["profiles-0", "profiles-1"]):
         plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
 
 
@@ -333,7 +335,8 @@ def test_a_kind_that_the_changelog_s_configuration_contradicts_is_named() -> Non
     cluster = FakeCluster(configs={"cleanup.policy": "compact,delete"})
     notes = plan(spec(a={"kind": "key-value"}, w={"kind": "window", "retention": "1h"}), cluster=cluster)[1]
     (note,) = notes
-    assert "Store 'a' is declared as key-value" in note
+    assert "Store 'a'" in note
+    assert "key-value" in note
     assert "cleanup.policy compact,delete" in note
     assert "timestamped-window" in note
 
@@ -363,9 +366,8 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
     asked = replace(request(), plan_only=True)
     _, notes, *_ = plan(asked=asked)
     (estimate,) = (note for note in notes if "are read" in note)
-    assert estimate.startswith("About 400 records of 39 KiB in 4 ranges are read.")
-    assert "512 MiB of records (--memory-budget)" in estimate
-    assert "48 KiB of disk" in estimate
+    numbers = {"400 records", "39 KiB", "4 ranges", "512 MiB", "--memory-budget", "48 KiB of disk"}
+    assert {one for one in numbers if one in estimate} == numbers
     assert not any("are read" in note for note in plan()[1])
 
 

@@ -16,6 +16,7 @@ import pytest
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.jobs.engine import Failure, Question
 from statecore.jobs.processes import ProcessEngine, ProcessWorkers
+from tests.harness.raising import raises
 from tests.unit.jobs import work
 from tests.unit.jobs.support import spec
 
@@ -79,11 +80,11 @@ def test_work_that_a_worker_cannot_import_is_a_defect_with_a_trace(shared: Proce
     exec("def work(batch): return []", gone.__dict__)
     sys.modules[gone.__name__] = gone
     try:
-        with pytest.raises(StatecoreError, match="while a test ran") as raised:
+        with raises(StatecoreError, "defect") as raised:
             shared.run(gone.work, [[7]], "a test ran")
     finally:
         del sys.modules[gone.__name__]
-    assert "No module named 'tests.unit.jobs.gone'" in raised.value.context["trace"]
+    assert f"ModuleNotFoundError: No module named {gone.__name__!r}" in raised.value.context["trace"]
 
 
 def test_the_terminal_s_interrupt_leaves_a_worker_alone_and_silent_from_its_first_moment_on(
@@ -114,11 +115,11 @@ def test_a_worker_that_is_killed_is_want_of_memory() -> None:
 def test_a_worker_that_crashes_is_a_defect_and_says_where() -> None:
     with (
         ProcessEngine(1, preloaded=()).start("test", spec()) as workers,
-        pytest.raises(StatecoreError, match=r"died of a signal \(Segmentation fault\) in machine code") as raised,
+        raises(StatecoreError, "worker-crashed") as raised,
     ):
         workers.run(work.crash, [[0]], "a test ran")
     assert type(raised.value) is StatecoreError
-    assert re.search(r"/tests/unit/jobs/work\.py:\d+ crash$", raised.value.context["trace"], re.MULTILINE)
+    assert any(re.fullmatch(r"\S+/work\.py:\d+ crash", line) for line in raised.value.context["trace"].splitlines())
 
 
 def test_a_worker_that_crashes_in_a_kernel_names_who_called_it() -> None:

@@ -17,13 +17,12 @@ def rebuild() -> Any:
 
 def test_of_a_store_of_which_one_partition_has_records_something_would_be_left() -> None:
     assert doubts_about(rebuild(), (FULL,), ()) == ()
-    assert doubts_about(rebuild(), (FULL, EMPTY), ()) == (
-        f"Nothing would be left of the part of table that is rebuilt from {EMPTY}.",
-    )
-    assert doubts_about(rebuild(), (EMPTY,), ()) == (f"Nothing would be left of table: it is rebuilt from {EMPTY}.",)
+    (part,), (whole,) = doubts_about(rebuild(), (FULL, EMPTY), ()), doubts_about(rebuild(), (EMPTY,), ())
+    assert ("part of table" in part, "part of table" in whole) == (True, False)
+    assert all(f"{EMPTY}." in said and str(FULL) not in said for said in (part, whole))
 
 
 def test_what_was_found_is_said_as_it_is_whether_it_has_its_full_stop_or_not() -> None:
-    for what in ("this is another cluster", "this is another cluster."):
+    for what in ("another cluster", "another cluster."):
         found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what)
-        assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: this is another cluster.",)
+        assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: another cluster.",)

@@ -129,7 +129,7 @@ def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(
     approved = half_done(world)
 
     def away(*_: object, **__: object) -> None:
-        raise Retryable("The brokers are away.", action="Wait.")
+        raise Retryable("The brokers are away.", code="test-error", action="Wait.")
 
     same = {"request_id": "r-1"} if again == "the same request" else {}
     for _ in range(2):

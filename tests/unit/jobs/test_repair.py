@@ -24,6 +24,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 from tests.unit.maintenance.stored import offsets, write_database
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -138,7 +139,7 @@ def test_a_segment_of_which_nobody_knows_the_changelog_is_not_made(application: 
         '  "0": {stores: {clicks: {kind: timestamped-window, retention: 2h, changelog: "?"}}}\n'
     )
     before = fingerprint(application / "0_0")
-    with pytest.raises(Invalid, match=r"clicks .* its changelog is not known"):
+    with raises(Invalid, "repair-impossible", task="0_0", store="clicks"):
         repaired(application, spec_path=str(spec))
     assert fingerprint(application / "0_0") == before
 
@@ -271,8 +272,9 @@ def test_a_task_that_this_user_may_not_replace_is_refused_before_anything_is_cha
 
     monkeypatch.setattr(os, "access", no_access)
     plan = repaired(application, apply=False)
-    assert any("could not be done by this user: 0_0 cannot be mended" in note for note in plan.notes)
-    with pytest.raises(Invalid, match=r"0_0 cannot be mended, because this user .* may not change .*table.*root"):
+    (note,) = (note for note in plan.notes if str(application / "0_0" / "rocksdb" / "table") in note)
+    assert "root" in note
+    with raises(Invalid, "permission-denied", state_dir=str(application.parent)):
         repaired(application)
     assert fingerprint(application / "0_0") == before
     assert list(application.glob(".statecore/*")) == []
@@ -302,7 +304,7 @@ def test_without_a_spec_a_store_that_can_only_be_rebuilt_is_left_and_the_rest_is
         assert [task.codes for task in one.mended] == [("checkpoint-ahead",)]
         ((left),) = one.left
         assert (left["code"], left["task"]) == ("store-not-closed", "0_2")
-        assert left["remedy"].endswith("With --spec (statecore discover writes one) it is rebuilt by this repair.")
+        assert "--spec" in left["remedy"]
     assert (plan.outcome, report.outcome) == (Outcome.PLANNED, Outcome.REPAIRED)
     assert fingerprint(application / "0_2") == before
     assert repaired(application).outcome is Outcome.UNCHANGED
@@ -328,7 +330,7 @@ def test_of_a_task_of_an_older_release_no_rebuild_is_promised(application: Path)
     assert report.outcome is Outcome.REPAIRED
     for one in (plan, report):
         assert [(left["code"], left["task"]) for left in one.left] == [("older-release", "0_2")]
-        assert not any("it is rebuilt by this repair" in left["remedy"] for left in one.left)
+        assert not any("--spec" in left["remedy"] for left in one.left)
 
 
 def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
@@ -341,14 +343,14 @@ def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
     (planned,) = repaired(application, apply=False, spec_path=str(spec)).rebuilt
     assert (planned.stores, planned.sources) == (("table",), "the brokers at nowhere:1")
     (planned,) = repaired(application, apply=False, spec_path=str(spec), repository="file:///r").rebuilt
-    assert planned.sources == "the brokers at nowhere:1 or a snapshot in file:///r"
+    assert planned.sources.endswith(" in file:///r")
 
 
 def test_only_the_plan_that_was_approved_is_applied(application: Path) -> None:
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     plan_id = repaired(application, apply=False).plan_id
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 31\n")
-    with pytest.raises(Invalid, match=f"{plan_id} was approved: the directory has changed since"):
+    with raises(Invalid, "plan-changed"):
         repaired(application, approved=plan_id)
     assert (application / "0_0" / ".checkpoint").exists()
 

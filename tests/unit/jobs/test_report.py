@@ -15,6 +15,7 @@ from statecore.errors import Invalid
 from statecore.jobs.attempt import REPORT_VERSION, Attempt, moment
 from statecore.jobs.report import REPORT, RanOn, RestoreReport, StoreReport
 from statecore.jobs.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
+from tests.harness.raising import raises
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old
 
 STORE = StoreReport(
@@ -79,7 +80,7 @@ def test_a_report_that_is_written_again_keeps_what_a_later_release_has_added() -
 @pytest.mark.parametrize("version", [0, 3, "2", None, 2.0])
 def test_a_report_of_another_version_is_refused_by_name(version: object) -> None:
     document = {**report().to_json(), "version": version}
-    with pytest.raises(Invalid, match=f"This report cannot be read: it is of version {version}, .* knows 1, 2"):
+    with raises(Invalid, "format-unsupported"):
         RestoreReport.from_json(document)
     for other in (document, {**attempt(1).begun(), "version": version}, {**failed(attempt(1)), "version": version}):
         with pytest.raises(ReportError, match=f"is of version {version}, and this release knows 1, 2"):
@@ -152,7 +153,6 @@ def test_where_a_job_ran_is_part_of_the_document_and_comes_back() -> None:
     document = json.loads(json.dumps(report.to_json()))
     assert (document["master"], document["executors"], document["hosts"]) == ("spark://m:7077", 3, ["a", "b"])
     assert RestoreReport.from_json(document) == report
-    assert str(ran_on) == "Spark runs on spark://m:7077 with 3 executors on a, b."
 
 
 def test_a_report_of_an_earlier_release_says_nothing_of_it() -> None:

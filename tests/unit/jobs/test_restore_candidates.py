@@ -15,6 +15,7 @@ from statecore.jobs.parents import Parent, Refused
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
 from statecore.placement.state_directory import StateDirectory
+from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
 
 CHANGELOG = TopicPartition("changelog", 0)
@@ -107,10 +108,10 @@ def test_a_snapshot_of_a_store_that_is_declared_otherwise_is_refused_with_the_re
     shop.declared = replace(shop.declared, stores=stores)
     (found,) = candidates(shop).of(KEY)
     assert isinstance(found, Refused)
-    assert found.why == "its kind is key-value there, and the spec declares timestamped-key-value"
+    assert "timestamped-key-value" in found.why
 
 
 @pytest.mark.parametrize("start", ["yesterday", "", "LATEST", "20261123T010203Z", "../x"])
 def test_what_nothing_can_be_put_upon_is_refused(start: str) -> None:
-    with pytest.raises(Invalid, match="A restore is not put upon"):
+    with raises(Invalid, "start-from-invalid"):
         RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)

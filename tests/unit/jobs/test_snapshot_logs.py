@@ -14,6 +14,7 @@ from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.snapshot_report import Outcome
+from tests.harness.raising import raises
 from tests.unit.jobs.snapshots import World
 
 TOPIC_ID = "0" * 31 + "7"
@@ -73,19 +74,17 @@ def log(start: int, end: int) -> Mapping[str, LogOffsets]:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "said"),
-    [
-        (0, 7, "says offset 7 of app-counts-changelog-0, and the log ends before 7"),
-        (0, 0, "the log ends before 0: the topic was made anew or truncated"),
-        (9, 12, "the log begins at 9: what lies between is gone"),
-    ],
+    ("start", "end", "code"),
+    [(0, 7, "offset-beyond-log-end"), (0, 0, "offset-beyond-log-end"), (9, 12, "offset-below-log-start")],
 )
 def test_an_offset_outside_its_log_is_refused(
-    world: World, brokers: type[Brokers], start: int, end: int, said: str
+    world: World, brokers: type[Brokers], start: int, end: int, code: str
 ) -> None:
     brokers.logs = log(start, end)
-    with pytest.raises(Invalid, match=said):
+    with raises(Invalid, "snapshot-refused") as caught:
         world.snapshot(offline=False)
+    (problem,) = caught.value.context["problems"]
+    assert (problem["code"], problem["task"], problem["store"]) == (code, "0_0", "counts")
     assert world.shelf.read_head() is None
 
 
@@ -175,19 +174,20 @@ def test_a_topic_that_was_made_anew_may_go_back_and_the_same_one_may_not(world: 
     brokers.logs = log(0, 8)
     world.snapshot(offline=False)
     world.write({b"k": b"w"}, 5)
-    with pytest.raises(Fenced, match="and this job up to 6"):
+    with raises(Fenced, "publication-conflict"):
         world.snapshot(offline=False)
-    with pytest.raises(Fenced, match="and this directory up to 6"):
+    with raises(Fenced, "snapshot-newer", task="0_0", store="counts", offset=8, end=6):
         world.snapshot()
     brokers.topic_id = "0" * 31 + "8"
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
 
 
 def test_brokers_that_are_not_there_are_said_with_the_way_around(world: World, brokers: type[Brokers]) -> None:
-    brokers.failure = Retryable("No broker answered.", action="Start one.")
-    with pytest.raises(Retryable) as caught:
+    brokers.failure = Retryable("No broker answered.", code="broker-unreachable", action="Start one.")
+    with raises(Retryable, "broker-unreachable") as caught:
         world.snapshot(offline=False)
-    assert caught.value.action == "Start one. Or do without the brokers (--offline)."
+    assert caught.value.action.startswith("Start one. ")
+    assert "--offline" in caught.value.action
 
 
 def test_nobody_is_asked_offline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,9 @@ def test_a_versioned_transactional_store_is_taken_where_no_record_lies_behind_it
     if taken:
         assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
     else:
-        with pytest.raises(Invalid, match="versions must not be applied again"):
+        with raises(Invalid, "snapshot-refused") as caught:
             world.snapshot(offline=False)
+        assert [problem["code"] for problem in caught.value.context["problems"]] == ["versioned-store-ahead"]
         assert world.shelf.read_head() is None
 
 

@@ -89,7 +89,7 @@ def test_what_no_other_try_would_cure_is_said_first(
 ) -> None:
     def answer(task: RangeTask) -> RangeResult | Failure:
         kind = permanent if task.offset_range.start == first else Retryable
-        return Failure(kind("It failed.", action="Do something.").to_json())
+        return Failure(kind("It failed.", code="test-error", action="Do something.").to_json())
 
     with pytest.raises(permanent):
         read(tmp_path, answer)

@@ -26,10 +26,14 @@ from statecore.jobs.fetched_files import FetchedFiles
 from statecore.jobs.standby_bases import KEPT_MS, Bases, sweep_bases
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
+from tests.harness.raising import raises
 from tests.unit.jobs.fetching import files_of, flipped
 from tests.unit.jobs.published import TOPIC_ID, Shop, expected, rows_in
 
 TASK = "0_1"
+
+FROM_START = "from the start of its changelogs"
+"""What is said of a task that gets no base."""
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +167,7 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
         assert not warm.base.exists()
         brought(bases, "0_0")
     (said,) = warm.said
-    assert said.startswith("Each new copy is read from the start of its changelogs, because there is no snapshot: ")
+    assert (FROM_START in said, "there is no snapshot" in said) == (True, True)
     assert not warm.place.exists()
 
 
@@ -172,8 +176,7 @@ def test_a_task_that_the_snapshot_has_not_is_read_from_the_start(warm: Warm) -> 
         assert (bases.find("0_7"), bases.find(TASK)) == (None, warm.shop.shelf.head().snapshots[0].snapshot)
         brought(bases, "0_7")
     (said,) = warm.said
-    assert "Task 0_7 has no base, and is read from the start of its changelogs" in said
-    assert "has no task 0_7" in said
+    assert (said.startswith("Task 0_7 "), FROM_START in said, "has no task 0_7" in said) == (True, True, True)
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -184,13 +187,13 @@ def test_a_snapshot_of_another_application_is_nobody_s_base(own_shop: Shop, stat
     warm = Warm(own_shop, state_dir, "other")
     with warm.process() as bases:
         brought(bases)
-    assert "read from the start of its changelogs" in " ".join(warm.said)
+    assert FROM_START in " ".join(warm.said)
     assert not warm.place.exists()
 
 
 def test_a_repository_that_is_away_is_asked_again(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> Any:
-        raise Retryable("The repository does not answer.", action="Wait.")
+        raise Retryable("The repository does not answer.", code="test-error", action="Wait.")
 
     with warm.process() as bases:
         with monkeypatch.context() as patch:
@@ -220,7 +223,7 @@ def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_r
         brought(bases)
         assert not other.base.exists()
     (said,) = other.said
-    assert "has no base, and is read from the start of its changelogs" in said
+    assert FROM_START in said
     assert new.snapshot in said
     assert old.snapshot in said
 
@@ -237,7 +240,8 @@ def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(300)
-    assert warm.said == [f"Task {TASK} begins with a snapshot of {warm.shop.url} that an earlier process has fetched."]
+    (said,) = warm.said
+    assert said.startswith(f"Task {TASK} begins with a snapshot of {warm.shop.url} ")
 
 
 def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Warm) -> None:
@@ -342,7 +346,7 @@ def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_aga
     assert warm.rows == of_task(300)
 
 
-NO_RIGHTS = Invalid("The repository may not be read.", action="Give credentials.")
+NO_RIGHTS = Invalid("The repository may not be read.", code="test-error", action="Give credentials.")
 
 
 def refusing(patch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -368,7 +372,9 @@ def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_th
     assert warm.rows == of_task(300)
 
 
-@pytest.mark.parametrize("error", [NO_RIGHTS, Retryable("The repository does not answer.", action="Wait.")])
+@pytest.mark.parametrize(
+    "error", [NO_RIGHTS, Retryable("The repository does not answer.", code="test-error", action="Wait.")]
+)
 def test_a_process_that_has_copies_starts_without_the_repository(
     warm: Warm, monkeypatch: pytest.MonkeyPatch, error: StatecoreError
 ) -> None:
@@ -376,7 +382,8 @@ def test_a_process_that_has_copies_starts_without_the_repository(
     refusing(monkeypatch, error)
     with warm.process() as bases:
         bases.look(Event())
-    assert warm.said == [f"{error} Tasks that have no copy here wait for it."]
+    (said,) = warm.said
+    assert said.startswith(f"{error} ")
 
 
 def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_read(
@@ -391,9 +398,9 @@ def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_
     (warm.place / "rocksdb").mkdir(parents=True)
     nowhere = warm.path.with_name("nowhere").as_uri()
     bases = Bases(warm.spec, warm.directory, nowhere, warm.said.append)
-    with pytest.raises(NotFound, match="There is no repository at"):
+    with raises(NotFound, "repository-not-found"):
         bases.look(Event())
-    with pytest.raises(Invalid, match="names no place"):
+    with raises(Invalid, "repository-url-invalid"):
         Bases(warm.spec, warm.directory, "file://host/path", warm.said.append)
 
 
@@ -404,13 +411,13 @@ def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(
 
     def hang(*_: object) -> Any:
         assert go_on.wait(60)
-        raise Retryable("The repository does not answer.", action="Wait.")
+        raise Retryable("The repository does not answer.", code="test-error", action="Wait.")
 
     with monkeypatch.context() as patch, warm.process() as bases:
         patch.setattr(standby_bases.Shelf, "at", hang)
         bases.look(stop, seconds=0.2)
         (said,) = warm.said
-        assert said.endswith(" has not answered within 0.2 s; tasks that have no copy here wait for it.")
+        assert " 0.2 s" in said
         stop.set()
         bases.look(stop, seconds=60)
         assert warm.said == [said]
@@ -459,7 +466,7 @@ def test_where_the_disk_is_full_the_task_waits_for_room_and_is_not_read_from_the
     warm: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object) -> None:
-        raise Capacity("There is no room.", action="Make room.")
+        raise Capacity("There is no room.", code="test-error", action="Make room.")
 
     with warm.process() as bases:
         with monkeypatch.context() as patch:
@@ -520,7 +527,7 @@ def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(
     warm: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: object, **__: object) -> Any:
-        raise NotFound("There is no snapshot.", action="Make one.")
+        raise NotFound("There is no snapshot.", code="test-error", action="Make one.")
 
     with warm.process() as bases:
         with monkeypatch.context() as patch:

@@ -49,7 +49,9 @@ class Brokers:
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         wanted = set(names)
         if wanted & self.gone:
-            raise NotFound("Topics do not exist.", action="Check.", topics=sorted(wanted & self.gone))
+            raise NotFound(
+                "Topics do not exist.", code="test-error", action="Check.", topics=sorted(wanted & self.gone)
+            )
         return {name: TopicDescription(name, "1" * 32, 2, {}) for name in wanted}
 
 
@@ -138,7 +140,9 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
 
 
 def test_a_task_that_others_keep_and_that_cannot_be_closed_does_not_end_the_process(fleet: Fleet) -> None:
-    fleet.close_error = Corrupted("The store of 0_1 could not be closed.", action="Look at the disk.")
+    fleet.close_error = Corrupted(
+        "The store of 0_1 could not be closed.", code="test-error", action="Look at the disk."
+    )
     fleet.given(Assigned(1, "m", {"0_0": Role.STANDBY}))
     assert fleet.taken == ["0_0"]
     assert "could not be closed" in " ".join(fleet.said)
@@ -330,7 +334,8 @@ def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_know
     aside = MovedAside("0_1", Path("aside"), 1)
     fleet.startup.corrupt["0_1"] = CorruptTask("0_1", aside, "A block is damaged.", copy, unknown)
     fleet.fleet.start()
-    assert fleet.said == [f"Task 0_1 was corrupt, and lies in aside; {said}"]
+    (line,) = fleet.said
+    assert ("0_1" in line, "aside" in line, line.endswith(f"; {said}")) == (True, True, True)
 
 
 @pytest.mark.parametrize(("session", "polled"), [(45_000, 300_000), (600_000, 600_000)])
@@ -351,8 +356,10 @@ def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(
     fleet.kept.names = ("0_0", "0_1")
     fleet.dropped.update({"0_0": {}, "0_1": {}})
     fleet.given(Assigned(5, "m", {}))
-    assert "Task 0_0 is followed by nobody now: its changelog is gone. Its copy stays here." in fleet.said
-    assert "Task 0_1 is kept by others now; its copy stays here." in fleet.said
+    (gone,) = (line for line in fleet.said if "Task 0_0 " in line)
+    (others,) = (line for line in fleet.said if "Task 0_1 " in line)
+    assert ("changelog is gone" in gone, "by others" in gone) == (True, False)
+    assert ("changelog is gone" in others, "by others" in others) == (False, True)
 
 
 def test_what_an_earlier_cleaning_had_left_says_nothing_of_the_copy_that_is_there_now(fleet: Fleet) -> None:

@@ -22,7 +22,10 @@ def test_a_changelog_that_is_gone_refuses_the_tasks_that_follow_it_and_no_others
     partly = found(spec(), "names")
     assert list(partly.stores) == ["0_0", "0_1"]
     assert {task: type(error) for task, error in partly.refused.items()} == {"1_0": NotFound, "1_1": NotFound}
-    assert "app-names-changelog of task 1_0" in partly.refused["1_0"].what
+    assert (partly.refused["1_0"].code, partly.refused["1_0"].context) == (
+        "changelog-not-found",
+        {"task": "1_0", "topics": ["app-names-changelog"]},
+    )
     assert partly.names == ["0_0", "0_1", "1_0", "1_1"]
     assert partly.all_of("1_0") is None
 

@@ -505,7 +505,7 @@ def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
         begun.append(image.store)
         both.wait()
         if image.store == "store-4":
-            raise Capacity("The disk is full.", action="Free room.")
+            raise Capacity("The disk is full.", code="test-error", action="Free room.")
         return build_into(attempt, image, blobs)
 
     monkeypatch.setattr(image_tasks, "_build_into", build)

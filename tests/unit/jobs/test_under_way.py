@@ -44,7 +44,7 @@ def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
     assert heard_of(shelf, time.time()) is None
     with suppress(Retryable), said_under_way(shelf):
         assert heard(shelf) is not None
-        raise Retryable("The brokers are away.", action="Wait.")
+        raise Retryable("The brokers are away.", code="test-error", action="Wait.")
     assert heard_of(shelf, time.time()) is None, "who failed is not under way"
 
 
@@ -82,7 +82,7 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
     def put(name: str, content: bytes) -> None:
         tried.set()
         if away.is_set():
-            raise Retryable("The store is away.", action="Wait.")
+            raise Retryable("The store is away.", code="test-error", action="Wait.")
         replace(name, content)
 
     monkeypatch.setattr(shelf.blobs, "replace", put)

@@ -38,7 +38,9 @@ class Brokers:
         self.asked += 1
         wanted = set(names)
         if self.away:
-            raise Retryable("No broker answered.", action="Wait.")
+            raise Retryable("No broker answered.", code="test-error", action="Wait.")
         if wanted & self.gone:
-            raise NotFound("Topics do not exist.", action="Check.", topics=sorted(wanted & self.gone))
+            raise NotFound(
+                "Topics do not exist.", code="test-error", action="Check.", topics=sorted(wanted & self.gone)
+            )
         return {name: TopicDescription(name, "1" * 32, 2, {}) for name in wanted}

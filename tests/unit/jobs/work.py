@@ -53,7 +53,7 @@ def chat(batch: Sequence[str]) -> list[str | Failure]:
 
 def fail_at(batch: Sequence[int]) -> list[int | Failure]:
     if batch[0] == 1:
-        return [Failure(Retryable("No broker.", action="Wait.").to_json())]
+        return [Failure(Retryable("No broker.", code="test-error", action="Wait.").to_json())]
     return list(batch)
 
 

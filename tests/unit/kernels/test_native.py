@@ -143,7 +143,8 @@ def test_a_chosen_directory_that_cannot_be_used_is_said_once_with_the_remedy(mil
     compiled, said = mill.run(before=TWO_LIBRARIES)
     assert compiled == "compiled"
     (line,) = said.splitlines()
-    assert f"NUMBA_CACHE_DIR names: {mill.cache} can be written by others (mode 0775)" in line
+    assert f"{mill.cache} can be written" in line
+    assert "(mode 0775)" in line
     assert f"chmod 700 {mill.cache}" in line
     assert f"kept in {mill.beside}" in line
     assert mill.cache.stat().st_mode & 0o777 == 0o775  # it is the user's
@@ -159,10 +160,10 @@ def test_without_any_place_it_works_and_is_said_once_with_the_remedy(mill: Mill)
     compiled, said = mill.run(before=TWO_LIBRARIES)
     assert compiled == "compiled"
     (line,) = said.splitlines()
-    assert "cannot be kept, so every process compiles them anew" in line
+    assert "cannot be kept" in line
     for directory in (mill.cache, mill.beside, mill.home / "statecore"):
         assert f"{directory} " in line
-    assert "Set NUMBA_CACHE_DIR to a directory that belongs to this user alone" in line
+    assert "Set NUMBA_CACHE_DIR" in line
 
 
 REFUSED = """

@@ -197,7 +197,7 @@ def test_the_refusal_names_every_store_and_changes_nothing(directory):
     database(directory, StoreKind.KEY_VALUE)
     refusal = contradicted(directory, spec("window"), ["0_0"])
     assert isinstance(refusal, Invalid)
-    assert refusal.context["code"] == "kind-mismatch"
+    assert refusal.code == "kind-mismatch"
     assert refusal.context["stores"] == ["s"]
     assert len(refusal.context["problems"]) == 1
     assert not directory.work_path.exists()

@@ -21,6 +21,7 @@ from statecore.placement.trees import link_tree
 from statecore.stores import rocksdb_scan
 from statecore.stores.rocksdb_changes import ChangedDatabase
 from statecore.stores.rocksdb_files import sst_formats
+from tests.harness.raising import raises
 from tests.unit.maintenance.conversion.tasks import OLDER, Task, declared, golden_task
 from tests.unit.maintenance.stored import CASES, golden, write_golden
 
@@ -174,7 +175,7 @@ class TestVerification:
 
     def test_a_copy_that_was_not_converted(self, task: Task) -> None:
         for release in ("4.3", "3.9"):
-            with pytest.raises(Corrupted, match="did not come out as it was planned"):
+            with raises(Corrupted, "conversion-verification-failed", task="0_1"):
                 verify_conversion(task.plan(release), task.path)
 
     def test_a_file_with_other_offsets(self, task: Task) -> None:
@@ -189,7 +190,7 @@ class TestVerification:
     def test_a_file_that_should_be_gone(self, task: Task) -> None:
         plan = task.convert("4.3")
         (task.path / "plain.position").write_text("0\n0\n")
-        with pytest.raises(Corrupted, match=r"plain\.position is still there"):
+        with pytest.raises(Corrupted, match=r"plain\.position"):
             verify_conversion(plan, task.path)
 
     def test_rows_that_are_missing(self, task: Task) -> None:
@@ -198,7 +199,7 @@ class TestVerification:
         task.convert("3.9")
         with ChangedDatabase(task.path / database.directory, 5) as opened:
             opened.put("default", {b"key-0": b"something else"})
-        with pytest.raises(Corrupted, match="9 rows in default with digest"):
+        with pytest.raises(Corrupted, match="9 rows in default"):
             verify_conversion(plan, task.path)
 
     def test_a_database_that_is_gone(self, task: Task) -> None:

@@ -13,6 +13,7 @@ from statecore.maintenance.database import Database
 from statecore.maintenance.inspection import inspect
 from statecore.placement.state_directory import StateDirectory
 from statecore.stores import rocksdb_links as links
+from tests.harness.raising import raises
 from tests.unit.maintenance.stored import offsets, write_database
 
 ROWS = [(b"%04d" % i, b"v" * i) for i in range(100)]
@@ -100,7 +101,7 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
         return real(directory)
 
     monkeypatch.setattr(links, "Shadow", shadow_of)
-    with pytest.raises(NotFound, match="has gone meanwhile"), Database(tmp_path / "app/0_0/s/s.600000"):
+    with raises(NotFound, "database-not-found"), Database(tmp_path / "app/0_0/s/s.600000"):
         pass
     write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "keyValueWithTimestamp": [], "offsets": []})
     (store,) = inspect(StateDirectory(tmp_path, "app")).stores
@@ -116,7 +117,7 @@ def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path, mo
         if len(tries) == 1:  # the MANIFEST grows; no file comes or goes
             with next(directory.glob("MANIFEST*")).open("ab") as manifest:
                 manifest.write(b"x")
-            raise Invalid("Column families not opened: offsets", action="Look again.")
+            raise Invalid("Column families not opened: offsets", code="test-error", action="Look again.")
         return real(directory)
 
     monkeypatch.setattr(links, "Shadow", shadow_of)

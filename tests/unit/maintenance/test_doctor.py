@@ -27,6 +27,7 @@ from statecore.spec.reader import read_spec
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.damaging import edited
+from tests.harness.raising import raises
 from tests.unit.maintenance.stored import CASES, GOLDEN, offsets, owner, write_database, write_golden
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -621,7 +622,9 @@ def test_a_database_that_could_not_be_looked_at_is_neither_well_nor_damaged(tmp_
 
     def refused(database):
         if "0_0" in str(database.path):
-            raise Invalid(f"Opening {database.path} failed: Permission denied.", action="Run as another user.")
+            raise Invalid(
+                f"Opening {database.path} failed: Permission denied.", code="test-error", action="Run as another user."
+            )
         return real(database)
 
     monkeypatch.setattr(Database, "__enter__", refused)
@@ -818,7 +821,7 @@ def test_only_what_is_named_is_examined(tmp_path):
     plain(tmp_path, task="0_1")
     assert codes(tmp_path, tasks=["0_1"]) == {}
     assert codes(tmp_path, stores=["s"]) == {"store-not-closed": ERROR}
-    with pytest.raises(NotFound, match="no task 0_7"):
+    with raises(NotFound, "task-not-found", task="0_7"):
         diagnose(tmp_path, tasks=["0_7"])
 
 

@@ -343,7 +343,7 @@ def test_whoever_waits_for_brokers_is_told_for_which_and_how_to_do_without_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: Any, **__: Any) -> TopicsLook:
-        raise Retryable("No broker answered.", action="Check that it runs.")
+        raise Retryable("No broker answered.", code="test-error", action="Check that it runs.")
 
     monkeypatch.setattr("statecore.maintenance.doctor_topics.look_at_topics", silent)
     written(tmp_path)

@@ -94,7 +94,14 @@ class Answering:
         return []
 
 
-@pytest.mark.parametrize("error", [Invalid("a", action="b"), NotFound("a", action="b"), Retryable("a", action="b")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        Invalid("a", code="test-error", action="b"),
+        NotFound("a", code="test-error", action="b"),
+        Retryable("a", code="test-error", action="b"),
+    ],
+)
 def test_a_group_that_is_not_to_be_had_is_no_error_beside_a_directory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: StatecoreError
 ) -> None:

@@ -10,6 +10,7 @@ from statecore.errors import Invalid
 from statecore.maintenance.layout import application_directory, changelog_at, declared_at, guarantee_of
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import read_spec
+from tests.harness.raising import raises
 
 SPEC = read_spec(
     """\
@@ -61,7 +62,7 @@ def test_a_guarantee_that_contradicts_the_spec_is_refused_and_no_one_wins() -> N
     at_least_once, exactly_once = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
     assert [guarantee_of(SPEC, None), guarantee_of(SPEC, at_least_once)] == [at_least_once] * 2
     assert [guarantee_of(None, None), guarantee_of(None, exactly_once)] == [None, exactly_once]
-    with pytest.raises(Invalid, match="says at_least_once, and exactly_once_v2 was given"):
+    with raises(Invalid, "guarantee-mismatch", application_id="app", expected="at_least_once", found="exactly_once_v2"):
         guarantee_of(SPEC, exactly_once)
 
 
@@ -72,5 +73,5 @@ def test_a_state_directory_that_this_user_may_not_enter_is_refused_and_no_defect
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_dir", denied)
-    with pytest.raises(Invalid, match="cannot be read: Permission denied"):
+    with raises(Invalid, "permission-denied"):
         application_directory(tmp_path, "orders")

@@ -12,8 +12,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import pytest
-
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -24,6 +22,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 
 KIND = StoreKind.KEY_VALUE
 WINDOW = StoreKind.TIMESTAMPED_WINDOW
@@ -32,13 +31,21 @@ ALOS = ProcessingGuarantee.AT_LEAST_ONCE
 EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
 
 
-def refusal(directory: StateDirectory, *images: StoreImage, **options: Any) -> str:
+def problems(directory: StateDirectory, *images: StoreImage, **options: Any) -> list[dict[str, Any]]:
     """Why a placement is refused; nothing was changed."""
     before = fingerprint(directory.path)
-    with pytest.raises(Invalid) as caught:
+    with raises(Invalid, "placement-refused", state_dir=str(directory.path)) as caught:
         plan_placement(directory, images, **{"guarantee": EOS, **options})
     assert fingerprint(directory.path) == before
-    return caught.value.what
+    found: list[dict[str, Any]] = caught.value.context["problems"]
+    assert all(one["what"].startswith(f"{one['task']} ") and one["what"] in caught.value.what for one in found)
+    return found
+
+
+def refusal(directory: StateDirectory, *images: StoreImage, **options: Any) -> list[tuple[str, str, str]]:
+    """The task, the code and the store of all that a placement is refused for."""
+    found = problems(directory, *images, **options)
+    return [(one["task"], one["code"], one.get("store", "")) for one in found]
 
 
 def place(directory: StateDirectory, *images: StoreImage, **options: Any) -> Any:

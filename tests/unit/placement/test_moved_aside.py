@@ -12,6 +12,7 @@ from statecore.errors import Capacity, Fenced
 from statecore.placement.moved_aside import KEPT_MS, delete_expired, move_aside, move_store_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STALE
+from tests.harness.raising import raises
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
     monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(Capacity, match="could not be moved aside"):
+    with raises(Capacity, "no-space", task="0_1"):
         move_store_aside(directory, "0_1", store, STALE, 7)
     assert (store / "CURRENT").exists()
 

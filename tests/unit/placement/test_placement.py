@@ -26,6 +26,7 @@ from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 from tests.unit.placement.support import (
     ALOS,
     EOS,
@@ -36,6 +37,7 @@ from tests.unit.placement.support import (
     make_live,
     offset_of,
     place,
+    problems,
     refusal,
     sibling,
     state_of,
@@ -95,8 +97,10 @@ def test_what_the_application_would_not_open_with_its_own_options_is_refused(dir
     assert usual in options.read_text()
     options.write_text(options.read_text().replace(usual, of_the_application))
     image = make_image(directory, "0_0", "s")
-    assert of_the_application.partition("=")[2] in refusal(directory, image, replace=True)
-    assert len(refusals(directory, [image], guarantee=EOS)) == 1
+    (problem,) = problems(directory, image, replace=True)
+    assert (problem["task"], problem["code"], problem["store"]) == ("0_0", "not-readable-here", "s")
+    assert of_the_application.partition("=")[2] in problem["why"]
+    assert [one.code for one in refusals(directory, [image], guarantee=EOS)] == ["not-readable-here"]
     plan_placement(directory, [replace(image, advances=True)], guarantee=EOS)
     plan_placement(directory, [make_image(directory, "0_1", "s")], guarantee=EOS)
     shutil.rmtree(directory.store_path("0_0", "s", KIND))
@@ -174,15 +178,14 @@ def test_a_target_that_is_not_empty_is_refused_unless_it_may_be_replaced(directo
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "t")
     found = refusal(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "t"))
-    assert "0_0 holds the store s already; set replace" in found
-    assert "0_1 holds the store t already" in found
+    assert found == [("0_0", "store-exists", "s"), ("0_1", "store-exists", "t")]
     place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "t"), replace=True)
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "t")) == (9, 9)
 
 
 def test_a_store_of_another_shape_under_the_same_name_counts_as_the_target(directory):
     make_database(directory.task_path("0_0") / "s" / "s.0", changelog("0_0", "s"))
-    assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"))
+    assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "store-exists", "s")]
     place(directory, make_image(directory, "0_0", "s"), replace=True)
     assert not (directory.task_path("0_0") / "s").exists()
 
@@ -271,14 +274,14 @@ def test_under_at_least_once_and_for_stores_in_memory_nothing_is_created(directo
 def test_a_missing_sibling_of_unknown_kind_is_refused_under_exactly_once(directory):
     image = make_image(directory, "0_0", "s")
     siblings = [sibling("0_0", "gap", StoreKind.UNKNOWN)]
-    assert "0_0 lacks the store gap (kind ?)" in refusal(directory, image, siblings=siblings)
+    assert refusal(directory, image, siblings=siblings) == [("0_0", "kind-undecided", "gap")]
     place(directory, image, siblings=siblings, guarantee=ALOS)
 
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(
     ("offset", "closed", "reason"),
-    [(None, True, "which has no offset"), (5, False, "which was not closed cleanly")],
+    [(None, True, "offset-missing"), (5, False, "not-closed-cleanly")],
 )
 def test_a_kept_store_that_would_get_the_task_wiped_is_refused(directory, declared, offset, closed, reason):
     path = directory.store_path("0_0", "k", KIND)
@@ -286,7 +289,7 @@ def test_a_kept_store_that_would_get_the_task_wiped_is_refused(directory, declar
     siblings = [sibling("0_0", "k")] if declared else []
     image = make_image(directory, "0_0", "s")
     found = refusal(directory, image, siblings=siblings, replace=True)
-    assert f"keeps the store k, {reason}" in found
+    assert found == [("0_0", reason, "k")]
     place(directory, image, siblings=siblings, guarantee=ALOS)
 
 
@@ -297,9 +300,9 @@ def unlogged(task: str, store: str, kind: StoreKind = KIND) -> SiblingStore:
 def test_a_store_that_is_not_logged_needs_no_offset_but_has_to_be_closed(directory):
     path = make_database(directory.store_path("0_0", "k", KIND), None)
     image = make_image(directory, "0_0", "s")
-    found = refusal(directory, image)
-    assert "keeps the store k, which has no offset" in found
-    assert "declare it with 'changelog: none' if the application does not log it" in found
+    (problem,) = problems(directory, image)
+    assert (problem["task"], problem["code"], problem["store"]) == ("0_0", "offset-missing", "k")
+    assert "changelog: none" in problem["what"]
     files = file_sizes(path)
     place(directory, image, siblings=[unlogged("0_0", "k")], guarantee=EOS)
     assert file_sizes(directory.store_path("0_0", "k", KIND)) == files
@@ -307,12 +310,10 @@ def test_a_store_that_is_not_logged_needs_no_offset_but_has_to_be_closed(directo
 
 def test_one_that_was_not_closed_is_refused_and_nobody_is_told_to_restore_it(directory):
     path = make_database(directory.store_path("0_0", "k", KIND), None, closed=False)
-    found = refusal(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k")])
-    assert (
-        f"which was not closed cleanly (status 1): under exactly-once Kafka Streams would wipe the task; move {path}"
-        in (found)
-    )
-    assert "restore" not in found
+    (problem,) = problems(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k")])
+    assert (problem["task"], problem["code"], problem["store"]) == ("0_0", "not-closed-cleanly", "k")
+    assert f"move {path} away" in problem["what"]
+    assert "restore" not in problem["what"]
 
 
 @pytest.mark.parametrize("kind", [KIND, StoreKind.TIMESTAMPED_WINDOW, StoreKind.UNKNOWN])
@@ -332,20 +333,20 @@ def test_windows_without_a_segment_are_kept_so_where_they_are_not_logged(directo
 def test_a_missing_store_whose_changelog_nobody_decided_is_refused_under_exactly_once(directory):
     image = make_image(directory, "0_0", "s")
     siblings = [SiblingStore("0_0", "gap", KIND, None)]
-    assert "0_0 lacks the store gap (changelog ?)" in refusal(directory, image, siblings=siblings)
+    assert refusal(directory, image, siblings=siblings) == [("0_0", "changelog-undecided", "gap")]
     place(directory, image, siblings=siblings, guarantee=ALOS)
 
 
 def test_an_offset_of_another_topic_is_no_offset_of_a_declared_sibling(directory):
     make_database(directory.store_path("0_0", "k", KIND), changelog("0_0", "other"))
     found = refusal(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "k")])
-    assert "keeps the store k, which has no offset" in found
+    assert found == [("0_0", "offset-missing", "k")]
 
 
 def test_a_kept_store_that_cannot_be_opened_is_refused_under_exactly_once(directory):
     path = make_live(directory, "0_0", "k")
     next(path.glob("MANIFEST-*")).write_bytes(b"\0" * 100)
-    assert "keeps the store k, but the database" in refusal(directory, make_image(directory, "0_0", "s"))
+    assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "database-damaged", "k")]
 
 
 @pytest.mark.parametrize("guarantee", [ALOS, EOS])
@@ -354,10 +355,10 @@ def test_a_checkpoint_file_that_speaks_of_a_kept_store_is_refused(directory, gua
     image = make_image(directory, "0_0", "s")
     file = directory.task_path("0_0") / ".checkpoint"
     file.write_text("0\n2\napp-s-changelog 0 3000\napp-k-changelog 0 7\n")
-    found = refusal(directory, image, guarantee=guarantee)
-    assert ".checkpoint file of an older Kafka Streams with the offsets of app-k-changelog" in found
+    (problem,) = problems(directory, image, guarantee=guarantee)
+    assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["app-k-changelog"])
     file.write_bytes(b"0\n1\n\xff\n")
-    assert "cannot be read" in refusal(directory, image, guarantee=guarantee)
+    assert refusal(directory, image, guarantee=guarantee) == [("0_0", "checkpoint-unreadable", "")]
     file.write_text("0\n1\napp-s-changelog 0 3000\n")
     place(directory, image, guarantee=guarantee)
     assert not file.exists()
@@ -367,7 +368,7 @@ def test_a_checkpoint_file_that_speaks_of_a_kept_store_is_refused(directory, gua
 def test_a_task_directory_that_is_a_link_is_refused(directory, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     directory.task_path("0_0").symlink_to(tmp_path / "elsewhere")
-    assert "is not a directory of its own" in refusal(directory, make_image(directory, "0_0", "s"))
+    assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "task-directory-linked", "")]
 
 
 def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen(directory):
@@ -377,9 +378,9 @@ def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen
     unbuilt = type(wanted)(wanted.task, wanted.store, wanted.kind, wanted.changelog)
     siblings = [sibling("0_0", "k"), sibling("0_0", "gap")]
     plan = plan_placement(directory, [unbuilt], siblings=siblings, guarantee=EOS, replace=True)
-    assert plan.lines == [
-        "0_0: replace; restore s; keep rocksdb/k; create without data gap; drop rocksdb/s",
-    ]
+    (task,) = plan.to_json()
+    assert (task["task"], task["live"], task["restored"], task["kept"]) == ("0_0", True, ["s"], ["rocksdb/k"])
+    assert (task["created"], task["dropped"], len(plan.lines)) == (["gap"], ["rocksdb/s"], 1)
     with pytest.raises(ValueError, match="has no path"):
         apply_placement(plan)
     assert offset_of(directory, "0_0", "s") == 5
@@ -387,7 +388,11 @@ def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen
 
 @pytest.mark.parametrize(
     ("offset", "closed", "expected"),
-    [(8, True, "says offset 8"), (9, False, "status 1"), (None, True, "says no offset")],
+    [
+        (8, True, {"offsets": {"app-s-changelog-0": 8}, "status": 0}),
+        (9, False, {"offsets": {"app-s-changelog-0": 9}, "status": 1}),
+        (None, True, {"offsets": {}}),
+    ],
 )
 def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset, closed, expected):
     make_live(directory, "0_0", "s")
@@ -396,7 +401,7 @@ def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset
     image = type(make_image(directory, "0_0", "s"))(
         "0_0", "s", KIND, changelog("0_0", "s"), path, {changelog("0_0", "s"): 9}
     )
-    with pytest.raises(Corrupted, match=expected):
+    with raises(Corrupted, "image-mismatch", task="0_0", store="s", **expected):
         place(directory, image, replace=True)
     assert offset_of(directory, "0_0", "s") == 5
     assert not [name for name in work_content(directory) if name.startswith("placement-")]
@@ -414,7 +419,7 @@ def test_an_image_that_changes_on_its_way_is_put_back(directory, swapping, monke
             next(directory.task_path("0_0").rglob("*.sst")).write_bytes(b"")
 
     monkeypatch.setattr(settlement.Settlement, "_swap", damaging_swap)
-    with pytest.raises(Corrupted, match=r"The new directories of 0_0 .* their old ones are in place"):
+    with raises(Corrupted, "staged-task-changed", tasks=["0_0"]):
         place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s"), replace=True)
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
     assert not (directory.work_path / "journal.json").exists()
@@ -452,7 +457,7 @@ def test_a_lock_that_is_lost_just_before_the_swap_leaves_the_old_directory(direc
         make_live(directory, "0_0", "s")
     plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
     before = fingerprint(directory.task_path("0_0")) if live else None
-    with pytest.raises(Fenced, match="was lost"):
+    with raises(Fenced, "lock-lost"):
         apply_placement(plan, LoseTheLock(directory, point))
     assert directory.task_path("0_0").exists() == live
     assert before is None or fingerprint(directory.task_path("0_0")) == before
@@ -464,7 +469,7 @@ def test_a_lock_that_is_lost_between_two_tasks_stops_before_the_second(directory
         make_live(directory, task, "s")
         images.append(make_image(directory, task, "s"))
     plan = plan_placement(directory, images, guarantee=EOS, replace=True)
-    with pytest.raises(Fenced, match="was lost"):
+    with raises(Fenced, "lock-lost"):
         apply_placement(plan, LoseTheLock(directory, "placement.after-verify"))
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (9, 5)
 
@@ -472,10 +477,11 @@ def test_a_lock_that_is_lost_between_two_tasks_stops_before_the_second(directory
 def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_does_not(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     again = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, request_id="one")
-    assert again.lines == ["0_0: already placed by this request"]
+    assert [task["already_placed"] for task in again.to_json()] == [True]
     assert [store.offsets for store in apply_placement(again).tasks[0].stores] == [{changelog("0_0", "s"): 9}]
-    assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"), request_id="two")
-    assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"))
+    there = [("0_0", "store-exists", "s")]
+    assert refusal(directory, make_image(directory, "0_0", "s"), request_id="two") == there
+    assert refusal(directory, make_image(directory, "0_0", "s")) == there
 
 
 def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory):
@@ -483,14 +489,14 @@ def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory)
     place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s"), request_id="one")
     images = [make_image(directory, f"0_{n}", "s") for n in range(2)]
     again = plan_placement(directory, images, guarantee=EOS, request_id="one")
-    assert again.lines == ["0_0: already placed by this request", "0_1: already placed by this request"]
+    assert [(task["task"], task["already_placed"]) for task in again.to_json()] == [("0_0", True), ("0_1", True)]
 
 
 def test_a_request_that_asks_for_more_than_it_had_placed_is_not_taken_for_done(directory):
     """The same request under a spec that was corrected since, as a cleared task of Airflow sends it."""
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     both = [make_image(directory, "0_0", "s"), make_image(directory, "0_0", "t")]
-    assert "0_0 holds the store s already" in refusal(directory, *both, request_id="one")
+    assert refusal(directory, *both, request_id="one") == [("0_0", "store-exists", "s")]
     place(directory, *both, request_id="one", replace=True)
     assert [offset_of(directory, "0_0", store) for store in ("s", "t")] == [9, 9]
 
@@ -498,7 +504,7 @@ def test_a_request_that_asks_for_more_than_it_had_placed_is_not_taken_for_done(d
 def test_what_another_plan_of_the_same_request_had_placed_is_not_taken_for_done(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     again = {"request_id": "one", "resumes": False}
-    assert "0_0 holds the store s already" in refusal(directory, make_image(directory, "0_0", "s", 12), **again)
+    assert refusal(directory, make_image(directory, "0_0", "s", 12), **again) == [("0_0", "store-exists", "s")]
     place(directory, make_image(directory, "0_0", "s", 12), replace=True, **again)
     assert offset_of(directory, "0_0", "s") == 12
 
@@ -507,7 +513,7 @@ def test_a_task_that_was_made_anew_since_is_not_taken_for_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     (directory.store_path("0_0", "s", KIND) / "IDENTITY").write_text("another database")
     found = refusal(directory, make_image(directory, "0_0", "s"), request_id="one")
-    assert "holds the store s already" in found
+    assert found == [("0_0", "store-exists", "s")]
 
 
 def interrupted(directory, point, *images, nth=1, **options):
@@ -581,14 +587,15 @@ def test_recovery_sweeps_what_is_dead_and_keeps_what_may_be_wanted(directory):
 
 def test_a_journal_of_another_version_is_refused(directory):
     (directory.work_path / "journal.json").write_text('{"version": 99}')
-    with pytest.raises(
-        Invalid, match=r"journal\.json is not readable: .* of version 99, and this release knows 1, 2, 3\."
-    ):
+    path = str(directory.work_path / "journal.json")
+    with pytest.raises(Invalid, match="version 99") as caught:
         recover(directory)
+    assert caught.value.context["path"] == path
     for torn in ("{", "[]", '{"version": 2}', '{"version": 2, "request_id": "r", "tasks": 7}'):
         (directory.work_path / "journal.json").write_text(torn)
-        with pytest.raises(Invalid, match=r"journal\.json is not readable: "):
+        with pytest.raises(Invalid) as caught:
             recover(directory)
+        assert caught.value.context["path"] == path
 
 
 def test_a_task_whose_store_a_processor_has_open_is_not_replaced(directory):
@@ -597,9 +604,10 @@ def test_a_task_whose_store_a_processor_has_open_is_not_replaced(directory):
     images = make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s")
     plan = plan_placement(directory, images, guarantee=EOS, replace=True)
     with RocksDBStore(directory.store_path("0_0", "s", KIND), KIND) as store:
-        with pytest.raises(Fenced, match=r"store s in .*0_0 is open: process \d+ .* works on it"):
+        open_here = {"task_directory": str(directory.task_path("0_0")), "store": "s", "process": os.getpid()}
+        with raises(Fenced, "store-open", **open_here):
             plan_placement(directory, images, guarantee=EOS, replace=True)
-        with pytest.raises(Fenced, match="Stop that process"):
+        with raises(Fenced, "store-open", **open_here):
             apply_placement(plan)
         store.put(b"more", b"rows")
         store.commit({changelog("0_0", "s"): 6})
@@ -621,7 +629,7 @@ def test_a_task_that_another_process_has_open_is_not_replaced(directory):
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
-        with pytest.raises(Fenced, match=f"process {process.pid} "):
+        with raises(Fenced, "store-open", store="s", process=process.pid):
             plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
         process.communicate()
     place(directory, make_image(directory, "0_0", "s"), replace=True)
@@ -634,10 +642,14 @@ def test_of_a_store_that_is_advanced_nothing_is_dropped_and_nobody_says_so(direc
     advanced, restored = replace(make_image(directory, "0_0", "s"), advances=True), make_image(directory, "0_0", "t")
     siblings = [sibling("0_0", "t"), sibling("0_0", "other")]
     plan = plan_placement(directory, [advanced], siblings=siblings, guarantee=ALOS)
-    assert plan.lines == ["0_0: advance s; keep rocksdb/other, rocksdb/t"]
-    assert plan.to_json()[0]["dropped"] == []
+    (task,) = plan.to_json()
+    assert ([image.store for image in plan.tasks[0].restored if image.advances], task["dropped"]) == (["s"], [])
+    assert task["kept"] == ["rocksdb/other", "rocksdb/t"]
+    assert not any("replace" in line or "drop" in line for line in plan.lines)
     plan = plan_placement(directory, [advanced, restored], siblings=siblings, guarantee=ALOS, replace=True)
-    assert plan.lines == ["0_0: replace; advance s; restore t; keep rocksdb/other; drop rocksdb/t"]
+    (task,) = plan.to_json()
+    assert [(image.store, image.advances) for image in plan.tasks[0].restored] == [("s", True), ("t", False)]
+    assert (task["kept"], task["dropped"]) == (["rocksdb/other"], ["rocksdb/t"])
 
 
 def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and_nothing_is_changed(tmp_path):
@@ -649,7 +661,7 @@ def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and
     before = fingerprint(directory.path)
     siblings = [sibling(task, "k") for task in ("0_0", "0_1")]
     (problem,) = refusals(directory, images, siblings=siblings, guarantee=EOS)
-    assert problem.startswith("0_0 keeps the store k, which was not closed cleanly")
+    assert (problem.code, problem.context) == ("not-closed-cleanly", {"task": "0_0", "store": "k"})
     assert refusals(directory, images, siblings=siblings, guarantee=ALOS) == []
     assert fingerprint(directory.path) == before
 
@@ -661,6 +673,7 @@ def test_what_is_in_the_way_is_seen_without_the_lock_and_nothing_is_made(tmp_pat
     assert not directory.path.exists()
     make_live(directory, "0_0", "s")
     (problem,) = in_the_way(directory, [image]).context["problems"]
-    assert problem == "0_0 holds the store s already; set replace (--replace) to replace it"
+    assert (problem["code"], problem["task"], problem["store"]) == ("store-exists", "0_0", "s")
+    assert "--replace" in problem["what"]
     assert in_the_way(directory, [replace(image, advances=True)]) is None
     assert in_the_way(directory, [replace(image, store="t")]) is None

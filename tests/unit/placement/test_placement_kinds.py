@@ -21,6 +21,7 @@ from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.database_state import read_database_state
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
+from tests.harness.raising import raises
 from tests.unit.placement.support import (
     ALOS,
     BUFFER,
@@ -38,6 +39,7 @@ from tests.unit.placement.support import (
     make_with_offsets,
     offset_of,
     place,
+    problems,
     refusal,
     sibling,
 )
@@ -79,7 +81,12 @@ def test_a_segmented_store_is_placed_whole_and_no_old_segment_stays(directory):
 
 
 @pytest.mark.parametrize(
-    ("offset", "closed", "expected"), [(8, True, "says offset 8"), (9, False, "status 1"), (None, True, "no offset")]
+    ("offset", "closed", "expected"),
+    [
+        (8, True, {"offsets": {"app-w-changelog-0": 8}, "status": 0}),
+        (9, False, {"offsets": {"app-w-changelog-0": 9}, "status": 1}),
+        (None, True, {"offsets": {}}),
+    ],
 )
 @pytest.mark.parametrize("start", [0, 60_000])
 def test_every_segment_is_looked_at(directory, start, offset, closed, expected):
@@ -89,7 +96,7 @@ def test_every_segment_is_looked_at(directory, start, offset, closed, expected):
     make_segments(path, partition, 9, {0, 60_000} - {start})
     make_database(path / f"w.{start}", partition if offset else None, offset or 0, closed=closed, kind=WINDOW)
     image = dataclasses.replace(make_segmented_image(directory, "0_0", "w"), path=path)
-    with pytest.raises(Corrupted, match=expected):
+    with raises(Corrupted, "image-mismatch", task="0_0", store="w", directory=f"w/w.{start}", **expected):
         place(directory, image, replace=True)
     assert content(directory) == {"w/w.0": {partition: 5}}
 
@@ -103,20 +110,21 @@ def test_a_segmented_image_with_anything_else_in_it_is_not_placed(directory, str
         (image.path / stray).touch()
     else:
         make_database(image.path / stray, image.changelog, 9, kind=WINDOW)
-    with pytest.raises(Corrupted, match=f"store w .* holds {stray.rstrip('/')}, which is no segment"):
+    with raises(Corrupted, "image-mismatch", task="0_0", store="w", stray=[stray.rstrip("/")]):
         place(directory, image)
     assert content(directory) is None
 
 
 def test_an_image_of_another_shape_than_its_kind_is_not_placed(directory):
     plain = dataclasses.replace(make_image(directory, "0_0", "s"), kind=WINDOW)
-    with pytest.raises(Corrupted, match="which is no segment of it"):
+    with raises(Corrupted, "image-mismatch", store="s", databases=1) as caught:
         place(directory, plain)
+    assert "CURRENT" in caught.value.context["stray"]
     segmented = dataclasses.replace(make_segmented_image(directory, "0_0", "w"), kind=KIND)
-    with pytest.raises(Corrupted, match="is a directory of databases"):
+    with raises(Corrupted, "image-mismatch", store="w", databases=len(list(segmented.path.iterdir())), stray=[]):
         place(directory, segmented)
     (directory.work_path / "empty" / "w").mkdir(parents=True)
-    with pytest.raises(Corrupted, match="holds no database"):
+    with raises(Corrupted, "image-mismatch", store="w", databases=0, stray=[]):
         place(directory, dataclasses.replace(segmented, path=directory.work_path / "empty" / "w", kind=WINDOW))
 
 
@@ -129,7 +137,7 @@ def test_a_segmented_sibling_is_kept_with_all_its_segments_unless_one_was_not_cl
     assert content(directory) == {"rocksdb/s": {changelog("0_0", "s"): 9}, **kept}
     make_database(task / "w" / "w.120000", changelog("0_0", "w"), 22, closed=False, kind=WINDOW)
     found = refusal(directory, make_image(directory, "0_0", "t"), siblings=[*siblings, sibling("0_0", "s")])
-    assert "0_0 keeps the store w, which was not closed cleanly (status 1)" in found
+    assert found == [("0_0", "not-closed-cleanly", "w")]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in StoreKind if kind.can_be_built])
@@ -213,24 +221,25 @@ def test_a_grace_buffer_beside_a_restored_store_is_kept_with_its_file(directory)
 
 
 @pytest.mark.parametrize(
-    ("file", "reason"),
+    ("file", "reasons"),
     [
-        (None, "keeps the store b, which has no offset in .checkpoint_b"),
-        (checkpoint("app-other-changelog", 5), "keeps the store b, which has no offset in .checkpoint_b"),
-        ("0\n7\n", "keeps the store b, whose offset cannot be read"),
+        (None, ["offset-missing"]),
+        (checkpoint("app-other-changelog", 5), ["offset-missing"]),
+        ("0\n7\n", ["checkpoint-unreadable", "offset-missing"]),
     ],
 )
-def test_a_grace_buffer_whose_file_does_not_hold_its_offset_is_refused_under_exactly_once(directory, file, reason):
+def test_a_grace_buffer_whose_file_does_not_hold_its_offset_is_refused_under_exactly_once(directory, file, reasons):
     buffer_live(directory, file)
     siblings = [sibling("0_0", "b", BUFFER)]
-    assert reason in refusal(directory, make_image(directory, "0_0", "s"), siblings=siblings)
+    found = refusal(directory, make_image(directory, "0_0", "s"), siblings=siblings)
+    assert found == [("0_0", reason, "b") for reason in reasons]
     place(directory, make_image(directory, "0_0", "s"), siblings=siblings, guarantee=ALOS)
 
 
 def test_a_grace_buffer_that_was_not_closed_is_refused_whatever_its_file_says(directory):
     buffer_live(directory, checkpoint("app-b-changelog", 5), closed=False)
     found = refusal(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "b", BUFFER)])
-    assert "keeps the store b, which was not closed cleanly" in found
+    assert found == [("0_0", "not-closed-cleanly", "b")]
 
 
 @pytest.mark.parametrize("there", [".checkpoint_b", "b/"])
@@ -250,7 +259,7 @@ def test_a_file_with_the_offset_of_a_store_that_keeps_its_own_does_not_count(dir
     make_database(directory.store_path("0_0", "k", KIND), None)
     (directory.task_path("0_0") / ".checkpoint_k").write_text(checkpoint("app-k-changelog", 5))
     image = make_image(directory, "0_0", "s")
-    assert "keeps the store k, which has no offset:" in refusal(directory, image, siblings=[sibling("0_0", "k")])
+    assert refusal(directory, image, siblings=[sibling("0_0", "k")]) == [("0_0", "offset-missing", "k")]
     place(directory, image)  # nobody declared what it is: it may be a store of the application's own making
     assert content(directory)[".checkpoint_k"] == checkpoint("app-k-changelog", 5)
 
@@ -305,10 +314,7 @@ def test_global_stores_that_are_not_restored_stay_as_they_are(directory):
 def test_a_global_store_that_was_not_closed_is_not_kept_under_exactly_once(directory):
     path = make_database(directory.global_path / "rocksdb" / "h", TopicPartition("hidden", 0), closed=False)
     image = make_global_image(directory, "g", ENDS)
-    found = refusal(directory, image)
-    assert "global keeps the store h, which was not closed cleanly" in found
-    assert "KAFKA-21034" in found
-    assert "restore this store too" in found
+    assert refusal(directory, image) == [("global", "not-closed-cleanly", "h")]
     place(directory, image, guarantee=ALOS)
     assert path.is_dir()
 
@@ -317,15 +323,17 @@ def test_a_global_store_that_was_not_closed_is_not_kept_under_exactly_once(direc
 def test_a_global_store_at_an_unknown_offset_or_beyond_reading_is_not_kept(directory, guarantee):
     path = make_database(directory.global_path / "rocksdb" / "h", TopicPartition("hidden", 1), OFFSET_UNKNOWN)
     image = make_global_image(directory, "g", ENDS)
-    found = refusal(directory, image, guarantee=guarantee)
-    assert "global keeps the store h, whose offset is -4 for hidden-1: Kafka Streams would fail at every start" in found
+    (problem,) = problems(directory, image, guarantee=guarantee)
+    assert (problem["task"], problem["code"], problem["store"]) == ("global", "offset-unknown", "h")
+    assert "-4 for hidden-1" in problem["what"]
     next(path.glob("MANIFEST-*")).write_bytes(b"\0" * 100)
-    assert "global keeps the store h, but the database" in refusal(directory, image, guarantee=guarantee)
+    assert refusal(directory, image, guarantee=guarantee) == [("global", "database-damaged", "h")]
 
 
 def test_a_global_image_without_a_next_offset_is_refused(directory):
     image = make_global_image(directory, "g", ENDS | {TopicPartition("products", 1): OFFSET_UNKNOWN})
-    assert "would get the store g without a next offset for products-1" in refusal(directory, image)
+    (problem,) = problems(directory, image)
+    assert (problem["code"], problem["store"], problem["partitions"]) == ("offset-missing", "g", ["products-1"])
 
 
 def test_the_global_checkpoint_of_an_older_version_is_dropped_only_when_it_names_no_kept_store(directory):
@@ -333,11 +341,14 @@ def test_the_global_checkpoint_of_an_older_version_is_dropped_only_when_it_names
     file = directory.global_path / ".checkpoint"
     file.write_text("0\n2\nproducts 0 3\nhidden 0 8\n")
     image = make_global_image(directory, "g", ENDS)
-    assert "with the offsets of hidden;" in refusal(directory, image)
+    (problem,) = problems(directory, image)
+    assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["hidden"])
     file.write_text(checkpoint("products", 3))
     before = dataclasses.replace(image, path=None, offsets=None, changelog=TopicPartition("products", 0))
     plan = plan_placement(directory, [before], guarantee=EOS)
-    assert plan.lines == ["global: replace; restore g; keep rocksdb/h; drop .checkpoint"]
+    (task,) = plan.to_json()
+    assert (task["task"], task["live"], task["restored"]) == ("global", True, ["g"])
+    assert (task["kept"], task["dropped"]) == (["rocksdb/h"], [".checkpoint"])
     place(directory, image)
     assert set(content(directory, "global")) == {"rocksdb/g", "rocksdb/h"}
 
@@ -423,8 +434,8 @@ def test_a_topology_directory_that_is_a_link_or_a_file_is_refused(directory, tmp
         above.symlink_to(tmp_path / "elsewhere")
     else:
         above.touch()
-    found = refusal(directory, make_image(directory, NORTH, "s"))
-    assert f"{NORTH} lies in __north__, which is not a directory of its own" in found
+    (problem,) = problems(directory, make_image(directory, NORTH, "s"))
+    assert (problem["task"], problem["code"], problem["path"]) == (NORTH, "task-directory-linked", str(above))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -461,15 +472,14 @@ def test_every_reason_of_every_task_is_named(directory):
         make_global_image(directory, "g", ENDS),
         siblings=[sibling("0_0", "b", BUFFER), sibling("0_0", "gap", StoreKind.UNKNOWN), sibling("0_0", "k")],
     )
-    for reason in (
-        "0_0 holds the store s already",
-        "0_0 keeps the store k, which was not closed cleanly",
-        "0_0 keeps the store b, which has no offset in .checkpoint_b",
-        "0_0 lacks the store gap (kind ?)",
-        f"{NORTH} holds the store s already",
-        "global keeps the store h, which was not closed cleanly",
-    ):
-        assert reason in found
+    assert set(found) == {
+        ("0_0", "store-exists", "s"),
+        ("0_0", "not-closed-cleanly", "k"),
+        ("0_0", "offset-missing", "b"),
+        ("0_0", "kind-undecided", "gap"),
+        (NORTH, "store-exists", "s"),
+        ("global", "not-closed-cleanly", "h"),
+    }
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -491,4 +501,4 @@ def test_a_journal_of_an_older_version_is_brought_to_its_end_and_its_record_is_k
     assert recover(directory).placed == ("0_0",)
     assert offset_of(directory, "0_0", "s") == 9
     again = plan_placement(directory, [image], guarantee=EOS, request_id="one")
-    assert again.lines == ["0_0: already placed by this request"]
+    assert [task["already_placed"] for task in again.to_json()] == [True]

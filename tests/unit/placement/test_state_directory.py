@@ -21,6 +21,7 @@ from statecore.placement.ownership import Process
 from statecore.placement.state_directory import StateDirectory, partition_of, task_directory
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import mounts
+from tests.harness.raising import raises
 from tests.unit.placement.lost_lock import at_work
 
 
@@ -166,12 +167,12 @@ def test_an_application_that_has_lost_its_lock_and_works_on_fences_us(directory,
         lock = directory.path / ".lock"
         holder = directory.in_use_by()
         if how == "lost":
-            with pytest.raises(Fenced, match=f"process {process} .* works on stores of it, and has lost its lock"):
+            with raises(Fenced, "application-running-without-lock", process=process):
                 directory.lock()
             assert in_another_process(TRY_LOCK, lock) == "free"
             assert holder is not None
             assert (holder.process, holder.lost) == (process, True)
-            assert str(holder).endswith(", which has lost its lock")
+            assert "lost its lock" in str(holder)
         else:
             assert holder is None
             directory.lock().release()
@@ -180,11 +181,11 @@ def test_an_application_that_has_lost_its_lock_and_works_on_fences_us(directory,
 
 
 def test_work_without_the_lock_is_refused(directory):
-    with pytest.raises(Fenced, match="without its lock"):
+    with raises(Fenced, "lock-not-held"):
         directory.check_locked()
     with directory.lock():
         directory.check_locked()
-    with pytest.raises(Fenced, match="was lost"):
+    with raises(Fenced, "lock-lost"):
         directory.check_locked()
 
 
@@ -192,7 +193,7 @@ def test_a_directory_that_was_replaced_below_us_is_noticed(directory):
     with directory.lock():
         (directory.path / ".lock").rename(directory.path / "old")
         (directory.path / ".lock").touch()
-        with pytest.raises(Fenced, match="was lost"):
+        with raises(Fenced, "lock-lost"):
             directory.check_locked()
 
 
@@ -204,7 +205,7 @@ def test_a_lock_that_was_dropped_and_taken_by_another_is_noticed(directory):
         with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(2)] == ["free\n", "holding\n"]
-            with pytest.raises(Fenced, match="was lost"):
+            with raises(Fenced, "lock-lost"):
                 directory.check_locked()
             process.communicate("")
 
@@ -214,21 +215,21 @@ def test_a_path_that_cannot_be_a_state_directory_is_invalid(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "app").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    for state_dir, application in (("file", "app"), ("file/below", "app"), ("state", "app"), ("dangling", "app")):
-        with pytest.raises(Invalid) as caught:
-            StateDirectory(tmp_path / state_dir, application).lock()
-        assert caught.value.exit_code == 13
+    codes = {"file": "state-directory-invalid", "state": "state-directory-invalid"}
+    codes |= {"dangling": "state-directory-invalid", "file/below": "permission-denied"}
+    for state_dir, code in codes.items():
+        with raises(Invalid, code):
+            StateDirectory(tmp_path / state_dir, "app").lock()
 
 
 def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
     inner = tmp_path / "state" / "orders"
     (inner / "0_1").mkdir(parents=True)
     with (
-        pytest.raises(Invalid, match="they would lie in") as caught,
+        raises(Invalid, "state-directory-invalid", state_dir=str(inner), expected=str(tmp_path / "state")),
         StateDirectory(inner, "orders").lock(),
     ):
         pass
-    assert caught.value.action == f"Give the directory above it: {tmp_path / 'state'}"
     assert [path.name for path in inner.iterdir()] == ["0_1"]
     with StateDirectory(inner, "0_1").lock():
         assert (inner / "0_1" / ".lock").exists(), "an application may be called like a task"
@@ -236,14 +237,17 @@ def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
 def test_where_nobody_can_make_a_directory_no_other_job_is_blamed():
-    with pytest.raises(Invalid, match="cannot be used"), StateDirectory(Path("/proc/state"), "orders").lock():
+    with (
+        raises(Invalid, "system-refused", state_dir="/proc/state/orders"),
+        StateDirectory(Path("/proc/state"), "orders").lock(),
+    ):
         pass
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_rights_is_invalid(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(Invalid, match="may not read and write"):
+    with raises(Invalid, "permission-denied", path=str(tmp_path)):
         StateDirectory(tmp_path / "state", "app").lock()
 
 
@@ -255,7 +259,7 @@ def test_a_read_only_file_system_is_named_as_such(tmp_path, made):
             directory.path.mkdir(parents=True)
         disk.remount("ro")
         for use in (directory.lock, directory.check_usable):
-            with pytest.raises(Invalid, match="on a file system that is mounted read-only") as caught:
+            with raises(Invalid, "read-only-file-system") as caught:
                 use()
         assert str(disk.path) in caught.value.what
         assert "Mount it for writing" in caught.value.action
@@ -263,7 +267,7 @@ def test_a_read_only_file_system_is_named_as_such(tmp_path, made):
 
 def test_too_little_room_is_refused_with_both_numbers(directory):
     directory.ensure_room(1 << 20)
-    with pytest.raises(Capacity, match=r"MiB free, and about 1,073,741,824 MiB are needed"):
+    with raises(Capacity, "no-space", needed=1 << 50):
         directory.ensure_room(1 << 50)
     assert not directory.state_dir.exists()
 
@@ -290,7 +294,7 @@ def test_a_directory_of_another_user_is_refused_because_the_application_could_no
     mine = directory.path.stat().st_uid
     other = Process(mine + 4242, mine + 4242, frozenset({mine + 4242}), may_chown=False)
     monkeypatch.setattr(state_directory, "this_process", lambda: other)
-    with pytest.raises(Invalid, match=f"belongs to uid {mine}, and this runs as uid {mine + 4242}"):
+    with raises(Invalid, "chown-not-permitted", owner=mine, user=mine + 4242):
         directory.lock()
     assert list(directory.path.iterdir()) == []
 
@@ -387,7 +391,7 @@ def test_who_lost_the_lock_does_not_take_away_that_of_the_application(directory)
             (directory.path / ".lock").touch()
             directory.check_locked()
 
-    with pytest.raises(Fenced, match="was lost"):
+    with raises(Fenced, "lock-lost"):
         work()
     assert (directory.path / ".lock").exists()
 

@@ -196,7 +196,7 @@ def test_stores_go_from_standby_to_active_and_back_as_the_same_open_databases(
 
 
 def full_disk(self: FollowedLogs) -> None:
-    raise Capacity("The disk is full.", action="Make room.")
+    raise Capacity("The disk is full.", code="test-error", action="Make room.")
 
 
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED])

@@ -15,6 +15,7 @@ from statecore.repository import believed, upload
 from statecore.repository.believed import Named, is_whole, lost, sizes
 from statecore.repository.layout import Layout
 from statecore.repository.upload import LocalFile, put_files, put_whole
+from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, file_of
 
@@ -112,7 +113,7 @@ def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
     blobs = Counting(storage)
     files, named = put(blobs, tmp_path, 10, 20, 500)
     files[at].path.write_bytes(flipped(files[at].path.read_bytes(), 3))
-    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+    with raises(Corrupted, "upload-file-changed") as caught:
         lost(blobs, named, hands(files))
     assert caught.value.context["path"] == str(files[at].path)
 
@@ -170,7 +171,7 @@ def test_a_blob_that_may_not_be_read_is_no_damage(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(Invalid, match="could not be read"):
+    with raises(Invalid, "permission-denied"):
         lost(directory, [one])
 
 
@@ -202,5 +203,5 @@ def test_a_file_that_is_gone_is_said_by_who_puts_it(storage: Storage, tmp_path: 
     blobs = Counting(storage)
     files, _ = put(blobs, tmp_path, (1 << 20) + 5)
     files[0].path.unlink()
-    with pytest.raises(NotFound, match="There is no file"):
+    with raises(NotFound, "upload-file-missing", path=str(files[0].path)):
         put_files(blobs, NAMES, files)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.head import HEAD, Head, SnapshotEntry, decoded_head, encoded_head
+from tests.harness.raising import raises
 from tests.harness.simulated_store import all_flips
 
 REPAIR = "statecore repair head --repository file:///r --application-id orders"
@@ -69,7 +70,7 @@ def test_every_flipped_bit_is_found() -> None:
 def test_a_head_that_broke_off_is_damaged() -> None:
     document = encoded_head(HEAD_OF_TWO, None)
     for size in range(0, len(document), 7):
-        with pytest.raises(Corrupted, match="The head of orders is damaged"):
+        with raises(Corrupted, "head-damaged", application_id="orders"):
             decoded_head(document[:size], "r1", "orders", REPAIR)
 
 
@@ -82,7 +83,8 @@ def test_a_version_that_is_not_known_is_refused_by_name_and_is_no_damage(version
 
 @pytest.mark.parametrize(("repository", "application"), [("r2", "orders"), ("r1", "payments")])
 def test_a_head_that_was_copied_from_elsewhere_is_refused(repository: str, application: str) -> None:
-    with pytest.raises(Invalid, match="is that of orders in repository r1, and this is repository") as caught:
+    found = {"found_application_id": "orders", "found_repository_id": "r1"}
+    with raises(Invalid, "head-foreign", application_id=application, repository_id=repository, **found) as caught:
         decoded_head(encoded_head(HEAD_OF_TWO, None), repository, application, REPAIR)
     assert "copied" in caught.value.action
     assert caught.value.action.endswith(REPAIR)

@@ -61,7 +61,8 @@ def test_what_is_older_than_something_damaged_is_not_guessed(lost: bool) -> None
     files: dict[PartKey, dict[str, int]] = {}
     found = [examined(number, [frozenset(name)], files) for number, name in enumerate("abcd")]
     found[2] = found[2]._replace(
-        manifest=None if lost else found[2].manifest, damage={"": Corrupted("It is damaged.", action="Look.")}
+        manifest=None if lost else found[2].manifest,
+        damage={"": Corrupted("It is damaged.", code="test-error", action="Look.")},
     )
     assert [one.held_bytes for one in held_bytes(found, files)] == [0, SIZES["b"], None, None]
 

@@ -12,6 +12,7 @@ from statecore.blobs.base import checked_name
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import is_topic_name
 from statecore.repository.layout import Layout
+from tests.harness.raising import raises
 
 LEGAL = "abcXYZ019._-"
 DIGEST = "0123456789abcdef" * 4
@@ -51,7 +52,7 @@ def test_no_name_is_the_directory_of_another() -> None:
 
 @pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a:b", "a*"])
 def test_what_is_no_application_id_is_refused(given: str) -> None:
-    with pytest.raises(Invalid, match="is no application id") as caught:
+    with raises(Invalid, "application-id-invalid") as caught:
         Layout(given)
     assert "application.id" in caught.value.action
 

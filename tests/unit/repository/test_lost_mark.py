@@ -15,6 +15,7 @@ from statecore.repository.manifest import MANIFEST
 from statecore.repository.repair import plan_repair
 from statecore.repository.repository import MARK, MARK_NAME, make_repository, open_repository
 from statecore.repository.shelf import Shelf
+from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing, flip
 
 
@@ -48,8 +49,9 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: Path, loss: str) -> None:
     before = MARK.decode((root / MARK_NAME).read_bytes())
     LOSSES[loss](root / MARK_NAME)
-    with pytest.raises(Corrupted, match=r"The mark of the repository at .* is (missing|damaged)") as caught:
+    with pytest.raises(Corrupted) as caught:
         open_repository(root.as_uri())
+    assert caught.value.code == f"repository-descriptor-{'missing' if loss == 'gone' else 'damaged'}"
     words = shlex.split(caught.value.action.partition(": ")[2])
     assert words == ["statecore", "init", "--repository", root.as_uri()]
     made = make_repository(root.as_uri())
@@ -88,7 +90,7 @@ def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root:
     (root / MARK_NAME).unlink()
     for path in [*(root / "apps").glob("*/head"), *(root / "apps").rglob("*.json")]:
         path.unlink()
-    with pytest.raises(NotFound, match="There is no repository at"):
+    with raises(NotFound, "repository-not-found"):
         open_repository(root.as_uri())
     made = make_repository(root.as_uri())
     assert (made.now, made.again) == (True, False)
@@ -99,7 +101,7 @@ def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> N
     newest = orders.shelf.head().snapshots[0].snapshot
     forged = orders.forge("20231114T000000Z-00000009", newest, repository="another")
     (root / MARK_NAME).unlink()
-    with pytest.raises(Invalid, match="and what is there is of 2 repositories") as caught:
+    with raises(Invalid, "repository-ambiguous") as caught:
         make_repository(root.as_uri())
     assert f"{forged} of another" in caught.value.what
     assert caught.value.action.endswith(f": statecore init --repository {root.as_uri()}")
@@ -128,7 +130,7 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
     for lost in (False, True):
         if lost:
             head.unlink()
-        with pytest.raises(Invalid, match=r"All manifests of orders in .* are of the repository") as caught:
+        with raises(Invalid, "repository-id-mismatch", application_id="orders") as caught:
             plan_repair(shelf)
         assert before.id in caught.value.what
         assert "Nothing was changed" in caught.value.what

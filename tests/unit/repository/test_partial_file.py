@@ -19,6 +19,7 @@ from statecore.errors import Capacity
 from statecore.filesystem import FileMoment, sync_file
 from statecore.repository import partial_file as module
 from statecore.repository.partial_file import PartialFile
+from tests.harness.raising import raises
 
 
 def cut(content: bytes, ends: list[int]) -> list[tuple[int, memoryview]]:
@@ -74,7 +75,7 @@ def test_a_file_that_cannot_be_forced_to_the_disk_has_no_name(tmp_path: Path, mo
     file = PartialFile(3, tmp_path)
     assert file.take(0, memoryview(b"abc"))
     monkeypatch.setattr(module, "sync_file", full)
-    with pytest.raises(Capacity, match="could not be written"):
+    with raises(Capacity, "no-space"):
         file.finish(tmp_path / "final")
     file.discard()
     assert list(tmp_path.iterdir()) == []

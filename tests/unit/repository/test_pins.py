@@ -17,6 +17,7 @@ from statecore.repository.keeping import NEWEST
 from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
 from statecore.repository.repository import MARK, MARK_NAME
 from statecore.repository.shelf import Shelf
+from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import NOW, fetched, publication, uploaded
@@ -160,15 +161,15 @@ def test_what_is_not_there_is_refused_by_name(
     shelf: Shelf, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
 ) -> None:
     before = dict(storage.pointers)
-    with pytest.raises(NotFound, match=f"has no snapshot 'other' .* It has {two[1]}, {two[0]}"):
+    with raises(NotFound, "snapshot-not-found", application_id="orders", snapshot="other"):
         set_(shelf, "other")
     assert storage.pointers == before
-    with pytest.raises(NotFound, match="There is no snapshot of payments"):
+    with raises(NotFound, "snapshots-not-found", application_id="payments"):
         set_(Shelf(shelf.repository, "payments"), "newest")
 
 
 def test_a_note_that_is_no_note_is_refused(shelf: Shelf, two: tuple[str, str]) -> None:
-    with pytest.raises(Invalid, match="takes 200"):
+    with raises(Invalid, "note-invalid"):
         pin(shelf, two[0], "x" * (NOTE_CHARACTERS + 1))
     assert pin(shelf, two[0], "caf\udce9" + "x" * (NOTE_CHARACTERS - 4)).changed
     assert pinned(shelf)[two[0]].startswith("caf\udce9x")
@@ -185,7 +186,7 @@ def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
         )
 
     meanwhile(network, swapped, times=1000)
-    with pytest.raises(Retryable, match="swapped by others 20 times meanwhile, and nothing was changed"):
+    with raises(Retryable, "head-contended"):
         pin(shelf, two[0])
     assert pinned(shelf) == {}
 
@@ -206,18 +207,18 @@ def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
 ) -> None:
     another = replace(shelf.repository.mark, id="another")
     storage.blobs[MARK_NAME] = (MARK.encode(another), NOW)
-    with pytest.raises(Fenced, match="is the repository another"):
+    with raises(Fenced, "repository-replaced", found_repository_id="another"):
         pin(shelf, two[0])
     assert pinned(shelf) == {}
 
 
 def test_a_damaged_or_lost_head_is_not_pinned_over(shelf: Shelf, two: tuple[str, str], storage: Storage) -> None:
     content = storage.pointers.pop(shelf.names.head)
-    with pytest.raises(Corrupted, match="is missing"):
+    with raises(Corrupted, "head-missing"):
         pin(shelf, two[0])
     assert shelf.names.head not in storage.pointers
     storage.pointers[shelf.names.head] = content[:-9]
-    with pytest.raises(Corrupted, match="is damaged"):
+    with raises(Corrupted, "head-damaged"):
         pin(shelf, two[0])
 
 

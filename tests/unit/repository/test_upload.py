@@ -19,6 +19,7 @@ from statecore.repository.believed import Named, lost
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files, put_whole
+from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.blobs.implementations import IMPLEMENTATIONS
 from tests.unit.repository.snapshots import APPLICATION, file_of, repository
@@ -106,7 +107,7 @@ def test_a_file_of_another_size_than_was_said_is_not_put(
 ) -> None:
     local = files_of(tmp_path, *sizes)
     local[-1].path.write_bytes(change(local[-1].path.read_bytes()))  # type: ignore[operator]
-    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+    with raises(Corrupted, "upload-file-changed") as caught:
         put_files(shelf.blobs, shelf.names, local)
     assert caught.value.context["path"] == str(local[-1].path)
     assert not storage.blobs
@@ -115,7 +116,7 @@ def test_a_file_of_another_size_than_was_said_is_not_put(
 def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
     local = files_of(tmp_path, 10, 20)
     local[0].path.write_bytes(bytes(10))
-    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+    with raises(Corrupted, "upload-file-changed", path=str(local[0].path)):
         put_files(shelf.blobs, shelf.names, local)
     assert not storage.blobs
 
@@ -124,7 +125,7 @@ def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(shelf: Shelf, stor
 def test_a_file_that_is_gone_is_not_found(shelf: Shelf, tmp_path: Path, sizes: tuple[int, ...]) -> None:
     local = files_of(tmp_path, *sizes)
     local[-1].path.unlink()
-    with pytest.raises(NotFound, match=f"There is no file {local[-1].path} to be put"):
+    with raises(NotFound, "upload-file-missing", path=str(local[-1].path)):
         put_files(shelf.blobs, shelf.names, local)
 
 
@@ -166,7 +167,7 @@ def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
     there = damage(storage.blobs[extent.blob][0])
     storage.blobs[extent.blob] = (there, 0.0)
     local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 17))
-    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+    with raises(Corrupted, "upload-file-changed") as caught:
         put_files(shelf.blobs, shelf.names, local)
     assert caught.value.context["path"] == str(local[0].path)
     assert storage.blobs[extent.blob][0] == there
@@ -179,9 +180,9 @@ def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_o
     local = files_of(tmp_path / "files", size)
     extents = put_files(blobs, shelf.names, local)
     local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 8 * (size // 2)))
-    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+    with raises(Corrupted, "upload-file-changed"):
         lost(blobs, {Named(local[0].sha256, extents[0])}, {local[0].sha256: local[0].path})
-    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+    with raises(Corrupted, "upload-file-changed"):
         put_files(blobs, shelf.names, local)
     check(shelf, local, extents)
 
@@ -204,7 +205,7 @@ def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
     network.fault = lambda request, possible: next(hidden) if request == "head" else ""  # type: ignore[method-assign]
     put_whole(shelf.blobs, "a", b"whole", 5)
     network.fault = lambda request, possible: "missing" if request == "head" else ""  # type: ignore[method-assign]
-    with pytest.raises(Retryable, match="The blob a could not be put: 8 times there was one"):
+    with raises(Retryable, "object-store-inconsistent", blob="a"):
         put_whole(shelf.blobs, "a", b"whole", 5)
     assert storage.blobs["a"][0] == b"whole"
 
@@ -240,5 +241,5 @@ def test_a_small_file_that_cannot_be_read_is_said(shelf: Shelf, tmp_path: Path) 
     local = files_of(tmp_path, 10, 20)
     local[0].path.unlink()
     local[0].path.mkdir()
-    with pytest.raises(Invalid, match=f"{local[0].path} could not be read"):
+    with raises(Invalid, "system-refused", path=str(local[0].path)):
         put_files(shelf.blobs, shelf.names, local)

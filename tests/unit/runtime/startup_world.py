@@ -138,11 +138,11 @@ def lock_lost(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """In the place of a function: the lock is lost, and what it does fails for another reason."""
 
     def lost(_: StateDirectory) -> None:
-        raise Fenced("The lock is lost.", action="None.")
+        raise Fenced("The lock is lost.", code="test-error", action="None.")
 
     def fail(*_: object) -> None:
         monkeypatch.setattr(StateDirectory, "check_locked", lost)
-        raise Invalid("It is not there.", action="None.")
+        raise Invalid("It is not there.", code="test-error", action="None.")
 
     return fail
 
@@ -152,7 +152,7 @@ def opener(world: World, log: list[str], corrupt: str = "") -> Callable[[str], T
 
     def open_task(task: str) -> Task:
         if task == corrupt and world.path(task).is_dir():
-            raise Corrupted(f"{task} is corrupt.", action="None.")
+            raise Corrupted(f"{task} is corrupt.", code="test-error", action="None.")
         return OpenStores(world, task, log)
 
     return open_task

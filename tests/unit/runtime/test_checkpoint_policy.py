@@ -18,6 +18,7 @@ from statecore.runtime.checkpoint_policy import (
     TaskCheckpointer,
 )
 from statecore.runtime.task_offsets import TaskOffsets, TaskStore
+from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -87,7 +88,7 @@ def test_the_property_is_read(value: str | int, interval: int) -> None:
 
 @pytest.mark.parametrize("value", ["-1", "", "5 min", "1.5", -1, 1.5, None, True, float("inf")])
 def test_a_value_that_is_no_interval_is_refused(value: str | int) -> None:
-    with pytest.raises(Invalid, match=r"statestore\.checkpoint\.interval\.ms is .*, which is no number"):
+    with raises(Invalid, "setting-invalid", setting="statestore.checkpoint.interval.ms"):
         CheckpointSettings.from_properties({"statestore.checkpoint.interval.ms": value})
 
 
@@ -138,7 +139,7 @@ def test_a_checkpoint_that_failed_is_tried_again_at_the_next_commit(
     task = Task(tmp_path, 60_000)
 
     def full(*_: object) -> None:
-        raise Capacity("The disk is full.", action="Free some.")
+        raise Capacity("The disk is full.", code="test-error", action="Free some.")
 
     with monkeypatch.context() as patched:
         patched.setattr("statecore.runtime.task_offsets.write_offsets", full)

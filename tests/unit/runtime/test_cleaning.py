@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_keeps_a_task_and_ends_nothing(world: World, monkeyp
     put(world, "0_0")
 
     def full(*_: object) -> None:
-        raise Capacity("No space left on device.", action="Make room.")
+        raise Capacity("No space left on device.", code="test-error", action="Make room.")
 
     monkeypatch.setattr(cleaning, "move_aside", full)
     assert "No space left" in clean(world, {"0_0": 10}).kept["0_0"]
@@ -269,10 +269,10 @@ def test_what_cannot_be_deleted_is_said_and_goes_next_time(world: World, monkeyp
     put(world, "0_0")
 
     def refusing(*_: object) -> None:
-        raise Invalid("It could not be deleted.", action="None.")
+        raise Invalid("In use.", code="store-exists", action="None.")
 
     monkeypatch.setattr(cleaning, "delete_aside", refusing)
-    assert clean(world, {"0_0": 10}).left == {"0_0": "It could not be deleted."}
+    assert clean(world, {"0_0": 10}).left == {"0_0": "In use."}
     assert not world.path("0_0").exists()
     monkeypatch.setattr(cleaning, "delete_aside", delete_aside)
     assert clean(world, {}).deleted == ("0_0",)

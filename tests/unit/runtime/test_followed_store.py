@@ -18,6 +18,7 @@ from statecore.placement.database_state import create_database, read_database_st
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
 
@@ -223,7 +224,7 @@ def test_an_expired_segment_that_cannot_be_closed_or_taken_away_is_neither_forgo
     def fails(self: RocksDBStore) -> None:
         closed.append(self._path)
         close(self)
-        raise Retryable("The disk failed.", action="Later.")
+        raise Retryable("The disk failed.", code="test-error", action="Later.")
 
     def full(self: Path, target: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
@@ -260,6 +261,6 @@ def test_a_store_that_was_dropped_is_opened_where_it_was_committed(tmp_path: Pat
 def test_a_segment_of_another_interval_is_refused(tmp_path: Path) -> None:
     segment(tmp_path, 10, 4).rename(tmp_path / "0_0" / "store" / "store.600001")
     store = store_of(tmp_path, StoreKind.WINDOW)
-    with pytest.raises(Invalid, match="no segment of the store"):
+    with raises(Invalid, "segment-interval-mismatch", store="store"):
         store.open()
     assert not store.is_open

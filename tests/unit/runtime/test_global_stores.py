@@ -445,7 +445,7 @@ def test_without_room_a_store_is_an_error_and_the_rows_of_before_can_be_read(wor
     class Full(InjectedFault):
         def reach(self, point: str) -> None:
             if point == self.point:
-                raise Capacity("No room.", action="Make room.")
+                raise Capacity("No room.", code="test-error", action="Make room.")
 
     with world.stores() as stores:
         running(stores)

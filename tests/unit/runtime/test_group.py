@@ -103,7 +103,7 @@ def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCapt
 
     def ends() -> dict[str, int]:
         if is_away[0]:
-            raise Retryable("No broker answered.", action="Check the brokers.")
+            raise Retryable("No broker answered.", code="test-error", action="Check the brokers.")
         return {}
 
     caplog.set_level(logging.INFO, group_module.LOG.name)

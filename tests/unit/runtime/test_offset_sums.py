@@ -193,7 +193,7 @@ def test_every_other_directory_is_an_entry_with_its_reason(world: World, monkeyp
 
     def refusing(path: Path) -> list[Path]:
         if path.parent.name == "0_5":
-            raise Invalid(f"{path} cannot be read.", action="None.")
+            raise Invalid(f"{path} cannot be read.", code="test-error", action="None.")
         return real(path)
 
     monkeypatch.setattr(contents, "directories_in", refusing)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import OffsetRange
-from statecore.errors import Capacity, Fenced, Retryable, StatecoreError
+from statecore.errors import Capacity, Fenced, Reason, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -47,6 +47,12 @@ def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "state")
     with world.directory.lock():
         yield world
+
+
+def code_of(why: str) -> str:
+    """The code of why a store is stale."""
+    assert isinstance(why, Reason)
+    return why.code
 
 
 def stop_after(pieces: int) -> Any:
@@ -91,7 +97,7 @@ def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(wor
     task = world.task(piece_offsets=10)
     task.open()
     done = world.follow(task)
-    assert "which may have been deletes" in done.stale[STORE]
+    assert code_of(done.stale[STORE]) == "tail-read-too-late"
     task.rebuild(STORE)
     assert not moved_aside(world.directory, STALE), "the log tells of every row of it"
     assert not world.follow(task).stale
@@ -397,7 +403,7 @@ def test_a_store_that_failed_is_no_less_failed_when_a_round_had_no_time_for_it(t
 
 def fail_for(store: str, span: OffsetRange) -> None:
     if span.topic == changelog_of(store).topic:
-        raise Retryable("No broker answered.", action="Wait.")
+        raise Retryable("No broker answered.", code="test-error", action="Wait.")
 
 
 def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
@@ -416,7 +422,7 @@ def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_n
         task.open()
         done = world.follow(task)
         assert (done.followed, list(done.stale)) == ({}, [STORE])
-        assert "record of its changelog is damaged" in done.stale[STORE]
+        assert code_of(done.stale[STORE]) == "changelog-record-damaged"
         task.close()
     task = world.task()
     task.open()
@@ -489,7 +495,7 @@ def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_beh
     assert task.offsets() == {CHANGELOG: 19}
     world.now += 0.6 * 86_400  # the delete is older than delete.retention.ms, the stopped round is not
     world.compact(deleted)
-    assert "which may have been deletes" in world.follow(task).stale[STORE]
+    assert code_of(world.follow(task).stale[STORE]) == "tail-read-too-late"
     task.close()
 
 

@@ -268,7 +268,7 @@ def test_a_task_that_cannot_be_opened_is_refused_and_the_others_go_on(world: Wor
 
     def open_task(task: str) -> Task:
         if task == "0_0":
-            raise Retryable("No memory.", action="Later.")
+            raise Retryable("No memory.", code="test-error", action="Later.")
         return OpenStores(world, task, [])
 
     tasks = StartupTasks(world.directory, spec_of(), open_task)
@@ -285,7 +285,7 @@ def test_where_descriptors_run_out_the_copies_count_all_the_same_and_no_more_are
     def open_task(task: str) -> Task:
         tried.append(task)
         if len(tried) == 2:
-            raise Capacity("Too many open files.", action="Raise the limit.")
+            raise Capacity("Too many open files.", code="test-error", action="Raise the limit.")
         return OpenStores(world, task, [])
 
     tasks = StartupTasks(world.directory, spec_of(), open_task)
@@ -299,12 +299,12 @@ def test_a_repository_that_does_not_answer_leaves_unknown_whether_there_is_a_cop
     world.put_task("0_0", 4)
 
     def find_copy(task: str) -> str:
-        raise Retryable("The repository does not answer.", action="Later.")
+        raise Retryable("No answer.", code="broker-unreachable", action="Later.")
 
     tasks = StartupTasks(world.directory, spec_of(), opener(world, [], "0_0"), find_copy=find_copy)
     tasks.start()
     (found,) = tasks.corrupt.values()
-    assert (found.copy, found.copy_unknown) == (None, "The repository does not answer.")
+    assert (found.copy, found.copy_unknown) == (None, "No answer.")
 
 
 def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is_over(world: World) -> None:
@@ -362,7 +362,7 @@ def test_one_that_cannot_be_closed_does_not_keep_the_others_open(world: World) -
         def close(self) -> None:
             super().close()
             if self.name == "0_1":
-                raise Retryable("Stuck.", action="Again.")
+                raise Retryable("Stuck.", code="test-error", action="Again.")
 
     tasks = StartupTasks(world.directory, spec_of(), lambda task: Stuck(world, task, log))
     tasks.start()

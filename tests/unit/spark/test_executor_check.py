@@ -13,7 +13,7 @@ import pytest
 
 from statecore.extras import EXTRAS
 from statecore.spark import probe
-from statecore.spark.executor_check import Question, problems_of
+from statecore.spark.executor_check import Problem, Question, problems_of
 from tests.harness.broker import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,7 +26,7 @@ def token(tmp_path: Path) -> Path:
     return made
 
 
-def ask(question: Question, token: Path, /, *words: str, **changes: Any) -> list[str]:
+def ask(question: Question, token: Path, /, *words: str, **changes: Any) -> list[Problem]:
     """What is wrong with an executor that runs the probe by a command."""
     asked = {"token": str(token), "files": question.files, "seconds": 1.0, "modules": [], "sys_path": [], **changes}
     asked["brokers"] = [*question.brokers, *question.bootstrap]
@@ -34,7 +34,7 @@ def ask(question: Question, token: Path, /, *words: str, **changes: Any) -> list
     done = subprocess.run(
         command, input=json.dumps(asked) + "\n", capture_output=True, text=True, cwd=ROOT, check=False
     )
-    return [what for what, _ in problems_of(done.stdout + done.stderr, "/opt/python", token, question)]
+    return problems_of(done.stdout + done.stderr, "/opt/python", token, question)
 
 
 def test_an_executor_that_can_do_all_is_fine(token: Path) -> None:
@@ -48,7 +48,8 @@ def test_a_staging_directory_of_another_machine_is_told_by_its_token(token: Path
     question = Question(token.parent, (), ())
     other = token.with_name("executors-2")
     (wrong,) = ask(question, token, token=str(other))
-    assert str(token.parent) in wrong
+    assert wrong.code == "staging-directory-not-shared"
+    assert str(token.parent) in wrong.what
     other.write_text("what another driver wrote")
     assert ask(question, token, token=str(other)) == [wrong]
 
@@ -56,19 +57,22 @@ def test_a_staging_directory_of_another_machine_is_told_by_its_token(token: Path
 def test_brokers_that_only_the_driver_reaches_are_named(token: Path) -> None:
     (port,) = free_ports(1)
     (wrong,) = ask(Question(token.parent, (), (f"127.0.0.1:{port}",)), token)
-    assert wrong == f"no broker can be reached at 127.0.0.1:{port} (Connection refused)"
+    assert wrong.code == "broker-unreachable"
+    assert f"127.0.0.1:{port} (Connection refused)" in wrong.what
     (wrong,) = ask(Question(token.parent, (f"127.0.0.1:{port}",), ()), token)
-    assert f"127.0.0.1:{port}" in wrong
+    assert f"127.0.0.1:{port}" in wrong.what
 
 
 def test_a_certificate_that_is_not_there_is_named(token: Path) -> None:
     question = Question.of(token.parent, "a:1", ["b:2"], {"ssl_cafile": "/nowhere/ca.pem", "proxy_url": "socks5://p"})
-    assert ask(question, token) == ["/nowhere/ca.pem cannot be read"]
+    (wrong,) = ask(question, token)
+    assert (wrong.code, "/nowhere/ca.pem" in wrong.what) == ("file-not-readable", True)
 
 
 def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
     (wrong,) = ask(Question(token.parent, (), ()), token, modules=["statecore.nothing"])
-    assert wrong == ("statecore's kernels cannot be loaded (ModuleNotFoundError: No module named 'statecore.nothing')")
+    assert wrong.code == "kernels-not-loadable"
+    assert "(ModuleNotFoundError: No module named 'statecore.nothing')" in wrong.what
 
 
 def test_an_executor_with_the_base_package_alone_is_told_which_extra_it_needs(token: Path) -> None:
@@ -76,21 +80,25 @@ def test_an_executor_with_the_base_package_alone_is_told_which_extra_it_needs(to
     source = f"exec(compile({Path(probe.__file__).read_text()!r}, 'probe', 'exec'))"
     command = (sys.executable, "-c", f"{blocked}\n{source}")
     (wrong,) = ask(Question(token.parent, (), ()), token, *command, modules=["statecore.changelog.reader"])
-    assert wrong.startswith("statecore's kernels cannot be loaded (MissingExtra: This needs the extra 'pipeline'")
+    assert wrong.code == "kernels-not-loadable"
+    assert "MissingExtra: " in wrong.what
+    assert "'pipeline'" in wrong.what
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("said", "code", "words"),
     [
-        ("sh: 1: /opt/python: not found", "the interpreter /opt/python cannot be run (sh: 1: /opt/python: not found)"),
-        ({"writable": False, "user": 7}, "the user 7 may not write to the staging directory {directory}"),
-        ("", "the interpreter /opt/python cannot be run (it said nothing)"),
-        ({"python": [3, 9]}, f"/opt/python is Python 3.9 and the driver's is 3.{sys.version_info[1]}"),
-        ({"statecore": None, "why": "No module"}, "/opt/python has no statecore (No module)"),
-        ({"statecore": "0.0.9"}, "/opt/python has statecore 0.0.9 and the driver has 0.1.0"),
+        ("sh: 1: /opt/python: not found", "interpreter-not-runnable", ["(sh: 1: /opt/python: not found)"]),
+        ({"writable": False, "user": 7}, "staging-directory-not-writable", ["7", "{directory}"]),
+        ("", "interpreter-not-runnable", ["/opt/python"]),
+        ({"python": [3, 9]}, "python-mismatch", ["/opt/python", "3.9", f"3.{sys.version_info[1]}"]),
+        ({"statecore": None, "why": "No module"}, "statecore-missing", ["/opt/python", "(No module)"]),
+        ({"statecore": "0.0.9"}, "release-mismatch", ["/opt/python", "0.0.9", "0.1.0"]),
     ],
 )
-def test_each_thing_that_is_wrong_is_one_clause(token: Path, said: str | dict[str, Any], wrong: str) -> None:
+def test_each_thing_that_is_wrong_is_one_clause(
+    token: Path, said: str | dict[str, Any], code: str, words: list[str]
+) -> None:
     if isinstance(said, dict):
         fine = {
             "python": list(sys.version_info[:2]),
@@ -100,5 +108,6 @@ def test_each_thing_that_is_wrong_is_one_clause(token: Path, said: str | dict[st
             "writable": True,
         }
         said = f"a line of the system's\n{probe.MARK}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
-    found = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
-    assert [what for what, _ in found] == [wrong.format(directory=token.parent)]
+    (found,) = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
+    assert found.code == code
+    assert all(word.format(directory=token.parent) in found.what for word in words)

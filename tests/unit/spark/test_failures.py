@@ -20,18 +20,20 @@ JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRD
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind", "words"),
+    ("reason", "kind", "code", "words"),
     [
         (
             "Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 "
             "in stage 0.0 (TID 0): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).",
             Capacity,
+            "worker-killed",
             "worker process",
         ),
         (
             "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited caused by one of the running "
             "tasks) Reason: Container killed on request. Exit code is 137",
             Capacity,
+            "worker-killed",
             "worker process",
         ),
         (
@@ -39,21 +41,23 @@ JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRD
             "the Python worker: Traceback (most recent call last):\n"
             "  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'statecore'\n SQLSTATE: 38000",
             Invalid,
+            "executor-python-unusable",
             "ModuleNotFoundError: No module named 'statecore'",
         ),
-        ("Job 0 cancelled because SparkContext was shut down", Retryable, "was stopped"),
-        ("Could not parse Master URL: 'nonsense'", Retryable, "Could not parse Master URL"),
+        ("Job 0 cancelled because SparkContext was shut down", Retryable, "spark-stopped", "Spark"),
+        ("Could not parse Master URL: 'nonsense'", Retryable, "spark-failed", "Could not parse Master URL"),
     ],
 )
 def test_an_error_of_spark_is_one_clear_sentence_without_a_stack_trace(
-    reason: str, kind: type[StatecoreError], words: str
+    reason: str, kind: type[StatecoreError], code: str, words: str
 ) -> None:
     error = spark_failure(RuntimeError(JAVA.format(reason=reason)), "the changelogs of app were read")
     assert type(error) is kind
+    assert error.code == code
     assert words in error.what
     assert "\tat " not in str(error)
     assert "\n" not in error.what
-    assert "while the changelogs of app were read" in error.what
+    assert "the changelogs of app were read" in error.what
 
 
 CRASHED = (
@@ -76,37 +80,39 @@ IN_RUN = '  File "/site/statecore/kernels/library.py", line 82 in run\n'
 
 
 @pytest.mark.parametrize(
-    ("signal", "frames", "kind", "words"),
+    ("signal", "frames", "kind", "code", "words"),
     [
         (
             "Segmentation fault",
             IN_RUN,
             StatecoreError,
+            "worker-crashed",
             "in a kernel called by /site/statecore/images/key_table.py, line 104",
         ),
         (
             "Segmentation fault",
             "",
             StatecoreError,
+            "worker-crashed",
             "in machine code called by /site/statecore/images/key_table.py, line 104",
         ),
-        ("Illegal instruction", IN_RUN, StatecoreError, "for another CPU"),
-        ("Bus error", IN_RUN, Retryable, "mapped file"),
+        ("Illegal instruction", IN_RUN, StatecoreError, "worker-illegal-instruction", "for another CPU"),
+        ("Bus error", IN_RUN, Retryable, "worker-bus-error", "mapped file"),
     ],
 )
 def test_a_worker_that_died_of_a_signal_is_told_apart_from_one_killed_for_want_of_memory(
-    signal: str, frames: str, kind: type[StatecoreError], words: str
+    signal: str, frames: str, kind: type[StatecoreError], code: str, words: str
 ) -> None:
     said = JAVA.format(reason=CRASHED.format(fatal=FATAL.format(signal=signal, frames=frames)))
     error = spark_failure(RuntimeError(said), "the changelogs of app were read")
-    assert type(error) is kind
-    assert f"died of a signal ({signal})" in error.what
+    assert (type(error), error.code) == (kind, code)
+    assert f"({signal})" in error.what
     assert words in error.what
-    assert "while the changelogs of app were read" in error.what
+    assert "the changelogs of app were read" in error.what
     assert "\n" not in error.what
-    assert error.context["trace"].splitlines()[-1] == "/site/pyspark/worker.py:3622 main"
+    assert error.context["trace"].splitlines()[-1].split()[0] == "/site/pyspark/worker.py:3622"
     killed = spark_failure(RuntimeError(JAVA.format(reason=CRASHED.format(fatal=""))), "x was done")
-    assert type(killed) is Capacity
+    assert (type(killed), killed.code) == (Capacity, "worker-killed")
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS])
@@ -120,10 +126,10 @@ def test_both_engines_say_the_same_of_a_process_that_died(number: signal.Signals
     processes = worker_died("x was done", number=number, left=died.stderr)
     assert type(spark) is type(processes)
     assert spark.what == processes.what.replace("A worker process", "A worker process of Spark")
-    assert (spark.action, spark.context) == (processes.action, processes.context)
-    assert "machine code called by <string>, line 3 (die)" in spark.what
+    assert (spark.code, spark.action, spark.context) == (processes.code, processes.action, processes.context)
+    assert "<string>, line 3 (die)" in spark.what
 
 
 def test_an_error_that_is_ours_already_stays_what_it_is() -> None:
-    error = Retryable("no broker", action="wait")
+    error = Retryable("no broker", code="test-error", action="wait")
     assert as_statecore_error(error, "anything") is error

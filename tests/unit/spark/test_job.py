@@ -65,7 +65,7 @@ def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raised", "code", "kind"),
     [
-        (Fenced("in use", action="stop it"), 11, "Fenced"),
+        (Fenced("in use", code="test-error", action="stop it"), 11, "Fenced"),
         (OSError(28, "No space left on device"), 15, "Capacity"),
         (RuntimeError("unforeseen"), 1, "StatecoreError"),
     ],
@@ -105,7 +105,7 @@ def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path, monkeypatch
 
     def killed(*_: Any, **__: Any) -> None:
         seen.append(json.loads((tmp_path / "reports" / "out.json").read_text()))
-        raise Fenced("in use", action="stop it")
+        raise Fenced("in use", code="test-error", action="stop it")
 
     monkeypatch.setattr("statecore.spark.job.run_restore", killed)
     run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}))

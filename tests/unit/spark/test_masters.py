@@ -10,6 +10,7 @@ import pytest
 from statecore.errors import Invalid, Retryable
 from statecore.spark.masters import REACH_SECONDS, is_local, reach_master, same_master
 from tests.harness.broker import free_ports
+from tests.harness.raising import raises
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_a_master_that_spark_rewrites_is_the_same(asked: str, found: str, same: 
 
 @pytest.mark.parametrize("master", ["nonsense", "local[]", "local[two]", "local[2", "locally", "host:7077", ""])
 def test_what_is_no_master_is_refused_before_a_jvm_is_started(master: str) -> None:
-    with pytest.raises(Invalid, match="is no Spark master") as caught:
+    with raises(Invalid, "spark-master-invalid", master=master) as caught:
         reach_master(master)
     assert "spark://host:7077" in caught.value.action
 
@@ -59,7 +60,7 @@ def test_one_of_several_masters_suffices() -> None:
 def test_a_master_that_is_not_there_is_one_sentence() -> None:
     (nobody,) = free_ports(1)
     began = time.monotonic()
-    with pytest.raises(Retryable, match=f"No Spark master can be reached at spark://127.0.0.1:{nobody}: Connection re"):
+    with raises(Retryable, "spark-master-unreachable", master=f"spark://127.0.0.1:{nobody}"):
         reach_master(f"spark://127.0.0.1:{nobody}", 1.0)
     assert time.monotonic() - began < 20
     assert REACH_SECONDS < 10  # the start of a JVM comes on top
@@ -67,5 +68,5 @@ def test_a_master_that_is_not_there_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("master", ["spark://", "spark://a:b", "spark://a:0", "spark://a:7077,"])
 def test_what_is_no_address_is_refused(master: str) -> None:
-    with pytest.raises(Invalid, match="no address of a Spark master"):
+    with raises(Invalid, "spark-master-invalid", master=master):
         reach_master(master)

@@ -51,7 +51,7 @@ def test_who_converts_is_who_was_asked_for(
 ) -> None:
     def runs(_: Any, engine: Engine, *__: Any, **___: Any) -> Any:
         seen.append(engine)
-        raise Invalid("That was all.", action="None.")
+        raise Invalid("That was all.", code="test-error", action="None.")
 
     seen: list[Engine] = []
     monkeypatch.setattr(migrate_job, "run_migrate", runs)

@@ -11,6 +11,7 @@ import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.spark import registration, session
+from tests.harness.raising import raises
 
 
 class SlowContext:
@@ -34,7 +35,7 @@ class SlowContext:
 def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
     monkeypatch.setattr(registration, "REGISTRATION_SECONDS", 0.05)
-    with pytest.raises(Retryable, match="What listens at spark://one:7077 did not take the job"):
+    with raises(Retryable, "spark-master-not-responding", master="spark://one:7077"):
         registration.registered(None, "spark://one:7077")  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
@@ -49,6 +50,6 @@ def test_without_java_a_sentence_says_so_and_names_the_engine_that_needs_none(
     for name in ("JAVA_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Invalid, match="no Java on the PATH") as caught, session.spark_context("job", "local[1]"):
+    with raises(Invalid, "java-missing") as caught, session.spark_context("job", "local[1]"):
         pass
     assert "--engine processes" in caught.value.action

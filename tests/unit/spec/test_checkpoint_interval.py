@@ -60,7 +60,7 @@ def test_without_one_it_is_five_minutes() -> None:
     ],
 )
 def test_what_is_no_time_between_two_checkpoints_is_refused_with_its_line(said: str) -> None:
-    with pytest.raises(Invalid, match=r"expected milliseconds, or a duration .*, from 1s to 365d") as caught:
+    with pytest.raises(Invalid, match="from 1s to 365d") as caught:
         read_spec(f"{GOOD}{NAME}: {said}\n", source="stores.yaml")
     (problem,) = caught.value.context["problems"]
     assert problem.startswith(f"stores.yaml:5:{len(NAME) + 3}: {NAME}: ")

@@ -123,12 +123,12 @@ class RecordedStore(StateStore):
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         if not self._open:
-            raise Invalid("It is not open.", action="Open it.")
+            raise Invalid("It is not open.", code="test-error", action="Open it.")
         return _View(self)
 
     def _happen(self, what: str) -> None:
         if self.failing == what:
-            raise Corrupted(f"{what} failed.", action="Rebuild it.")
+            raise Corrupted(f"{what} failed.", code="test-error", action="Rebuild it.")
         self.happened.append(what)
 
 

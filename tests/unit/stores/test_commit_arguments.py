@@ -17,6 +17,7 @@ from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from statecore.stores import rows as row_limits
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from tests.harness.raising import raises
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK, Factory, rocksdb
 from tests.unit.stores.recorded_store import RecordedStore
 from tests.unit.stores.test_conformance import CHANGELOG, OTHER
@@ -137,11 +138,11 @@ def test_a_row_beyond_the_limit_is_refused_and_nothing_is_staged(
     staged = store.uncommitted_bytes
     rows: list[tuple[bytes, bytes | None]] = [(b"k", bytes(100)), (bytes(101), b""), (bytes(101), None)]
     for key, value in rows:
-        with pytest.raises(Invalid, match="too large"):
+        with raises(Invalid, "row-too-large"):
             store.put(key, value)
-        with pytest.raises(Invalid, match="too large"):
+        with raises(Invalid, "row-too-large"):
             store.put_all([(b"b", b"1"), (key, value)])
-        with pytest.raises(Invalid, match="too large"):
+        with raises(Invalid, "row-too-large"):
             store.put_all(iter([(key, value)]))
     assert (store.uncommitted_bytes, store.get(b"b")) == (staged, None)
 
@@ -151,7 +152,7 @@ def test_rows_of_two_gigabytes_are_kept_and_larger_ones_refused(tmp_path: Path) 
     most = row_limits.MAX_ROW_BYTES
     with rocksdb(tmp_path, QUICK) as store:
         for size in (most, 1 << 32):
-            with pytest.raises(Invalid, match="too large"):
+            with raises(Invalid, "row-too-large"):
                 store.put(b"k", bytes(size))
         store.put(b"k", bytes(most - 1))
         store.commit({CHANGELOG: 1})
@@ -164,7 +165,7 @@ def test_a_batch_that_leaves_a_row_out_is_not_committed(tmp_path: Path, monkeypa
     with rocksdb(tmp_path, QUICK) as store:
         store.put(b"a", b"1")
         monkeypatch.setattr("statecore.stores.rocksdb_commit._write_batch", lambda: Forgetful)
-        with pytest.raises(Invalid, match="does not take all rows"):
+        with raises(Invalid, "commit-too-large"):
             store.commit({CHANGELOG: 1})
         monkeypatch.undo()
         assert (store.committed_offset(CHANGELOG), store.get(b"a")) == (None, b"1")

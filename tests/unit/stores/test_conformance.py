@@ -13,6 +13,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore, commit_requested
 from statecore.stores.settings import StoreSettings
+from tests.harness.raising import raises
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK, Factory
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -67,7 +68,7 @@ class TestLifetime:
             lambda: store.position,
             store.transaction,
         ):
-            with pytest.raises(Invalid, match="not open"):
+            with raises(Invalid, "store-not-open"):
                 call()
 
     def test_committed_rows_are_there_after_reopening_if_it_is_persistent(
@@ -177,7 +178,7 @@ class TestWrites:
     def test_what_is_not_bytes_is_refused_before_it_is_staged(
         self, filled: StateStore, key: bytes, value: bytes
     ) -> None:
-        with pytest.raises(Invalid, match="bytes"):
+        with raises(Invalid, "row-not-bytes"):
             filled.put(key, value)
         assert filled.uncommitted_bytes == 0
 
@@ -195,9 +196,9 @@ class TestWrites:
                     lambda rows=rows: rows.reverse_prefix_scan(key),
                     lambda rows=rows: rows.scan(key, None),
                 ):
-                    with pytest.raises(Invalid, match="bytes"):
+                    with raises(Invalid, "row-not-bytes"):
                         read()
-        with pytest.raises(Invalid, match="bytes"):
+        with raises(Invalid, "row-not-bytes"):
             filled.put_if_absent(key, b"1")
 
 
@@ -345,16 +346,16 @@ class TestTransactions:
         transaction = filled.transaction()
         transaction.commit({CHANGELOG: 8})
         for call in (lambda: transaction.put(b"a", b"b"), lambda: transaction.commit({}), transaction.all):
-            with pytest.raises(Invalid, match="has ended"):
+            with raises(Invalid, "transaction-ended"):
                 call()
 
     def test_a_store_has_one_at_a_time(self, filled: StateStore) -> None:
         transaction = filled.transaction()
-        with pytest.raises(Invalid, match="has not ended"):
+        with raises(Invalid, "transaction-open"):
             filled.transaction()
         transaction.abort()
         filled.put(b"a", b"b")
-        with pytest.raises(Invalid, match="uncommitted"):
+        with raises(Invalid, "writes-not-committed"):
             filled.transaction()
         filled.abort()
         filled.transaction().abort()
@@ -366,7 +367,7 @@ class TestTransactions:
         filled.commit({CHANGELOG: 8}) if end == "commit" else getattr(filled, end)()
         assert transaction.ended
         assert filled.get(b"a") == (b"1" if end == "abort" else b"new")
-        with pytest.raises(Invalid, match="has ended"):
+        with raises(Invalid, "transaction-ended"):
             transaction.put(b"a", b"more")
         filled.put(b"b", b"own")
         transaction.abort()
@@ -417,9 +418,9 @@ class TestTransactions:
             lambda: filled.commit({CHANGELOG: 8}),
             filled.forget_offsets,
         ):
-            with pytest.raises(Invalid, match="was lost"):
+            with raises(Invalid, "transaction-lost"):
                 refused()
-        with pytest.raises(Invalid, match="has not ended"):
+        with raises(Invalid, "transaction-open"):
             filled.transaction()
         filled.abort()
         assert dict(filled.all()) == ROWS
@@ -436,7 +437,7 @@ class TestTransactions:
         store = factory(tmp_path, QUICK) if store.persistent else store
         with store:
             assert store.get(b"a") is None
-            with pytest.raises(Invalid, match="has ended"):
+            with raises(Invalid, "transaction-ended"):
                 transaction.put(b"a", b"b")
 
     def test_reaching_the_limit_asks_for_a_commit_and_takes_further_writes(
@@ -510,7 +511,7 @@ class TestIterators:
         next(reverse)
         store.close()
         for rows in (started, untouched, reverse):
-            with pytest.raises(Invalid, match="closed"):
+            with raises(Invalid, "store-closed"):
                 list(rows)
 
 
@@ -572,7 +573,7 @@ class TestQueries:
         view.close()
         view.close()
         for call in (lambda: view.get(b"a"), view.all, lambda: list(rows), lambda: view.position):
-            with pytest.raises(Invalid, match="closed"):
+            with raises(Invalid, "store-closed"):
                 call()
 
     def test_closing_the_store_closes_its_views(self, factory: Factory, tmp_path: Path) -> None:
@@ -581,7 +582,7 @@ class TestQueries:
         views = [store.query_view(), store.query_view(UNCOMMITTED)]
         store.close()
         for view in views:
-            with pytest.raises(Invalid, match="closed"):
+            with raises(Invalid, "store-closed"):
                 view.get(b"a")
 
     def test_rows_deleted_under_a_view_are_forgotten_after_it(self, filled: StateStore) -> None:

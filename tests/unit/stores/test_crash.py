@@ -19,6 +19,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
+from tests.harness.raising import raises
 from tests.unit.stores.crash import CHANGELOG, KEYS, KIND, MERGES, PADDING
 
 LONGEST_LIFE = 0.1
@@ -94,7 +95,7 @@ def check(mode: str, durability: Durability, directory: Path, kills: int, seed: 
             assert behind in (0, 1) if mode == "ingest" else behind == 0
             if behind:
                 assert status == 1
-                with pytest.raises(Corrupted, match="not closed cleanly"):
+                with raises(Corrupted, "not-closed-cleanly"):
                     RocksDBStore(directory / "db", KIND, exactly_once=True).open()
     assert acknowledged > 0
 

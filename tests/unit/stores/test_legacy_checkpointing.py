@@ -9,6 +9,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores import legacy_checkpointing
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG, OTHER = TopicPartition("app-s-changelog", 0), TopicPartition("app-other-changelog", 0)
@@ -211,14 +212,14 @@ def test_an_offset_that_no_file_can_hold_is_refused_before_anything_is_committed
 
 
 def test_a_store_with_its_own_offsets_is_not_wrapped(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="manages its offsets itself"):
+    with raises(Invalid, "store-manages-offsets"):
         LegacyCheckpointingStore(
             RecordedStore(tmp_path / "rows", manages_offsets=True), tmp_path, "s", [CHANGELOG], exactly_once=False
         )
 
 
 def test_a_closed_store_has_no_committed_offset_to_tell(world: World) -> None:
-    with pytest.raises(Invalid, match="not open"):
+    with raises(Invalid, "store-not-open"):
         world.store().committed_offset(CHANGELOG)
 
 

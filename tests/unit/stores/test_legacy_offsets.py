@@ -10,6 +10,7 @@ from statecore.formats.checkpoint import MAX_BYTES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores import legacy_offsets
 from statecore.stores.legacy_offsets import read_offsets, read_position, remove_offsets, write_offsets, write_position
+from tests.harness.raising import raises
 
 OFFSETS = {TopicPartition("app-s-changelog", 0): 7}
 
@@ -44,7 +45,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(Retryable, match="could not be written: Input/output error"):
+    with raises(Retryable, "disk-failed", file=str(file)):
         write_offsets(file, {TopicPartition("app-s-changelog", 0): 8})
     assert read_offsets(file) == OFFSETS
     assert list(tmp_path.iterdir()) == [file], "nothing half-written takes room"
@@ -55,15 +56,15 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(legacy_offsets, "write_durably", full)
-    with pytest.raises(Capacity, match="No space left"):
+    with raises(Capacity, "no-space", file=str(tmp_path / ".checkpoint")):
         write_offsets(tmp_path / ".checkpoint", OFFSETS)
 
 
 def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / ".checkpoint").mkdir()
-    with pytest.raises(Invalid, match="could not be read: Is a directory"):
+    with raises(Invalid, "system-refused", file=str(tmp_path / ".checkpoint")):
         read_offsets(tmp_path / ".checkpoint")
-    with pytest.raises(Invalid, match="could not be written: No such file"):
+    with raises(Invalid, "system-refused", file=str(tmp_path / "gone" / ".checkpoint")):
         write_offsets(tmp_path / "gone" / ".checkpoint", OFFSETS)
 
 

@@ -13,6 +13,7 @@ import pytest
 from statecore.errors import Corrupted, Fenced, NotFound
 from statecore.stores import descriptors, rocksdb_ownership
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 from tests.unit.stores.test_bad_input import contents
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh, sst
 
@@ -98,7 +99,7 @@ def test_a_store_opens_at_the_name_that_another_one_lost(tmp_path: Path) -> None
     with RocksDBStore(path, PLAIN) as first:
         moved = swapped(path)
         with RocksDBStore(path, PLAIN) as second:
-            with pytest.raises(Fenced, match="open in this process already"):
+            with raises(Fenced, "store-open-in-process"):
                 RocksDBStore(moved, PLAIN).open()
             rows = work(first, tmp_path)
             second.put(b"second", b"2")

@@ -13,6 +13,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability, StoreSettings
+from tests.harness.raising import raises
 
 PLAIN, TIMESTAMPED = StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -193,7 +194,7 @@ def test_a_store_closed_between_ingest_and_commit_does_not_count_as_clean(tmp_pa
     fresh(tmp_path / "db")
     with RocksDBStore(tmp_path / "db", PLAIN) as store:
         store.ingest([sst(tmp_path / "1.sst", {b"a": b"ahead"})])
-    with pytest.raises(Corrupted, match="not closed cleanly"):
+    with raises(Corrupted, "not-closed-cleanly"):
         RocksDBStore(tmp_path / "db", PLAIN, exactly_once=True).open()
     with RocksDBStore(tmp_path / "db", PLAIN) as store:
         store.commit({CHANGELOG: 8})
@@ -231,7 +232,7 @@ def test_read_only_sees_committed_rows_and_changes_nothing(tmp_path: Path) -> No
     with RocksDBStore(path, PLAIN, read_only=True) as store:
         assert dict(store.all()) == ROWS
         for forbidden in (lambda: store.put(b"a", b"b"), lambda: store.commit({CHANGELOG: 1}), store.flush):
-            with pytest.raises(Invalid, match="read-only"):
+            with raises(Invalid, "store-read-only"):
                 forbidden()
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()} == before
     assert path.stat().st_mtime_ns == touched
@@ -247,7 +248,7 @@ def test_an_iterator_that_is_left_open_does_not_keep_the_lock(tmp_path: Path) ->
     store.close()
     with RocksDBStore(path, PLAIN):
         for cut in (rows, lists):
-            with pytest.raises(Invalid, match="closed during a scan"):
+            with raises(Invalid, "store-closed"):
                 list(cut)
 
 
@@ -278,33 +279,33 @@ def test_an_absent_database_is_not_found_and_not_made(tmp_path: Path) -> None:
 
 def test_an_existing_directory_is_not_made_anew(tmp_path: Path) -> None:
     (tmp_path / "db").mkdir()
-    with pytest.raises(Invalid, match="exists already"):
+    with raises(Invalid, "store-exists"):
         RocksDBStore(tmp_path / "db", PLAIN, create=True).open()
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_other_column_families_are_refused(tmp_path: Path, read_only: bool) -> None:
     raw(tmp_path / "db", {"foo": {}, "offsets": {}})
-    with pytest.raises(Invalid, match="foo"):
+    with raises(Invalid, "kind-mismatch", kind="key-value", column_families=["foo"]):
         RocksDBStore(tmp_path / "db", PLAIN, read_only=read_only).open()
 
 
 def test_a_timestamped_store_is_not_opened_as_a_plain_one(tmp_path: Path) -> None:
     fresh(tmp_path / "db", kind=TIMESTAMPED)
-    with pytest.raises(Invalid, match="keyValueWithTimestamp"):
+    with raises(Invalid, "kind-mismatch", kind="key-value", column_families=["keyValueWithTimestamp"]):
         RocksDBStore(tmp_path / "db", PLAIN).open()
 
 
 def test_a_missing_data_family_is_refused_because_kafka_streams_would_open_it_empty(tmp_path: Path) -> None:
     raw(tmp_path / "db", {"offsets": {b"status": bytes(8)}})
-    with pytest.raises(Invalid, match="lacks the column family keyValueWithTimestamp"):
+    with raises(Invalid, "kind-mismatch", kind="timestamped-key-value", missing="keyValueWithTimestamp"):
         RocksDBStore(tmp_path / "db", TIMESTAMPED).open()
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_rows_of_an_older_format_are_not_overlooked(tmp_path: Path, read_only: bool) -> None:
     raw(tmp_path / "db", {"default": {b"old": b"row"}, "keyValueWithTimestamp": {b"k": bytes(8)}, "offsets": {}})
-    with pytest.raises(Invalid, match="older format"):
+    with raises(Invalid, "older-row-format", column_family="default"):
         RocksDBStore(tmp_path / "db", TIMESTAMPED, read_only=read_only).open()
     (tmp_path / "db" / "rocksdict-config.json").unlink(missing_ok=True)
 
@@ -356,7 +357,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = RocksDBStore(fresh(tmp_path / "db"), PLAIN)
     assert not store.is_open
     store.close()
-    with pytest.raises(Invalid, match="not open"):
+    with raises(Invalid, "store-not-open"):
         store.get(b"a")
     store.open()
     store.open()
@@ -367,7 +368,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_ingest_over_uncommitted_writes_is_refused(tmp_path: Path) -> None:
     with RocksDBStore(fresh(tmp_path / "db"), PLAIN) as store:
         store.put(b"a", b"b")
-        with pytest.raises(Invalid, match="not committed"):
+        with raises(Invalid, "writes-not-committed"):
             store.ingest([sst(tmp_path / "1.sst", {b"a": b"1"})])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from statecore.error_codes import ERROR_CODES
 from statecore.errors import (
     NOT_READABLE_HERE,
     Capacity,
@@ -29,6 +30,7 @@ from statecore.stores.file import FileStore
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import Durability, StoreSettings
+from tests.harness.raising import raises
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, TIMESTAMPED, fresh
 
 SAID: list[tuple[str, type[StatecoreError]]] = [
@@ -76,7 +78,7 @@ LACKING = [
 @pytest.mark.parametrize("said", LACKING)
 def test_what_this_build_of_rocksdb_lacks_is_no_damage(tmp_path: Path, said: str) -> None:
     error = translate(tmp_path, "Opening", Exception(said))
-    assert (type(error), error.context["code"]) == (Invalid, NOT_READABLE_HERE)
+    assert (type(error), error.code) == (Invalid, NOT_READABLE_HERE)
     assert is_not_readable_here(pickle.loads(pickle.dumps(error)))
     assert "may be corrupted" not in error.what
 
@@ -91,7 +93,7 @@ def test_what_this_build_of_rocksdb_lacks_is_no_damage(tmp_path: Path, said: str
 )
 def test_damage_of_what_it_has_is_damage(tmp_path: Path, said: str) -> None:
     error = translate(tmp_path, "Opening", Exception(said))
-    assert type(error) is Corrupted
+    assert (type(error), error.code) == (Corrupted, "database-damaged")
     assert not is_not_readable_here(error)
 
 
@@ -99,6 +101,7 @@ def test_damage_of_what_it_has_is_damage(tmp_path: Path, said: str) -> None:
 def test_only_what_is_understood_as_damage_is_corrupted(tmp_path: Path, said: str, kind: type[StatecoreError]) -> None:
     error = translate(tmp_path, "Opening", Exception(said))
     assert type(error) is kind
+    assert ERROR_CODES[error.code][0] is kind
     assert str(tmp_path) in error.what
     assert said.rstrip(".") in error.what
     assert error.action
@@ -121,7 +124,7 @@ def test_a_file_that_the_database_cannot_do_without_is_damage(tmp_path: Path, na
     for file in path.glob(name):
         file.unlink()
     before = {file.name for file in path.iterdir()}
-    with pytest.raises(Corrupted, match="Rebuild"):
+    with raises(Corrupted, "database-damaged"):
         RocksDBStore(path, PLAIN, read_only=read_only).open()
     assert before - {"LOCK"} <= {file.name for file in path.iterdir()}
 
@@ -269,5 +272,5 @@ def test_a_temporary_directory_that_cannot_be_used_is_passed_over(
         assert not list((tmp_path / "fallback").iterdir())
         monkeypatch.setattr(rocksdb_links, "_ELSEWHERE", (str(tmp_path / "gone"),))
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-        with pytest.raises(Invalid, match="Set TMPDIR"):
+        with raises(Invalid, "temporary-directory-missing"):
             RocksDBStore(path, PLAIN, read_only=True).open()

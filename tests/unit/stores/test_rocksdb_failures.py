@@ -15,6 +15,7 @@ from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh
 
 TIMESTAMPED = StoreKind.TIMESTAMPED_KEY_VALUE
@@ -130,7 +131,7 @@ def test_a_directory_that_another_process_makes_at_the_same_moment_is_its_own(
         mkdir(directory, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", beaten)
-    with pytest.raises(Fenced, match="Another process is making a database"):
+    with raises(Fenced, "store-open", store_path=str(path)):
         RocksDBStore(path, TIMESTAMPED, create_if_missing=True).open()
     monkeypatch.undo()
     with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:  # it was killed: what it began is finished
@@ -153,7 +154,7 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
     for number in range(4):
         path = tmp_path / f"{number}"
         for options in [{}, {"read_only": True}]:
-            with pytest.raises(NotFound, match="no database at" if number < 2 else "begun and has not been made"):
+            with raises(NotFound, "database-not-found" if number < 2 else "database-incomplete", store_path=str(path)):
                 RocksDBStore(path, TIMESTAMPED, **options).open()
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
             assert list(store.all()) == []
@@ -164,16 +165,16 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("families", "kind", "said"),
+    ("families", "kind", "code"),
     [
-        ([], PLAIN, r"4\.2 or older"),
-        (["keyValueWithTimestamp"], TIMESTAMPED, r"4\.2 or older"),
-        ([], TIMESTAMPED, "store of another kind"),
-        (["offsets"], TIMESTAMPED, "store of another kind"),
+        ([], PLAIN, "upgrade-required"),
+        (["keyValueWithTimestamp"], TIMESTAMPED, "upgrade-required"),
+        ([], TIMESTAMPED, "kind-mismatch"),
+        (["offsets"], TIMESTAMPED, "kind-mismatch"),
     ],
 )
 def test_an_empty_database_that_was_made_whole_is_not_taken_for_a_beginning(
-    tmp_path: Path, families: list[str], kind: StoreKind, said: str
+    tmp_path: Path, families: list[str], kind: StoreKind, code: str
 ) -> None:
     """The application that has it could not open it any more: a partition without records has such a store."""
     path = tmp_path / "db"
@@ -182,7 +183,7 @@ def test_an_empty_database_that_was_made_whole_is_not_taken_for_a_beginning(
     options.create_missing_column_families(True)
     Rdict(str(path), options, column_families={name: Options(raw_mode=True) for name in families}).close()
     before = {file.name: file.read_bytes() for file in path.iterdir()}
-    with pytest.raises(Invalid, match=said):
+    with raises(Invalid, code, store_path=str(path)):
         RocksDBStore(path, kind, create_if_missing=True).open()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
@@ -191,7 +192,7 @@ def test_what_is_there_is_opened_when_one_is_made_only_if_missing(tmp_path: Path
     path = fresh(tmp_path / "db")
     with RocksDBStore(path, PLAIN, create_if_missing=True) as store:
         assert dict(store.all()) == ROWS
-    with pytest.raises(Invalid, match="lacks the column family"):
+    with raises(Invalid, "kind-mismatch"):
         RocksDBStore(path, TIMESTAMPED, create_if_missing=True).open()
 
 
@@ -205,7 +206,7 @@ def test_a_directory_of_something_else_is_not_made_into_a_database(tmp_path: Pat
     (other / "letter.txt").write_bytes(b"dear")
     before = sorted(file.name for file in path.iterdir())
     for taken in (path, other, tmp_path / "file"):
-        with pytest.raises(Invalid, match="exists already"):
+        with raises(Invalid, "store-exists"):
             RocksDBStore(taken, PLAIN, create_if_missing=True).open()
     assert sorted(file.name for file in path.iterdir()) == before
     assert [file.name for file in other.iterdir()] == ["letter.txt"]
@@ -221,7 +222,7 @@ def test_one_that_another_process_makes_meanwhile_is_its(tmp_path: Path, monkeyp
 
 def test_ways_of_opening_exclude_each_other(tmp_path: Path) -> None:
     for ways in (("create", "read_only"), ("create_if_missing", "read_only"), ("create", "create_if_missing")):
-        with pytest.raises(Invalid, match="Say one of them"):
+        with raises(Invalid, "options-conflict"):
             RocksDBStore(tmp_path / "db", PLAIN, **dict.fromkeys(ways, True))
     assert not (tmp_path / "db").exists()
 
@@ -238,7 +239,7 @@ def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path:
         (copy / file.name).write_bytes(file.read_bytes())
     database.close()
     assert not list(copy.glob("*.sst"))
-    with pytest.raises(Invalid, match="lacks the column family"):
+    with raises(Invalid, "kind-mismatch"):
         RocksDBStore(copy, TIMESTAMPED, create_if_missing=True).open()
     with RocksDBStore(copy, PLAIN, upgrade=True) as store:
         assert list(store.all()) == [(b"a", b"1")]

@@ -17,6 +17,7 @@ from statecore.stores import rocksdb_ownership
 from statecore.stores.file import FileStore
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.raising import raises
 from tests.unit.stores.test_bad_input import contents
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, TIMESTAMPED, fresh
 
@@ -52,7 +53,7 @@ def test_a_database_is_not_opened_twice_by_another_path(
     with RocksDBStore(one, PLAIN) as store:
         before = {name: data for name, data in contents(path).items() if name != "LOG"}
         for create_if_missing in (False, True):
-            with pytest.raises(Fenced, match="open in this process already"):
+            with raises(Fenced, "store-open-in-process"):
                 RocksDBStore(other, PLAIN, create_if_missing=create_if_missing).open()
         assert {name: data for name, data in contents(path).items() if name != "LOG"} == before
         store.put(b"x", b"y")

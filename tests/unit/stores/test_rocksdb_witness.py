@@ -118,7 +118,7 @@ def test_a_manifest_that_was_cut_is_refused_where_no_temporary_directory_can_be_
     os.truncate(file, file.stat().st_size - 150)
 
     def refused(_: Path) -> None:
-        raise Capacity("No temporary directory can be made.", action="Set TMPDIR.")
+        raise Capacity("No temporary directory can be made.", code="test-error", action="Set TMPDIR.")
 
     monkeypatch.setattr(rocksdb_witness, "Shadow", refused)
     with pytest.raises(Corrupted, match="has lost a part"):

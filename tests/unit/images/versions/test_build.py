@@ -20,6 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.model import Run
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
+from tests.harness.raising import raises
 from tests.unit.images.versions.oracle import VersionedStore
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -245,7 +246,9 @@ def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: 
 def test_a_negative_timestamp_is_refused_with_its_offset(tmp_path: Path) -> None:
     builder = VersionRunBuilder(tmp_path, changelog=CHANGELOG)
     builder.add(batch([(b"a", b"1", 5)], 40))
-    with pytest.raises(Invalid, match=r"app-store-changelog-0 offset 42 has the timestamp -1.*versioned-key-value"):
+    with raises(
+        Invalid, "record-kind-mismatch", topic=CHANGELOG.topic, partition=0, offset=42, kind="versioned-key-value"
+    ):
         builder.add(batch([(b"a", b"1", 5), (b"b", b"2", -1)], 41))
 
 

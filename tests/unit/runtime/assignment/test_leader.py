@@ -93,7 +93,7 @@ def test_a_leader_that_does_not_fit_refuses_itself_and_lets_the_others_keep_what
     assert (decision.data["b"], decision.data["c"], decision.assignment) == (KEEP, KEEP, None)
     sent = {"a": subscription(), "b": of_version(3), "c": of_version(3)}
     decision = decide(sent, "a", ENDS, SETTINGS)
-    assert "Most members of the group speak version 3" in decided(decision.data["a"]).refusal
+    assert "version 3" in decided(decision.data["a"]).refusal
     assert (decision.data["b"], decision.data["c"], decision.assignment) == (KEEP, KEEP, None)
 
 
