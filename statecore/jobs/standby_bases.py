@@ -323,7 +323,7 @@ class Bases:
         if entry is None:
             raise Retryable(
                 f"The head of {shelf.url} names the snapshot {report.snapshot} no more.",
-                code="snapshot-removed",
+                code="snapshot-deleted",
                 action="A newer one is fetched.",
                 task=task,
                 snapshot=report.snapshot,
