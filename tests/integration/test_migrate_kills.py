@@ -22,6 +22,7 @@ from tests.harness.command import statecore
 from tests.harness.directory import Families, read_application
 from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.tiers import three_of
 
 pytestmark = [pytest.mark.integration]
 
@@ -94,7 +95,10 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]
     return {release: Reference(application, stored(application)) for release, application in made.items()}
 
 
-@pytest.mark.parametrize(("fault", "to"), [*((fault, NEWEST) for fault in POINTS), *((fault, "3.9") for fault in DOWN)])
+@pytest.mark.parametrize(
+    ("fault", "to"),
+    three_of([*((fault, NEWEST) for fault in POINTS), *((fault, "3.9") for fault in DOWN)], by=lambda case: case[1]),
+)
 def test_killed_at_any_point_and_run_again_it_is_as_if_nothing_had_happened(
     references: dict[str, Reference], fault: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from statecore.jobs import fold_merges
 from statecore.jobs.fold_report import FoldOutcome
 from statecore.repository.contents import keep_content, known_content
 from statecore.repository.manifest import StoredRun
+from tests.harness.tiers import three_of
 from tests.unit.images.sst_files import Rows
 from tests.unit.jobs.folding import APPLICATION, STEP, At, Farm, old_rows, segments, some_rows, spec_of
 
@@ -266,7 +267,7 @@ class Between(InjectedFault):
 POINTS = [*FOLD_POINTS, *(point for point in PUBLISH_POINTS if point != "publish.after-head")]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", three_of(POINTS))
 def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, lambda: farm.checkpoint({PLAIN: some_rows(99)})))
@@ -279,7 +280,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, poi
     farm.check()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", three_of(POINTS))
 def test_of_two_folds_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
@@ -325,7 +326,7 @@ def stages(url: str, root: Path, name: str) -> Farm:
     return made
 
 
-@pytest.mark.parametrize("point", [*FOLD_POINTS, *PUBLISH_POINTS])
+@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
 def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str) -> None:
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
@@ -342,7 +343,7 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str
     farm.check()
 
 
-@pytest.mark.parametrize("point", [*FOLD_POINTS, *PUBLISH_POINTS])
+@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
 def test_an_error_at_any_point_leaves_a_snapshot_that_is_whole(farm: Farm, point: str) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     with pytest.raises(FaultInjected):

@@ -30,6 +30,7 @@ from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 from tests.unit.maintenance.stored import write_database
 
 APPLICATION = "orders"
@@ -327,7 +328,7 @@ def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytes
 REACHED = [*HAND_OVER_POINTS, *PLACEMENT_POINTS]
 
 
-@pytest.mark.parametrize("point", REACHED)
+@pytest.mark.parametrize("point", three_of(REACHED))
 def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World, point: str) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)

@@ -19,6 +19,7 @@ from statecore.jobs.hand_over_report import Verdict
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.tiers import three_of
 from tests.unit.jobs.test_hand_over import APPLICATION, World, verdicts
 
 TASKS = ("0_0", "0_1")
@@ -47,7 +48,7 @@ def command(world: World) -> list[str]:
     return [sys.executable, "-m", "statecore.cli.main", "hand-over", "--spec", str(world.spec), *where, "--offline"]
 
 
-@pytest.mark.parametrize("fault", POINTS)
+@pytest.mark.parametrize("fault", three_of(POINTS))
 def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, tmp_path: Path, fault: str) -> None:
     other = StateDirectory(tmp_path / "other", APPLICATION)
     for task in TASKS:

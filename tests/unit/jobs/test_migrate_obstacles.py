@@ -27,6 +27,7 @@ from tests.golden.directories import golden_directories, unpacked
 from tests.harness import mounts
 from tests.harness.directory import read_application
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
@@ -169,7 +170,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mounts.Disk]:
         yield mounted
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", three_of(POINTS))
 def test_a_disk_that_fills_up_changes_nothing_and_with_room_it_goes_on(
     disk: mounts.Disk, point: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

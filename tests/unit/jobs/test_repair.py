@@ -25,6 +25,7 @@ from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 from tests.unit.maintenance.stored import offsets, write_database
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -398,7 +399,7 @@ def test_nobody_else_gets_the_directory_from_the_first_look_to_the_last(applicat
 POINTS = [point for point in (*REPAIR_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", three_of(POINTS))
 def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(application: Path, point: str) -> None:
     for partition in (0, 1):
         (application / f"0_{partition}" / ".checkpoint").write_text(f"0\n1\napp-table-changelog {partition} 30\n")

@@ -34,6 +34,7 @@ from statecore.repository.upload import SMALL
 from tests.harness import s3_server
 from tests.harness.creation import interrupt_creation
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 from tests.unit.jobs.snapshots import World, tree
 from tests.unit.maintenance.stored import CASES, write_golden
 
@@ -247,7 +248,7 @@ def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
     assert (again.outcome, again.snapshot, again.identity) == (Outcome.EARLIER, first.snapshot, first.identity)
 
 
-@pytest.mark.parametrize("point", SNAPSHOT_POINTS)
+@pytest.mark.parametrize("point", three_of(SNAPSHOT_POINTS))
 def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(world: World, point: str) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
@@ -258,7 +259,7 @@ def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(wo
     assert world.snapshot(request_id="one").outcome is Outcome.PUBLISHED
 
 
-@pytest.mark.parametrize("point", [*SNAPSHOT_POINTS, *PUBLISH_POINTS])
+@pytest.mark.parametrize("point", three_of([*SNAPSHOT_POINTS, *PUBLISH_POINTS]))
 def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World, tmp_path: Path, point: str) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")

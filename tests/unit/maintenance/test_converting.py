@@ -22,6 +22,7 @@ from statecore.stores import rocksdb_scan
 from statecore.stores.rocksdb_changes import ChangedDatabase
 from statecore.stores.rocksdb_files import sst_formats
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 from tests.unit.maintenance.conversion.tasks import OLDER, Task, declared, golden_task
 from tests.unit.maintenance.stored import CASES, golden, write_golden
 
@@ -146,7 +147,7 @@ def test_a_plan_travels_to_other_processes(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(plan)) == plan
 
 
-@pytest.mark.parametrize("point", CONVERSION_POINTS)
+@pytest.mark.parametrize("point", three_of(CONVERSION_POINTS))
 def test_whoever_dies_on_the_way_has_changed_no_live_file(point: str, tmp_path: Path) -> None:
     task = golden_task(tmp_path, "4.2")
     plan, before = task.plan("4.3"), {path: path.read_bytes() for path in task.path.rglob("*") if path.is_file()}

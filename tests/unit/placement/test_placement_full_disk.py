@@ -15,6 +15,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness import mounts
+from tests.harness.tiers import three_of
 from tests.unit.placement.support import make_image, make_live, offset_of, sibling
 
 TASKS = ("0_0", "0_1")
@@ -37,7 +38,7 @@ def place(directory: StateDirectory, faults: FaultPoints) -> None:
 
 
 @pytest.mark.parametrize("way", ["exchange", "renames"])
-@pytest.mark.parametrize("point", PLACEMENT_POINTS)
+@pytest.mark.parametrize("point", three_of(PLACEMENT_POINTS))
 def test_before_the_journal_nothing_is_replaced_and_after_it_no_room_is_needed(
     disk: mounts.Disk, monkeypatch: pytest.MonkeyPatch, point: str, way: str
 ) -> None:

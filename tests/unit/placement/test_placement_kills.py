@@ -20,6 +20,7 @@ from statecore.faults import PLACEMENT_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes
+from tests.harness.tiers import three_of
 from tests.unit.placement.placing_process import GLOBAL, GLOBAL_OFFSETS, NAMED
 from tests.unit.placement.placing_process import TASKS as PLAIN_TASKS
 from tests.unit.placement.support import (
@@ -188,7 +189,7 @@ def cases() -> list[tuple[str, str, int]]:
     return found
 
 
-@pytest.mark.parametrize(("point", "swapping", "nth"), cases())
+@pytest.mark.parametrize(("point", "swapping", "nth"), three_of(cases(), by=lambda case: case[1]))
 def test_a_kill_leaves_every_task_old_or_new_and_a_retry_finishes(directory, run, point, swapping, nth):
     before = databases(directory)
     assert run(directory, "place", swapping, f"{point}:kill:{nth}") == -signal.SIGKILL
@@ -222,7 +223,7 @@ def double_cases() -> list[object]:
     return found
 
 
-@pytest.mark.parametrize(("first", "second", "swapping"), double_cases())
+@pytest.mark.parametrize(("first", "second", "swapping"), three_of(double_cases(), by=lambda case: case[2]))
 def test_a_kill_during_recovery_is_recovered_too(directory, run, first, second, swapping):
     before = databases(directory)
     assert run(directory, "place", swapping, f"{first}:kill") == -signal.SIGKILL

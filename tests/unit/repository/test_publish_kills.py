@@ -20,6 +20,7 @@ from statecore.faults import PUBLISH_POINTS, VARIABLE
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness.s3_server import ACCESS, SECRET, serving
+from tests.harness.tiers import three_of
 from tests.unit.repository.publishing_process import publish
 from tests.unit.repository.snapshots import Ends, ends_of, fetched
 
@@ -61,7 +62,7 @@ def kill(url: str, application_id: str, request: str, directory: Path, ends: End
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize("point", PUBLISH_POINTS)
+@pytest.mark.parametrize("point", three_of(PUBLISH_POINTS))
 def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
     url: str, tmp_path: Path, application_id: str, point: str
 ) -> None:
@@ -79,7 +80,7 @@ def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
     assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
 
 
-@pytest.mark.parametrize("point", PUBLISH_POINTS)
+@pytest.mark.parametrize("point", three_of(PUBLISH_POINTS))
 def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
     url: str, tmp_path: Path, application_id: str, point: str
 ) -> None:

@@ -12,6 +12,7 @@ from statecore.errors import Retryable
 from statecore.faults import GLOBAL_POINTS, VARIABLE
 from statecore.runtime.global_state import GlobalState
 from tests.harness.forked import Forks
+from tests.harness.tiers import three_of
 from tests.unit.runtime.global_world import STORE, TOPIC, World, log, poll_until, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
@@ -31,7 +32,7 @@ def places_of_before(world: World) -> list[Path]:
     return [path.parent for path in world.application.rglob("IDENTITY") if path.read_text() == name]
 
 
-@pytest.mark.parametrize("point", GLOBAL_POINTS)
+@pytest.mark.parametrize("point", three_of(GLOBAL_POINTS))
 def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
     forks: Forks, world: World, point: str
 ) -> None:

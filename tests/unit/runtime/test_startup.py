@@ -19,6 +19,7 @@ from statecore.runtime.task import Task
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
+from tests.harness.tiers import three_of
 from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, lock_lost, opener, spec_of
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -378,7 +379,7 @@ def test_settings_are_no_negative_numbers(setting: str) -> None:
         StartupSettings(**{setting: -1})
 
 
-@pytest.mark.parametrize("point", STARTUP_POINTS)
+@pytest.mark.parametrize("point", three_of(STARTUP_POINTS))
 def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_path: Path, point: str) -> None:
     world = World(tmp_path / "state")
     for partition in range(3):

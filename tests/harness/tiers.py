@@ -1,0 +1,33 @@
+"""Which cases of a large table run in ``make test``, and which in ``make test-full`` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+
+def three_of(cases: Iterable[Any], by: Callable[[Any], Any] = lambda _: None) -> list[Any]:
+    """Parameters of a test: the first, the middle and the last of each group; the others have the mark ``full``.
+
+    Args:
+        cases: values, or a tuple of values or ``pytest.param`` each, in the order in which a job reaches them.
+        by: what the values of a case are grouped by.
+    """
+    found = [case if isinstance(case, _PARAMETERS) else _parameters(case) for case in cases]
+    groups: dict[Any, list[int]] = {}
+    for place, case in enumerate(found):
+        groups.setdefault(by(case.values), []).append(place)
+    kept = {places[number] for places in groups.values() for number in (0, len(places) // 2, -1)}
+    return [
+        case if place in kept else pytest.param(*case.values, marks=(*case.marks, pytest.mark.full), id=case.id)
+        for place, case in enumerate(found)
+    ]
+
+
+_PARAMETERS = type(pytest.param())
+
+
+def _parameters(case: Any) -> Any:
+    return pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)
