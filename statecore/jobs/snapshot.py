@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from statecore.errors import Fenced, NotFound
+from statecore.errors import Fenced, NotFound, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -55,7 +55,7 @@ from statecore.jobs.snapshot_parts import (
     snapshot_of,
     taken_store,
 )
-from statecore.jobs.snapshot_problems import Problem, refused
+from statecore.jobs.snapshot_problems import refused
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport, StoreTaken
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.snapshot_scratch import scratch
@@ -135,7 +135,7 @@ class _Snapshot(Job):
         self.directory, self.shelf = directory, shelf
         self.running = False
         self.listed: dict[StoreKey, dict[int | None, list[LocalFile]]] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[Reason] = []
         self.notes: list[str] = []
         self._counting = threading.Lock()
 
@@ -268,7 +268,9 @@ class _Snapshot(Job):
                             f"counts when the application starts next. Start it on {CURRENT.name} once and close it, "
                             "or delete the file if it is a leftover."
                         )
-                        self.problems.append(Problem("checkpoint-file-mismatch", what, task, copy.taken.spec.name))
+                        self.problems.append(
+                            Reason(what, "checkpoint-file-mismatch", task=task, store=copy.taken.spec.name)
+                        )
 
     def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
         if self.request.offline:

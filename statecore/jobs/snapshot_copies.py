@@ -35,12 +35,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.jobs.snapshot_problems import Problem, Refuse
+from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
 from statecore.spec.derived import segment_interval_of
@@ -119,7 +119,7 @@ class Copier:
         try:
             return self._copy(store)
         except Invalid as error:
-            self.refuse(Problem(error.code, f"{store.name}: {error}", store.task, store.spec.name))
+            self.refuse(Reason(f"{store.name}: {error}", error.code, task=store.task, store=store.spec.name))
             return None
 
     def _copy(self, store: TakenStore) -> StoreCopy | None:

@@ -14,11 +14,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_seen, least_horizon_ms
 from statecore.changelog.markers import of_markers
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
-from statecore.errors import Retryable
+from statecore.errors import Reason, Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.snapshot_copies import StoreCopy
-from statecore.jobs.snapshot_problems import Problem, Refuse
+from statecore.jobs.snapshot_problems import Refuse
 from statecore.repository.manifest import ChangelogEnd
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
@@ -165,8 +165,9 @@ def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
         refuse(_problem("offset-below-log-start", what, store))
 
 
-def _problem(code: str, what: str, store: StoreCopy) -> Problem:
-    return Problem(code, what, *_key(store))
+def _problem(code: str, what: str, store: StoreCopy) -> Reason:
+    task, name = _key(store)
+    return Reason(what, code, task=task, store=name)
 
 
 def _key(store: StoreCopy) -> tuple[str, str]:

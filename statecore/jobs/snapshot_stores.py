@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from statecore.errors import NotFound
+from statecore.errors import NotFound, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.selection import refuse_undecided
-from statecore.jobs.snapshot_problems import Problem, Refuse
+from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.maintenance.contradicted_kinds import contradictions_in
 from statecore.placement.contents import StoreDirectory
@@ -129,7 +129,7 @@ def _of_another_class(
         tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
         if tasks and one.is_of_another_class:
             what = f"{one}. Correct the kind in the spec, or move away what is a leftover."
-            refuse(Problem("kind-mismatch", what, tasks[0] if len(tasks) == 1 else "", one.store))
+            refuse(Reason(what, "kind-mismatch", task=tasks[0] if len(tasks) == 1 else "", store=one.store))
             found |= {(task, one.store) for task in tasks}
     return found
 
@@ -169,7 +169,7 @@ def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[St
     return sorted(found, key=lambda store: store.name)
 
 
-def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> Problem:
+def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> Reason:
     where = directory.task_path(task) / store_directory(store.name, store.kind)
     other = next((found for found in others if found.store == store.name), None)
     if other is not None:
@@ -178,21 +178,21 @@ def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Ite
             f"Store {store.name} of task {task} is declared as {store.kind}, and {other.path} {shape}: it is a store "
             "of another kind. Correct the spec (statecore inspect tells kinds apart)."
         )
-        return Problem("kind-mismatch", what, task, store.name)
+        return Reason(what, "kind-mismatch", task=task, store=store.name)
     what = (
         f"Store {store.name} of task {task} is declared, and there is no {where}. Correct the spec, or name the stores "
         "that are wanted (--store)."
     )
-    return Problem("store-directory-missing", what, task, store.name)
+    return Reason(what, "store-directory-missing", task=task, store=store.name)
 
 
-def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> Problem:
+def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> Reason:
     what = (
         f"{found.path} is a directory of a store that {spec.source} does not declare for task {task}. Declare the "
         "store, move the directory away where the application has it no more, or name the tasks (--task) or "
         "stores (--store) that are wanted."
     )
-    return Problem("store-undeclared", what, task, found.store)
+    return Reason(what, "store-undeclared", task=task, store=found.store)
 
 
 def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:

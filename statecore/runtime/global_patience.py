@@ -114,20 +114,18 @@ class Patience:
             doing: what the round was doing.
             store: the store.
         """
-        context = {**error.context, "store": store}
         if isinstance(error, UnusableRecord):
-            return Invalid(error.what, code=error.code, action=error.action, **context)
+            return error.restated(error.what, store=store)
         if isinstance(error, NotFound) and doing is not Doing.STORING:
-            return NotFound(
+            return error.restated(
                 f"{error.what} It has been so for {self._gone_for():.0f} s, and the global store {store} has nothing "
                 "to follow.",
-                code=error.code,
                 action="Create the topic and start again; the store is built anew then.",
-                **context,
+                store=store,
             )
         if self._setbacks >= self._settings.recovery_attempts:
             tried = f"The global store {store} was tried {self._setbacks} times in a row."
-            return error.restated(f"{error.what} {tried}", **context)
+            return error.restated(f"{error.what} {tried}", store=store)
         return error
 
     def _gone_for(self) -> float:
