@@ -16,8 +16,10 @@ import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.broker import Broker
 from tests.harness.fleet import Fleet
@@ -85,6 +87,9 @@ LONGEST_FIRST = (
 Counts only where workers take the files in their order (``--no-loadscope-reorder``; else: those with most tests first).
 """
 
+TOGETHER = {"integration/test_airflow": "airflow"}
+"""Files whose names begin so run on one worker, because they share a server that takes long to start."""
+
 SYSTEMS = ("broker", "own_broker", "cluster", "streams_jvm", "jvm", "fleet", "spark", "spark_cluster", "server", "s3")
 """Fixtures that start or use a real system: ``make test-times`` tells time by them."""
 
@@ -98,6 +103,10 @@ for _name in ("NO_PROXY", "no_proxy"):
 # A shell that runs tests in the background has Ctrl-C ignored, which every process that a test starts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Time decides nothing: neither how long an example takes, nor how long it takes to make one.
+settings.register_profile("statecore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("statecore")
 
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -123,6 +132,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers take whole files, and all files of ``TOGETHER`` that share a server."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((server for name, server in TOGETHER.items() if name in file), file)
+
+    return ByServer(config, log)
 
 
 def pytest_collection_finish() -> None:

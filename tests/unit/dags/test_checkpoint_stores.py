@@ -20,6 +20,7 @@ from statecore.jobs.due import NO_SNAPSHOT, Verdict
 from statecore.jobs.report_head import Outcome
 from statecore.jobs.report_index import ReportIndex
 from statecore.repository.repository import make_repository
+from tests.harness.tiers import one_of
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import here
@@ -189,6 +190,7 @@ def failing() -> set[str]:
     return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
 
 
+@pytest.mark.full
 def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spark: StubSpark, tmp_path: Path) -> None:
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
@@ -209,6 +211,7 @@ def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spar
     assert here(spark) == []
 
 
+@pytest.mark.full
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
     spark: StubSpark, repository: str, tmp_path: Path
 ) -> None:
@@ -219,6 +222,7 @@ def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_
     assert failing() == {str(copy)}
 
 
+@pytest.mark.full
 def test_the_lines_of_the_library_of_kafka_are_not_in_the_log(
     spark: StubSpark, repository: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,7 +243,9 @@ def test_a_repository_that_is_not_there_fails_the_deciding_task(spark: StubSpark
     assert here(spark) == []
 
 
-@pytest.mark.parametrize("wrong", [{"forced": True}, {"repository": "ftp://states"}, {"stores": ["by-id"]}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", one_of([{"forced": True}, {"repository": "ftp://states"}, {"stores": ["by-id"]}]), ids=str
+)
 def test_a_parameter_that_is_wrong_for_all_fails_the_deciding_task(
     spark: StubSpark, repository: str, wrong: dict[str, Any]
 ) -> None:

@@ -373,6 +373,7 @@ def rows_in(path: Path) -> dict[str, dict[bytes, bytes]]:
     return found
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=25)
 @given(st.lists(WRITES.filter(bool), min_size=2, max_size=4), st.sampled_from([1, 1 << 20]))
 def test_windows_advanced_range_by_range_are_those_read_at_once(

@@ -20,6 +20,7 @@ from statecore.images.model import Below, Run, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import merged_digest, overlapping, told_digest
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
 
@@ -126,7 +127,7 @@ def test_groups_are_the_runs_that_are_linked_by_shared_ranges(ranges: list[tuple
     assert (len(sorted_runs(runs)) <= 1) == all(len(group) == 1 for group in groups)
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 1 << 20])
+@pytest.mark.parametrize("rows_at_once", one_of([1, 1 << 20]))
 def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_digest, "_ROWS_AT_ONCE", rows_at_once)
     source = random.Random(3)
