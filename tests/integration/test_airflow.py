@@ -214,6 +214,7 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     }
 
 
+@pytest.mark.full
 def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
     server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_nobody_gets_in_without_a_password(server: AirflowServer) -> None:
     assert status_of(f"{server.url}/api/v2/monitor/health") == 200
 
 
+@pytest.mark.full
 def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jobs: Path) -> None:
     """Also when the parent was killed, which leaves its four children and a job behind."""
     home = tmp_path / "airflow"

@@ -237,6 +237,7 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
     assert server.wait(DAG, run, 120) == "failed"
 
 
+@pytest.mark.full
 def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(server: AirflowServer, site: Site) -> None:
     run = server.trigger(DAG, {"applications": [site.path("rarely")], "force": True})
     stopped = until(lambda: jobs_of(server, site.path("rarely")), server, pause=0.02)
@@ -279,6 +280,7 @@ def test_a_run_by_hand_makes_the_checkpoint_that_is_asked_for_and_says_no_secret
     assert len(site.snapshots("rarely")) == len(before) + 1
 
 
+@pytest.mark.full
 def test_an_application_is_red_on_the_page_for_as_long_as_nobody_can_look_at_it(
     server: AirflowServer, site: Site
 ) -> None:

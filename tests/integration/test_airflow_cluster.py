@@ -62,6 +62,7 @@ def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(
         assert (state_dir / declared["application_id"] / task / "rocksdb" / "by-id" / "CURRENT").is_file()
 
 
+@pytest.mark.full
 def test_executors_that_lack_statecore_fail_the_run_at_once_by_name_of_host(
     server: AirflowServer, spark_cluster: SparkCluster, declared: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:

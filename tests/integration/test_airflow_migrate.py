@@ -152,6 +152,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
         assert (verified["outcome"], verified["findings"]) == ("nothing to do", {})
 
 
+@pytest.mark.full
 def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: AirflowServer, tmp_path: Path) -> None:
     kept, moved = unpacked(tmp_path / "kept", "4.2.0"), unpacked(tmp_path / "moved", "4.2.0")
     before = fingerprint(path_of(kept))
@@ -176,6 +177,7 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
     assert fingerprint(path_of(moved) / TASK) == meanwhile
 
 
+@pytest.mark.full
 def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: AirflowServer, tmp_path: Path) -> None:
     kept = unpacked(tmp_path, "4.2.0")
     before = fingerprint(path_of(kept))
@@ -188,6 +190,7 @@ def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: Ai
     assert fingerprint(path_of(kept)) == before
 
 
+@pytest.mark.full
 def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_says_so(
     server: AirflowServer, tmp_path: Path
 ) -> None:

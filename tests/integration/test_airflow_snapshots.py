@@ -208,6 +208,7 @@ def shown_as_published(server: AirflowServer, application_id: str, bucket: str, 
     assert (one["last_published"]["snapshot"], one["last_published"]["repository"]) == (snapshot, bucket)
 
 
+@pytest.mark.full
 def test_a_restore_with_a_repository_announces_its_stores_and_its_snapshot_once(
     server: AirflowServer,
     application: dict[str, Any],
@@ -232,6 +233,7 @@ def test_a_restore_with_a_repository_announces_its_stores_and_its_snapshot_once(
     assert s3_server.SECRET not in json.dumps(announced)
 
 
+@pytest.mark.full
 def test_a_state_directory_is_no_parameter_of_a_snapshot(server: AirflowServer, application: dict[str, Any]) -> None:
     run = server.trigger(DAG, {"applications": [json.dumps(application)], "state_dir": "/nowhere"})
     assert server.wait(DAG, run, 300) == "failed"

@@ -48,7 +48,7 @@ def _topology(stream_topic: str, table_topic: str, global_topic: str) -> Any:
     return build
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", pytest.param("at_least_once", marks=pytest.mark.full)])
 def test_a_real_application_is_discovered(
     broker: Broker,
     streams_jvm: StreamsJvm,

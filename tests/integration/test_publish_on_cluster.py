@@ -185,6 +185,7 @@ def test_machines_that_share_nothing_publish_what_one_machine_does(
         assert not list(Path(f"/proc/{worker}/root{drivers}").iterdir())
 
 
+@pytest.mark.full
 def test_images_of_what_they_published_are_built_where_they_are_used(
     cluster: SparkCluster,
     application: dict[str, Any],
@@ -224,6 +225,7 @@ def command_lines() -> list[str]:
     return lines
 
 
+@pytest.mark.full
 def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
     cluster: SparkCluster,
     application: dict[str, Any],
@@ -267,6 +269,7 @@ def processes_of(cluster: SparkCluster, called: str) -> list[int]:
     return found
 
 
+@pytest.mark.full
 def test_an_executor_without_credentials_is_refused_with_what_to_do(
     spark_cluster: SparkCluster, application: dict[str, Any], server: s3_server.S3Server, drivers: Path
 ) -> None:

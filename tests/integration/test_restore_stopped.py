@@ -156,7 +156,8 @@ def nobody_left(mark: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "kind"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")]
+    ("number", "code", "kind"),
+    [pytest.param(signal.SIGINT, 130, "Interrupted", marks=pytest.mark.full), (signal.SIGTERM, 143, "Terminated")],
 )
 def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finishes(
     world: World, number: int, code: int, kind: str
@@ -193,7 +194,9 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
     assert after["host"] == report["host"] == socket.gethostname()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
     world: World, number: int, code: int
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
     assert world.tasks() == ["0_0", "0_1"]
 
 
+@pytest.mark.full
 def test_a_killed_driver_leaves_no_worker_and_the_next_start_finishes(world: World) -> None:
     with hanging(world, world.command_line(), world.application_id) as process:
         process.kill()
@@ -224,12 +228,13 @@ def test_a_killed_driver_leaves_no_worker_and_the_next_start_finishes(world: Wor
     ("number", "code", "kind", "what", "action"),
     [
         (signal.SIGKILL, 15, "Capacity", "worker process of Spark died while", "memory budget"),
-        (
+        pytest.param(
             signal.SIGSEGV,
             1,
             "StatecoreError",
             "died of a signal (Segmentation fault)",
             "Report it together with the trace",
+            marks=pytest.mark.full,
         ),
     ],
     ids=["killed by the system", "a crash"],

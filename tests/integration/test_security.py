@@ -56,7 +56,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
-@pytest.mark.parametrize("fetch_bytes", [30_000, 8 << 20])
+@pytest.mark.parametrize("fetch_bytes", [30_000, pytest.param(8 << 20, marks=pytest.mark.full)])
 def test_a_secured_listener_reads_as_a_plain_consumer_reads(
     secured: SecuredBroker, listener: str, mechanism: str, fetch_bytes: int
 ) -> None:
