@@ -17,9 +17,10 @@ from statecore.jobs.report import RestoreReport
 from tests.harness.broker import Broker
 from tests.harness.feeds import MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.integration.test_snapshot import valid_now
 
 pytestmark = pytest.mark.integration
@@ -30,6 +31,8 @@ APPLICATIONS = (
     HEADERS,
     SOURCES,
 )
+
+ALL = [pytest.param(mode, kinds, id=f"{mode.name}-{kinds.name}") for mode in MODES for kinds in APPLICATIONS]
 
 
 def versioned_of(kinds: KindsApplication) -> set[str]:
@@ -42,7 +45,7 @@ def without_versioned(kinds: KindsApplication, rows: Rows) -> Rows:
     return {key: found for key, found in rows.items() if key[1] not in versioned_of(kinds) and any(found.values())}
 
 
-@pytest.mark.parametrize(("mode", "kinds"), in_tiers((mode, kinds) for mode in MODES for kinds in APPLICATIONS))
+@pytest.mark.parametrize(("mode", "kinds"), first_of(ALL))
 def test_kafka_streams_restores_no_more_than_versioned_stores_after_its_own_directory_was_advanced(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, mode: Mode, kinds: KindsApplication
 ) -> None:

@@ -23,14 +23,15 @@ from statecore.repository.repository import make_repository
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
-GUARANTEES = ("exactly_once_v2", "at_least_once")
+GUARANTEES = first_of(("exactly_once_v2", "at_least_once"))
 APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
 
 
@@ -94,7 +95,7 @@ def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_be
     assert world.reopen() == (before, 0)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", first_of(("at_least_once", "exactly_once_v2")))
 def test_kafka_streams_restores_the_tail_and_no_more(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
 ) -> None:
@@ -112,7 +113,7 @@ def test_kafka_streams_restores_the_tail_and_no_more(
     assert 0 < tail <= 2 * 60
 
 
-@pytest.mark.parametrize(("mode", "name"), in_tiers((mode, name) for mode in MODES for name in sorted(APPLICATIONS)))
+@pytest.mark.parametrize(("mode", "name"), first_of((mode, name) for mode in MODES for name in APPLICATIONS))
 def test_stores_of_every_kind_are_fetched_and_opened(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, url: str, name: str, mode: Mode
 ) -> None:
@@ -160,6 +161,7 @@ def test_an_instance_gets_its_share_and_restores_the_rest(world: World, url: str
     assert {partition for (_, partition), records in tails.items() if records} == {0}
 
 
+@pytest.mark.full
 def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(world: World, url: str) -> None:
     world.feed()
     before = world.live()
@@ -172,6 +174,7 @@ def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(world:
     assert {store for (store, _), records in tails.items() if records} == {"plain"}
 
 
+@pytest.mark.full
 def test_a_running_application_makes_the_fetch_refuse(world: World, url: str) -> None:
     world.feed()
     with world.application():

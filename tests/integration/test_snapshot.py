@@ -29,7 +29,7 @@ from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, KindsApplication
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import COVERING, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, eventually, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
@@ -82,8 +82,22 @@ def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
     }
 
 
+SHOWN = {(COVERING[0], PLAIN.name), (COVERING[1], GLOBALS.name)}
+"""What ``make test`` shows: stores of tasks, and global ones."""
+
+
 @pytest.mark.parametrize(
-    ("mode", "kinds"), in_tiers((mode, kinds) for mode in MODES for kinds in (PLAIN, HEADERS, GLOBALS))
+    ("mode", "kinds"),
+    [
+        pytest.param(
+            mode,
+            kinds,
+            marks=() if (mode, kinds.name) in SHOWN else pytest.mark.full,
+            id=f"{mode.name}-{kinds.name}",
+        )
+        for mode in MODES
+        for kinds in (PLAIN, HEADERS, GLOBALS)
+    ],
 )
 def test_another_instance_restores_nothing_and_answers_as_the_one_that_was_closed(
     kinds: KindsApplication,
