@@ -28,9 +28,8 @@ from statecore.repository.shelf import Shelf
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
-from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, KindsApplication
-from tests.harness.modes import COVERING, MODES, Mode
-from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, eventually, restored
+from tests.harness.kinds import PLAIN, KindsApplication
+from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
 from tests.harness.topics import Record
@@ -71,93 +70,6 @@ def fetch(url: str, application_id: str, state_dir: Path) -> None:
             repository=url, application_id=application_id, state_dir=str(state_dir), versioned=VersionedStart.LATEST
         )
     )
-
-
-def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
-    """Answers without the older versions: Kafka Streams does not find them after a restart of its own either."""
-    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
-    return {
-        key: [row for row in rows if b"@" not in row[0]] if key[0] in versioned else rows
-        for key, rows in answers.items()
-    }
-
-
-SHOWN = {(COVERING[0], PLAIN.name), (COVERING[1], GLOBALS.name)}
-"""What ``make test`` shows: stores of tasks, and global ones."""
-
-
-@pytest.mark.parametrize(
-    ("mode", "kinds"),
-    [
-        pytest.param(
-            mode,
-            kinds,
-            marks=() if (mode, kinds.name) in SHOWN else pytest.mark.full,
-            id=f"{mode.name}-{kinds.name}",
-        )
-        for mode in MODES
-        for kinds in (PLAIN, HEADERS, GLOBALS)
-    ],
-)
-def test_another_instance_restores_nothing_and_answers_as_the_one_that_was_closed(
-    kinds: KindsApplication,
-    mode: Mode,
-    broker: Broker,
-    streams_jvm: StreamsJvm,
-    application_id: str,
-    tmp_path: Path,
-    url: str,
-) -> None:
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "one", mode.guarantee, mode.of(kinds))
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, PARTITIONS))
-        rows_of_globals(world, kinds, running)
-        before = world.answers(running)
-    mode.assert_used(streams_jvm, world)
-    files = directory.files(world.directory)
-    rows = world.rows()
-
-    report = snapshot(world, url)
-    assert report.outcome is Outcome.PUBLISHED
-    assert not report.running
-    assert all(store.tail <= 1 for store in report.stores), "a commit marker at most"
-    assert directory.files(world.directory) == files
-    assert {store.store for store in report.stores} == {case.store for case in kinds.cases if case.kind != "in-memory"}
-    assert snapshot(world, url).outcome is Outcome.UNCHANGED
-
-    world.lose()
-    world.state_dir = tmp_path / "two"
-    fetch(url, application_id, world.state_dir)
-    assert {key: found for key, found in world.rows().items() if any(found.values())} == {
-        key: found for key, found in rows.items() if any(found.values())
-    }
-    with world.application() as running:
-        assert set(restored(running)) <= {"in-memory"}
-        assert valid_now(kinds, world.answers(running)) == valid_now(kinds, before)
-
-
-def rows_of_globals(world: KindsWorld, kinds: KindsApplication, running: Any) -> None:
-    """Waits until global stores have all records of their topics: nobody but they tell how far they have come."""
-    for case in kinds.cases:
-        if case.is_global and case.source:
-            topic = world.inputs[case.source]
-            keys = {
-                record.key
-                for number in range(PARTITIONS)
-                for record in topics.read(world.servers, topic, number)
-                if record.value is not None
-            }
-            assert keys
-            store: str = case.store
-            last = -1
-
-            def settled(store: str = store) -> bool:
-                nonlocal last
-                before, last = last, len(running.query_rows(store, None))
-                time.sleep(0.3)
-                return before == last > 0
-
-            assert eventually(settled, True)
 
 
 BIG = 100_000
