@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.harness import directory, topics
 from tests.harness.feeds import MINUTE, SPAN, Portion
@@ -60,6 +61,12 @@ class FedApplication:
     def directory(self) -> Path:
         """The application's state directory."""
         return self.state_dir / self.application_id
+
+    def at(self, state_dir: Path) -> Self:
+        """The same application with another state directory."""
+        other = copy.copy(self)
+        other.state_dir = state_dir
+        return other
 
     def feed(self, portions: list[Portion]) -> None:
         """Produces portions, all roles' at once, and waits each time until the application has them."""

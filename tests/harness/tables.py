@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ class World:
             for key, families in directory.read_application(self.state_dir / self.application_id).items()
         }
 
+    def spec(self) -> dict[str, Any]:
+        """What statecore is told."""
+        return dict(self.request().spec or {})
+
     def request(self, **changes: Any) -> RestoreRequest:
         spec: dict[str, Any] = {
             "application_id": self.application_id,
@@ -102,3 +107,33 @@ class World:
         report = run_restore(self.request(**changes), progress, faults=faults)
         assert isinstance(report, RestoreReport)
         return report
+
+
+@dataclass(frozen=True)
+class Lived:
+    """An application that was fed and closed; nobody changes its directory, and nobody writes to its topics.
+
+    Attributes:
+        world: the application.
+        answers: what its stores answered.
+        rows: of its databases.
+    """
+
+    world: World
+    answers: Answers
+    rows: dict[tuple[str, str], dict[str, list[tuple[bytes, bytes]]]]
+
+    @staticmethod
+    def of(world: World) -> Lived:
+        """Feed an application, and run it until it has consumed everything."""
+        world.feed()
+        return Lived(world, world.live(), world.rows())
+
+    def lost(self, state_dir: Path) -> World:
+        """The application with a state directory in which nothing is."""
+        return self.world.at(state_dir)
+
+    def copied(self, state_dir: Path) -> World:
+        """The application with a copy of its directory."""
+        shutil.copytree(self.world.state_dir, state_dir, dirs_exist_ok=True)
+        return self.world.at(state_dir)

@@ -36,6 +36,12 @@ def _kept(cases: Iterable[Any], by: Callable[[Any], Any], choose: Callable[[list
     ]
 
 
+def first_of(cases: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the first; the others have the mark ``full``. ``cases`` as of ``three_of``."""
+    first, *others = [case if isinstance(case, _PARAMETERS) else _parameters(case) for case in cases]
+    return [first, *(pytest.param(*one.values, marks=(*one.marks, pytest.mark.full), id=one.id) for one in others)]
+
+
 _PARAMETERS = type(pytest.param())
 
 

@@ -36,6 +36,7 @@ from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
@@ -100,7 +101,7 @@ def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Sh
     assert (state_dir / shop.application_id / "0_0").stat().st_ino == inode
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", first_of(["exactly_once_v2", "at_least_once"]))
 def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
@@ -187,7 +188,7 @@ def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path
     assert content(shop, state_dir) == shop.restored()
 
 
-@pytest.mark.parametrize("lacks", ["a task that is at its end", "a task", "a store"])
+@pytest.mark.parametrize("lacks", first_of(["a store", "a task", "a task that is at its end"]))
 def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
     broker: Broker, tmp_path: Path, lacks: str
 ) -> None:
@@ -213,6 +214,9 @@ def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
 PLACED = tuple(f"placement.{point}" for point in ("after-assembly", "after-journal", "after-swap", "during-sweep"))
 """Those points of a placement between which its steps lie; all of them are gone through by its own tests."""
 
+AMONG = ("restore.after-runs", "placement.after-journal", "restore.after-placement")
+"""Some of all points."""
+
 
 def killed_at(shop: Shop, state_dir: Path, point: str) -> None:
     """``statecore advance``, dead at a point."""
@@ -226,11 +230,16 @@ def killed_at(shop: Shop, state_dir: Path, point: str) -> None:
     assert ended.returncode == -signal.SIGKILL, (point, ended.stderr)
 
 
-def test_after_a_kill_at_any_point_a_retry_ends_where_an_advance_that_lived_would(shop: Shop, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "points", [AMONG, pytest.param((*RESTORE_POINTS, *PLACED), marks=pytest.mark.full)], ids=["some", "all"]
+)
+def test_after_a_kill_at_any_point_a_retry_ends_where_an_advance_that_lived_would(
+    shop: Shop, tmp_path: Path, points: tuple[str, ...]
+) -> None:
     state_dir = tmp_path / "state"
     shop.write(500)
     restore(shop, state_dir)
-    for point in (*RESTORE_POINTS, *PLACED):
+    for point in points:
         shop.write(40)
         killed_at(shop, state_dir, point)
         advance(shop, state_dir, request_id=point)
@@ -260,7 +269,7 @@ def test_a_plan_ends_with_the_refusal_that_the_restore_ends_with(broker: Broker,
     assert isinstance(run_restore(request, InProcessEngine()), RestorePlan)
 
 
-@pytest.mark.parametrize("command", ["advance", "restore"])
+@pytest.mark.parametrize("command", first_of(["advance", "restore"]))
 def test_versioned_stores_of_a_directory_stay_as_they_are(broker: Broker, tmp_path: Path, command: str) -> None:
     past = {"kind": "versioned-key-value", "retention": "1h"}
     shop = Shop(broker.bootstrap_servers, tmp_path, stores={"plain": PLAIN, "past": past}, has_global=False)

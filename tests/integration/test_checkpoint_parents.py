@@ -28,6 +28,7 @@ from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.shop import PLAIN, Shop
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -169,7 +170,9 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["at once", "at the second try"])
+@pytest.mark.parametrize(
+    "killed", first_of([pytest.param(True, id="at the second try"), pytest.param(False, id="at once")])
+)
 def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: Path, killed: bool) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.put({f"key-{number}": "old" for number in range(10)})
@@ -212,7 +215,7 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("when", ["before", "between plan and read"])
+@pytest.mark.parametrize("when", first_of(["between plan and read", "before"]))
 def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
     """Up to the parent's end it may take what it likes."""
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)

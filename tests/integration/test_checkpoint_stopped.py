@@ -28,6 +28,9 @@ from tests.harness.shop import Shop
 
 pytestmark = pytest.mark.integration
 
+AMONG = ("checkpoint.after-plan", "publish.before-head", "publish.after-head")
+"""Some of all points."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
@@ -75,10 +78,13 @@ def requests(shop: Shop) -> list[str]:
     return [entry.request for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
 
 
+@pytest.mark.parametrize(
+    "points", [AMONG, pytest.param((*CHECKPOINT_POINTS, *PUBLISH_POINTS), marks=pytest.mark.full)], ids=["some", "all"]
+)
 def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_byte_again(
-    shop: Shop, server: S3Server
+    shop: Shop, server: S3Server, points: tuple[str, ...]
 ) -> None:
-    for point in (*CHECKPOINT_POINTS, *PUBLISH_POINTS):
+    for point in points:
         shop.write(40)
         ends = [topics.end_offset(shop.servers, topic, 0) for topic in shop.topics]
         killed = process(shop, point, f"{point}:kill")

@@ -28,12 +28,13 @@ from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
 
 RECORDS = 200
-GUARANTEES = ["exactly_once_v2", "at_least_once"]
+GUARANTEES = first_of(["exactly_once_v2", "at_least_once"])
 
 
 def _put(of: Callable[[Sources], Any]) -> Callable[[Sources], None]:

@@ -31,6 +31,7 @@ from tests.harness.rebuilding import PARTITIONS, KindsWorld
 from tests.harness.shop import Shop
 from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
@@ -109,7 +110,7 @@ def counts(report: DiffReport) -> dict[tuple[str, str], RowCounts]:
     return {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal}
 
 
-@pytest.mark.parametrize("lived", list(WORLDS))
+@pytest.mark.parametrize("lived", first_of(WORLDS))
 def test_every_store_of_every_kind_is_what_its_changelog_says(world: KindsWorld) -> None:
     before = left(world.state_dir)
     report = diff(world, world.state_dir, with_changelog=True)
@@ -223,6 +224,7 @@ def test_a_store_that_is_behind_is_held_against_the_log_up_to_its_own_offset(bro
     assert report.counts.missing or report.counts.different
 
 
+@pytest.mark.full
 @plain
 def test_executors_of_a_cluster_build_and_compare(
     world: KindsWorld, copy: Path, tmp_path: Path, spark_cluster: SparkCluster

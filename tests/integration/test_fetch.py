@@ -18,20 +18,16 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.repository import make_repository
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import HEADERS, PLAIN, SOURCES
-from tests.harness.modes import MODES, Mode, in_tiers
-from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
-GUARANTEES = ("exactly_once_v2", "at_least_once")
-APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
+GUARANTEES = first_of(("exactly_once_v2", "at_least_once"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +65,7 @@ def publish(spec: Any, url: str, **more: Any) -> str:
     return report.published.snapshot
 
 
-def fetch(world: World | KindsWorld, url: str, **more: Any) -> FetchReport:
+def fetch(world: World, url: str, **more: Any) -> FetchReport:
     asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
     return run_fetch(
         FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
@@ -94,7 +90,7 @@ def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_be
     assert world.reopen() == (before, 0)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", first_of(("at_least_once", "exactly_once_v2")))
 def test_kafka_streams_restores_the_tail_and_no_more(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
 ) -> None:
@@ -112,41 +108,6 @@ def test_kafka_streams_restores_the_tail_and_no_more(
     assert 0 < tail <= 2 * 60
 
 
-@pytest.mark.parametrize(("mode", "name"), in_tiers((mode, name) for mode in MODES for name in sorted(APPLICATIONS)))
-def test_stores_of_every_kind_are_fetched_and_opened(
-    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, url: str, name: str, mode: Mode
-) -> None:
-    kinds = mode.of(APPLICATIONS[name])
-    application_id = f"fetch-{name}-{mode.name}-{uuid.uuid4().hex[:8]}"
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, kinds)
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, world.partitions))
-        before = world.answers(running)
-    mode.assert_used(streams_jvm, world)
-    written = world.rows()
-    publish(world.spec(), url, versioned=VersionedStart.LATEST)
-    world.lose()
-    report = fetch(world, url, versioned=VersionedStart.LATEST)
-    stores = {case.store for case in kinds.cases if case.kind != "in-memory"}
-    assert {store.store for store in report.stores} == stores
-    fetched = world.rows()
-    assert {key: rows for key, rows in fetched.items() if key[1].partition("/")[0] in stores} == {
-        key: rows for key, rows in written.items() if key[1].partition("/")[0] in stores
-    }
-    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
-    with world.application() as running:
-        assert set(restored(running)) <= {"in-memory"}
-        after = world.answers(running)
-    assert {key: rows for key, rows in after.items() if key[0] not in versioned} == {
-        key: rows for key, rows in before.items() if key[0] not in versioned
-    }
-    world.lose()
-    fetch(world, url)
-    with world.application() as running:
-        assert set(restored(running)) - {"in-memory"} == versioned, "so that their history is found"
-        assert world.answers(running) == before
-
-
 def test_an_instance_gets_its_share_and_restores_the_rest(world: World, url: str) -> None:
     world.feed()
     before = world.live()
@@ -160,6 +121,7 @@ def test_an_instance_gets_its_share_and_restores_the_rest(world: World, url: str
     assert {partition for (_, partition), records in tails.items() if records} == {0}
 
 
+@pytest.mark.full
 def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(world: World, url: str) -> None:
     world.feed()
     before = world.live()
@@ -172,6 +134,7 @@ def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(world:
     assert {store for (store, _), records in tails.items() if records} == {"plain"}
 
 
+@pytest.mark.full
 def test_a_running_application_makes_the_fetch_refuse(world: World, url: str) -> None:
     world.feed()
     with world.application():

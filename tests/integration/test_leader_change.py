@@ -24,6 +24,7 @@ from tests.harness.cluster import BrokerCluster
 from tests.harness.on_spark import run_restore
 from tests.harness.parents import parent_of, why_hopeless
 from tests.harness.reading import Row, columnar, joined, plain
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -69,7 +70,7 @@ def started_reading(batches: Iterator[list[Row]], count: int = 3) -> list[Row]:
     return [row for _ in range(count) for row in next(batches)]
 
 
-@pytest.mark.parametrize("trouble", ["stopped", "killed", "hung", "moved"])
+@pytest.mark.parametrize("trouble", first_of(["killed", "stopped", "hung", "moved"]))
 def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
     brokers.create(topic_name, [1, 2, 3], DURABLE)
     fill(brokers, topic_name)
@@ -149,6 +150,7 @@ class KillOnceItReads(NullProgress):
 
 
 # PySpark leaves its gateway's sockets and pipe to the end of the process.
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_restore_goes_on_with_the_other_replica_when_one_of_two_dies_in_the_middle_of_the_read(
@@ -221,6 +223,7 @@ def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
     assert caught.value.context["offset"] == 200
 
 
+@pytest.mark.full
 def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_truncates_against_those_beyond(
     brokers: BrokerCluster, topic_name: str
 ) -> None:
@@ -268,6 +271,7 @@ def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_tr
             assert why_hopeless(cluster, parent) is None
 
 
+@pytest.mark.full
 def test_a_quota_of_bytes_slows_a_read_down_and_does_not_end_it(
     brokers: BrokerCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

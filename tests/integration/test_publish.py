@@ -26,6 +26,7 @@ from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.update(before)
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=first_of(["directory", "s3"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         found = str(request.getfixturevalue("s3"))
@@ -129,6 +130,7 @@ def stores_of(shelf: Shelf) -> dict[tuple[str, str], StoreSnapshot]:
     return found
 
 
+@pytest.mark.parametrize("url", ["directory", "s3"], indirect=True)
 def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
@@ -258,7 +260,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
     }
 
 
-@pytest.mark.parametrize("point", ["restore.after-plan", "restore.after-runs", "publish.after-parts"])
+@pytest.mark.parametrize("point", first_of(["publish.after-parts", "restore.after-runs", "restore.after-plan"]))
 def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="r", faults=InjectedFault(point))

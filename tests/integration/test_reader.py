@@ -23,6 +23,7 @@ from statecore.changelog.shapes import PartitionShape, look_at
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness.broker import Broker
+from tests.harness.tiers import three_of
 from tests.unit.changelog.build import header_bytes
 
 pytestmark = pytest.mark.integration
@@ -378,7 +379,7 @@ def test_an_iterator_that_is_left_early_leaves_the_cluster_usable(
     assert len(rows) == 2000
 
 
-@pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 16, 18])
+@pytest.mark.parametrize("version", three_of([4, 5, 7, 9, 11, 12, 13, 16, 18]))
 def test_every_fetch_version_is_understood(
     broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:

@@ -23,6 +23,7 @@ from tests.harness.broker import Broker
 from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -45,7 +46,7 @@ def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_di
     return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", first_of(["exactly_once_v2", "at_least_once"]))
 def test_kafka_streams_opens_what_was_rebuilt_restores_nothing_and_answers_as_before(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -65,6 +66,7 @@ def test_kafka_streams_opens_what_was_rebuilt_restores_nothing_and_answers_as_be
     assert all(store.tail_left == 0 and store.tombstones == 20 for store in report.stores)
 
 
+@pytest.mark.full
 def test_what_the_application_writes_after_a_rebuild_is_continued_from_there(world: World) -> None:
     world.feed()
     world.live()

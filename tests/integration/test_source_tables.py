@@ -15,6 +15,7 @@ from tests.harness.feeds import SOURCE
 from tests.harness.kinds import SOURCES
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+GUARANTEES = pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
 
 
 @pytest.fixture(scope="module", autouse=True)

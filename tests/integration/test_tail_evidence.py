@@ -27,6 +27,7 @@ from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.parents import log_of, parent_of, why_hopeless, why_unsound
 from tests.harness.reading import plain
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -225,7 +226,7 @@ def configure(servers: str, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-@pytest.mark.parametrize("by", ["delete records", "retention"])
+@pytest.mark.parametrize("by", first_of(["retention", "delete records"]))
 def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     broker: Broker, cluster: Cluster, topic_name: str, by: str
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
     assert said.startswith(f"{topic_name}-0 was deleted and created again")
 
 
+@pytest.mark.full
 def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_parents_are_not(tmp_path: Path) -> None:
     topic, tp = "changelog", TopicPartition("changelog", 0)
     with Broker(tmp_path / "broker") as broker:

@@ -204,6 +204,7 @@ def test_a_versioned_store_that_was_not_transactional_before_is_refused_with_a_w
     assert [one["code"] for one in problems] == ["versioned-store-ahead"] * world.partitions
 
 
+@pytest.mark.full
 def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_tail(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str
 ) -> None:
