@@ -15,7 +15,7 @@ def three_of(cases: Iterable[Any], by: Callable[[Any], Any] = lambda _: None) ->
         cases: values, or a tuple of values or ``pytest.param`` each, in the order in which a job reaches them.
         by: what the values of a case are grouped by.
     """
-    found = [case if isinstance(case, _PARAMETERS) else _parameters(case) for case in cases]
+    found = [_case(case) for case in cases]
     groups: dict[Any, list[int]] = {}
     for place, case in enumerate(found):
         groups.setdefault(by(case.values), []).append(place)
@@ -26,8 +26,17 @@ def three_of(cases: Iterable[Any], by: Callable[[Any], Any] = lambda _: None) ->
     ]
 
 
+def rest_full(first: Any, *others: Any) -> list[Any]:
+    """Parameters of a test: the first case, and the others with the mark ``full``; a tuple has several values."""
+    kept, *rest = map(_case, (first, *others))
+    full = [pytest.param(*one.values, marks=(*one.marks, pytest.mark.full), id=one.id) for one in rest]
+    return [kept, *(one for one in full if one.values != kept.values)]
+
+
 _PARAMETERS = type(pytest.param())
 
 
-def _parameters(case: Any) -> Any:
-    return pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)
+def _case(given: Any) -> Any:
+    if isinstance(given, _PARAMETERS):
+        return given
+    return pytest.param(*given) if isinstance(given, tuple) else pytest.param(given)
