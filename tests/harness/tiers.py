@@ -42,6 +42,12 @@ def first_of(cases: Iterable[Any]) -> list[Any]:
     return [first, *(pytest.param(*one.values, marks=(*one.marks, pytest.mark.full), id=one.id) for one in others)]
 
 
+def rest_full(first: Any, *others: Any) -> list[Any]:
+    """Parameters of a test: the first case, and the others with the mark ``full``."""
+    kept, *rest = one_of([first, *others])
+    return [kept, *(one for one in rest if one.values != kept.values)]
+
+
 _PARAMETERS = type(pytest.param())
 
 

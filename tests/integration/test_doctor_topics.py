@@ -164,6 +164,7 @@ def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kin
     } == set()
 
 
+@pytest.mark.full
 @GUARANTEES
 def test_a_changelog_that_was_deleted_and_created_again(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
@@ -227,6 +228,7 @@ def test_a_changelog_that_was_deleted_and_created_again(
         assert (now, answers) == (had, before)
 
 
+@pytest.mark.full
 @GUARANTEES
 def test_records_and_deletes_behind_the_offset_that_are_gone(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str

@@ -23,6 +23,7 @@ from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 from tests.integration import test_grace_buffer as grace
 
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.integration]
 PARTITIONS = 2
 NOW = int(time.time() * 1000)
 KINDS = {"plain": StoreKind.KEY_VALUE, "stamped": StoreKind.TIMESTAMPED_KEY_VALUE}
-GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+GUARANTEES = pytest.mark.parametrize("guarantee", rest_full("exactly_once_v2", "at_least_once"))
 
 
 class World:
@@ -217,6 +218,7 @@ def test_a_checkpoint_of_a_running_task_is_behind_its_stores_and_wins_in_kafka_s
     assert 0 < restored <= 10 * len(KINDS) * PARTITIONS
 
 
+@pytest.mark.full
 def test_a_file_with_offsets_of_another_task_is_refused_and_the_application_still_starts(
     make_world: Callable[[str], World],
 ) -> None:

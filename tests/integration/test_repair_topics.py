@@ -26,11 +26,12 @@ from tests.harness.broker import Broker
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Answers, World
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
 
-GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+GUARANTEES = pytest.mark.parametrize("guarantee", rest_full("exactly_once_v2", "at_least_once"))
 
 
 def at_copy(world: World, name: str) -> World:
@@ -168,6 +169,7 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
     assert records < rest, "what the other stores lacked since the copy was made, and of this one nothing"
 
 
+@pytest.mark.full
 @GUARANTEES
 def test_a_checkpoint_file_past_the_end_of_the_log_is_moved_aside_and_the_store_goes_on_from_its_own_offset(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str

@@ -25,6 +25,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 from tests.unit.images.versions.oracle import VersionedStore
 
@@ -114,7 +115,7 @@ class Live(NamedTuple):
     restored: dict[tuple[str, int], Rows]
 
 
-@pytest.fixture(scope="module", params=["exactly_once_v2", "at_least_once"])
+@pytest.fixture(scope="module", params=rest_full("exactly_once_v2", "at_least_once"))
 def live(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Live:

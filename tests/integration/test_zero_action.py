@@ -22,6 +22,7 @@ from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, Moment, VersionedAppl
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
+from tests.harness.tiers import rest_full
 
 pytestmark = [pytest.mark.integration]
 
@@ -118,7 +119,7 @@ def checkpoints(state_dir: Path) -> dict[str, bytes]:
     return {str(file.relative_to(state_dir)): file.read_bytes() for file in state_dir.glob("*/*/.checkpoint")}
 
 
-@pytest.mark.parametrize(("release", "guarantee"), [("4.2", "exactly_once_v2"), ("3.9", "at_least_once")])
+@pytest.mark.parametrize(("release", "guarantee"), rest_full(("4.2", "exactly_once_v2"), ("3.9", "at_least_once")))
 def test_an_upgrade_behind_an_init_container_restores_nothing(
     make_world: MakeWorld, release: str, guarantee: str, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_window_store_without_a_segment_keeps_its_offset(make_world: MakeWorld
     assert not found["import"].differs(before)
 
 
+@pytest.mark.full
 def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_for(
     fleet: Fleet, make_world: MakeWorld, tmp_path: Path
 ) -> None:
@@ -198,6 +200,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
             assert mended.restored == {store: ALL[store] for store in ("global-table", *VERSIONED)}
 
 
+@pytest.mark.full
 def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
@@ -227,6 +230,7 @@ def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: M
     assert found["import"].differs(before) == THIRD.keys() - {BUFFER}  # which nobody can ask
 
 
+@pytest.mark.full
 def test_windows_of_a_crash_on_4_4_go_back_to_4_2_without_a_loss(fleet: Fleet, make_world: MakeWorld) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
