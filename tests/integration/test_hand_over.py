@@ -108,7 +108,9 @@ class Handing:
         return found
 
 
-@pytest.mark.parametrize(("guarantee", "how"), [("exactly_once_v2", "killed"), ("at_least_once", "lost")])
+@pytest.mark.parametrize(
+    ("guarantee", "how"), [("exactly_once_v2", "killed"), pytest.param("at_least_once", "lost", marks=pytest.mark.full)]
+)
 def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_over(
     fleet: Fleet, tmp_path: Path, guarantee: str, how: str
 ) -> None:
@@ -148,6 +150,7 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
         assert world.answers(running) == before
 
 
+@pytest.mark.full
 def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_and_migrated_down(
     fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_
         assert world.answers(running) == before
 
 
+@pytest.mark.full
 def test_a_grace_buffer_is_handed_over_only_when_nothing_lies_behind_it(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"graced-{uuid.uuid4().hex[:8]}", tmp_path / "state", "at_least_once", SPARSE_WINDOWS)
     handing = Handing(world, tmp_path)
