@@ -15,7 +15,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.offset_sums import Source, Standing, TaskSum, read_offset_sums
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.spec.reader import parse_spec
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.fleet import NEWEST, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import each_guarantee
@@ -48,7 +48,7 @@ def inspected(world: VersionedApplication, tmp_path: Path) -> dict[str, tuple[in
     """The offset sum and the lag of each task, as ``inspect --offset-sums`` says them."""
     spec = tmp_path / f"{uuid.uuid4().hex}.yaml"
     spec.write_text(json.dumps(world.spec()))
-    done = statecore("inspect", "--offset-sums", "--state-dir", world.state_dir, "--spec", spec, "--json")
+    done = statecore_here("inspect", "--offset-sums", "--state-dir", world.state_dir, "--spec", spec, "--json")
     assert done.returncode == 0, done.stderr
     (application,) = json.loads(done.stdout)["applications"]
     return {one["task"]: (one["offset_sum"], one["lag"]) for one in application["tasks"]}

@@ -24,7 +24,7 @@ from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SPAN
 from tests.harness.flushing import flush_global
 from tests.harness.kinds import GLOBALS
@@ -110,7 +110,7 @@ class World(KindsWorld):
         """What the command says, as JSON."""
         spec = self.state_dir.parent / "stores.yaml"
         spec.write_text(yaml.safe_dump(self.spec()))
-        done = statecore("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
+        done = statecore_here("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
         assert done.returncode == code, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found

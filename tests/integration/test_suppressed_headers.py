@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, MINUTE, feed
 from tests.harness.kinds import HEADERS, KindCase, KindsApplication
 from tests.harness.modes import MODES, Mode
@@ -71,7 +71,7 @@ SUPPRESSED = KindsApplication(
 
 def said(*words: object) -> dict[str, Any]:
     """The document that a command prints."""
-    done = statecore(*words, "--json")
+    done = statecore_here(*words, "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -12,7 +12,7 @@ import pytest
 from statecore.maintenance.layout import store_places
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.creation import interrupt_creation
 from tests.harness.feeds import EVENTS
 from tests.harness.fleet import Fleet
@@ -81,7 +81,7 @@ def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, 
         assert world.restored(running) == tail
         assert world.answers(running) == before
 
-    done = statecore("standby", "--spec", handing.spec, "--state-dir", saved, "--once", "--json")
+    done = statecore_here("standby", "--spec", handing.spec, "--state-dir", saved, "--once", "--json")
     followed = [one for task in json.loads(done.stdout)["tasks"] for one in (task, *task["stores"])]
     assert (done.returncode, {one["error"] for one in followed}) == (0, {None}), done.stderr
     assert not any((saved / one.relative_to(world.state_dir)).exists() for one in unfinished)
