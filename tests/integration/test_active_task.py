@@ -26,7 +26,8 @@ from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.task_stores import TaskStores
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.fleet import GUARANTEES, leave_group
+from tests.harness.fleet import leave_group
+from tests.harness.modes import each_guarantee
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
@@ -37,7 +38,7 @@ from tests.unit.processor.counting import AGAIN, COUNTS, Counting
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_task_that_is_killed_around_its_commit_loses_no_record_and_exactly_once_counts_none_twice(
     broker: Broker, tmp_path: Path, application_id: str, guarantee: str
 ) -> None:
@@ -58,7 +59,7 @@ def test_a_task_that_is_killed_around_its_commit_loses_no_record_and_exactly_onc
         assert not world.told_once() - world.every_count()
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_processor_that_raised_goes_on_from_the_last_commit_and_what_its_changelog_has_beyond_it(
     broker: Broker, tmp_path: Path, application_id: str, guarantee: str
 ) -> None:
@@ -90,7 +91,7 @@ def test_a_processor_that_raised_goes_on_from_the_last_commit_and_what_its_chang
     assert world.rows(tmp_path) == world.replayed(world.changelog) == world.fed
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_standby_becomes_active_and_a_standby_again_beside_another_member_and_kafka_streams_restores_nothing(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, application_id: str, guarantee: str
 ) -> None:

@@ -13,6 +13,7 @@ from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.emitting import EMITTING, late
+from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 
@@ -50,7 +51,7 @@ def feed(world: KindsWorld, portions: list[tuple[str, list[topics.Record]]]) -> 
             topics.wait_until_consumed(world.servers, world.application_id, [of_join])
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_a_rebuilt_application_emits_what_it_would_have_emitted_over_its_own_directory(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, guarantee: str
 ) -> None:

@@ -226,6 +226,7 @@ def test_truncated_deleted_and_created_again_and_opened_by_kafka_streams_at_last
             assert [row[:2] for row in running.query_rows(store, None)] == in_topic(servers, topic)
 
 
+@pytest.mark.full
 def test_retention_that_runs_ahead_and_a_broker_that_goes_away_and_comes_back(state_dir: Path, tmp_path: Path) -> None:
     with Broker(tmp_path / "broker") as broker:
         servers = broker.bootstrap_servers

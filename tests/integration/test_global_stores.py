@@ -14,6 +14,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, PROCESSED, KindsApplication
+from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_behind, restored, table
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
@@ -24,8 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +73,7 @@ class World(KindsWorld):
         }
 
 
-@GUARANTEES
+@each_guarantee
 def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -98,7 +97,7 @@ def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
         world.send(running, [(role, [Record(b"0new", b"x", 0, world.base)]) for role in (EVENTS, REFERENCE, PRICES)])
 
 
-@GUARANTEES
+@each_guarantee
 def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -116,6 +115,7 @@ def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
         assert world.answers(running) == before
 
 
+@pytest.mark.full
 def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
         assert world.answers(running) == before
 
 
-@GUARANTEES
+@each_guarantee
 def test_a_global_store_with_a_processor_is_refused_by_name_and_otherwise_left_to_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:

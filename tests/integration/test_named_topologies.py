@@ -16,6 +16,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import SPAN
 from tests.harness.kinds import NAMED
+from tests.harness.modes import each_guarantee
 from tests.harness.named import NamedTopologies
 from tests.harness.on_spark import run_restore
 from tests.harness.queries import Row
@@ -37,7 +38,7 @@ def spark() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_stores_of_named_topologies_are_rebuilt_and_nothing_is_restored(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:

@@ -24,7 +24,7 @@ from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SPAN
 from tests.harness.flushing import flush_global
 from tests.harness.kinds import GLOBALS
@@ -110,7 +110,7 @@ class World(KindsWorld):
         """What the command says, as JSON."""
         spec = self.state_dir.parent / "stores.yaml"
         spec.write_text(yaml.safe_dump(self.spec()))
-        done = statecore("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
+        done = statecore_here("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
         assert done.returncode == code, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -170,9 +170,9 @@ def unknown(world: World) -> None:
 @pytest.mark.parametrize(
     ("damage", "times", "says", "code"),
     [
-        (truncated, 1, "to have been initialized", "offset-before-start"),
+        pytest.param(truncated, 1, "to have been initialized", "offset-before-start", marks=pytest.mark.full),
         (made_anew, 1, "OutOfRange", "offset-past-end"),
-        (unknown, 2, "must not be a negative number", "global-offset-unknown"),
+        pytest.param(unknown, 2, "must not be a negative number", "global-offset-unknown", marks=pytest.mark.full),
     ],
 )
 def test_a_global_store_whose_offset_is_not_valid(
@@ -189,6 +189,7 @@ def test_a_global_store_whose_offset_is_not_valid(
     world.assert_recovered(plan)
 
 
+@pytest.mark.full
 def test_a_global_store_that_was_killed_open_under_exactly_once(
     broker: Broker, application_id: str, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_
         world.assert_answers(running)
 
 
+@pytest.mark.full
 def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved(world: World) -> None:
     world.make_anew(TOPIC)
     plan = world.recover()
@@ -243,6 +245,7 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
     world.assert_recovered(plan)
 
 
+@pytest.mark.full
 def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world: World) -> None:
     """The spec may be what is wrong, so nothing is rebuilt; Kafka Streams reads the declared topic over the rows."""
     database = damaging.database_of(world.directory, BROKEN, "global")
@@ -265,6 +268,7 @@ def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world:
         assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected, 30) == expected
 
 
+@pytest.mark.full
 def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> None:
     database = damaging.database_of(world.directory, BROKEN, "global")
     shutil.rmtree(database)

@@ -37,8 +37,9 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.damaging import set_status
 from tests.harness.fed import eventually
-from tests.harness.fleet import GUARANTEES, NEWEST, Fleet
+from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.modes import each_guarantee
 from tests.harness.shop import EXACTLY_ONCE, Found, Shop
 
 pytestmark = [pytest.mark.integration]
@@ -59,7 +60,7 @@ def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) ->
     return rounds
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = fleet.application(f"warm-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
     warm = tmp_path / "warm"
@@ -107,6 +108,7 @@ def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[St
     return report, "\n".join(said)
 
 
+@pytest.mark.full
 def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"corrupt-{uuid.uuid4().hex[:8]}", tmp_path / "state", EXACTLY_ONCE, SMALL)
     warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
@@ -179,7 +181,7 @@ def content(shop: Shop, state_dir: Path) -> Found:
     return found
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_copy_that_was_killed_wherever_it_was_ends_with_the_rows_of_its_changelogs(
     broker: Broker, tmp_path: Path, guarantee: str
 ) -> None:

@@ -26,6 +26,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.modes import each_guarantee
 from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
 
 pytestmark = [pytest.mark.integration]
@@ -239,7 +240,7 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
     assert not [line for one in members.values() for line in one.lines if "made anew" in line]
 
 
-@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+@each_guarantee
 def test_a_new_copy_begins_with_a_snapshot_and_reads_only_the_rest_also_where_it_is_killed(
     broker: Broker, tmp_path: Path, guarantee: str
 ) -> None:

@@ -15,8 +15,9 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.spark.session import spark_context
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.kinds import UNLOGGED
+from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 
@@ -38,7 +39,7 @@ def spark() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
@@ -121,7 +122,7 @@ def _with(store: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _changelogs(words: list[str]) -> dict[str, str | None]:
     """What discover writes as the changelog of each store; None for the usual one."""
-    process = statecore(*words)
+    process = statecore_here(*words)
     assert process.returncode == 0, process.stderr
     subtopologies = json.loads(process.stdout)["spec"]["subtopologies"]
     return {name: one.get("changelog") for part in subtopologies.values() for name, one in part["stores"].items()}
