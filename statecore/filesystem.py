@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,10 +95,10 @@ class FileMoment:
     modified: int
 
     @staticmethod
-    def of(path: Path) -> FileMoment | None:
+    def of(path: Path, clock: Callable[[], int] = time.time_ns) -> FileMoment | None:
         """What a file is now, if that can be told from what it will be after another write."""
         found = path.stat()
-        if abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS:
+        if abs(clock() - found.st_mtime_ns) < _TICK_NS:
             return None
         return FileMoment(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 

@@ -72,10 +72,10 @@ def peek(
         seen: makes of the record data of a piece what is wanted of it; ``None`` where they do not tell it.
 
     Returns:
-        What was made; pieces that cannot be read now, or not in :data:`PATIENCE`, are left out.
+        What was made; pieces that cannot be read now, or not in :data:`PATIENCE` or the cluster's own, are left out.
     """
     leaders: dict[OffsetRange, Leader] = {}
-    deadline = time.monotonic() + PATIENCE
+    deadline = min(cluster.deadline(), time.monotonic() + PATIENCE)
     for piece in pieces:
         with suppress(StatecoreError):
             leaders[piece] = cluster.leader(piece.topic_partition, deadline=deadline)

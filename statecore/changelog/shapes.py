@@ -8,7 +8,7 @@ of the older ones away) and how large they are when they are decompressed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -87,7 +87,13 @@ def unseen_shapes(
     return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
 
-def look_at(cluster: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPartition, PartitionShape]:
+def look_at(
+    cluster: Cluster,
+    shapes: Iterable[PartitionShape],
+    *,
+    worth: int = WORTH_A_LOOK,
+    sample: Callable[[Cluster, Sequence[OffsetRange]], Mapping[OffsetRange, Sample]] = samples,
+) -> dict[TopicPartition, PartitionShape]:
     """Shapes of the large ones of these partitions, looked at.
 
     Where one cannot be read now nothing more is known of it: the read itself will say what is wrong.
@@ -95,11 +101,13 @@ def look_at(cluster: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPar
     Args:
         cluster: where they are.
         shapes: what is known of them; the largest come first, and there is an end to how many are looked at.
+        worth: offsets from which on one is looked at.
+        sample: looks at the beginning of pieces of logs.
     """
-    large = [shape for shape in shapes if shape.span.end - shape.span.start >= WORTH_A_LOOK]
+    large = [shape for shape in shapes if shape.span.end - shape.span.start >= worth]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
     pieces = {shape.span: _pieces(shape.span) for shape in large}
-    seen = samples(cluster, [piece for of_span in pieces.values() for piece in of_span])
+    seen = sample(cluster, [piece for of_span in pieces.values() for piece in of_span])
     return {
         span.topic_partition: _seen(span, [(piece, seen[piece]) for piece in of_span])
         for span, of_span in pieces.items()

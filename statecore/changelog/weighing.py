@@ -8,7 +8,7 @@ partition of each topic stands for all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
@@ -33,7 +33,14 @@ class Weights:
 
 
 def weigh(
-    cluster: Cluster, spans: Collection[OffsetRange], workers: int, memory_budget: int, *, all_of_them: bool = False
+    cluster: Cluster,
+    spans: Collection[OffsetRange],
+    workers: int,
+    memory_budget: int,
+    *,
+    all_of_them: bool = False,
+    look: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = look_at,
+    sizes_of: Callable[[Cluster, Collection[TopicPartition]], dict[TopicPartition, int] | None] = log_sizes,
 ) -> Weights:
     """Weigh partitions.
 
@@ -43,12 +50,14 @@ def weigh(
         workers: tasks that run at the same time.
         memory_budget: bytes of records that a task may hold.
         all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all.
+        look: looks at partitions.
+        sizes_of: asks for the bytes of their logs.
 
     Returns:
         Their weights. Those that were not looked at, because they are many or small or not cut, are taken to be like
         the others of their topic that were.
     """
-    sizes = log_sizes(cluster, [span.topic_partition for span in spans]) if spans else {}
+    sizes = sizes_of(cluster, [span.topic_partition for span in spans]) if spans else {}
     shapes = unseen_shapes(spans, sizes)
     seen: set[TopicPartition] = set()
     found: dict[TopicPartition, PartitionShape] = {}
@@ -62,7 +71,7 @@ def weigh(
         if not wanted:
             return Weights(weighed, None if sizes is None else sum(sizes.values()))
         seen |= wanted
-        found |= look_at(cluster, [weighed[tp] for tp in wanted])
+        found |= look(cluster, [weighed[tp] for tp in wanted])
         shapes |= found  # others weigh more or less now, and may be cut instead
 
 

@@ -110,15 +110,16 @@ def load_plan(path: Path) -> FrozenPlan | None:
         return None
 
 
-def sweep_plans(work_path: Path, now: float) -> None:
+def sweep_plans(work_path: Path, now: float, *, keep_files: int = _KEPT_FILES) -> None:
     """Delete the plans and reports of requests that nobody will retry any more, under the application's lock.
 
     Args:
         work_path: the application's ``.statecore``.
         now: seconds since the epoch.
+        keep_files: how many of the newest stay whatever their age.
     """
     found = [(file.stat().st_mtime, file) for file in (work_path / PLANS).iterdir() if file.is_file()]
-    for modified, file in sorted(found, reverse=True)[_KEPT_FILES:]:
+    for modified, file in sorted(found, reverse=True)[keep_files:]:
         if now - modified > _KEPT_SECONDS:
             with suppress(PermissionError):  # another user's; it is small, and in nobody's way
                 file.unlink(missing_ok=True)

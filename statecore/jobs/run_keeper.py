@@ -45,12 +45,15 @@ class Publisher:
 
     Args:
         address: where.
+        small: bytes from which on a run does not wait for others.
+        pack_bytes: bytes of runs that wait from which on they are put.
     """
 
-    def __init__(self, address: ShelfAddress) -> None:
+    def __init__(self, address: ShelfAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
         self._blobs, self._names = blobs_at(address.url), Layout(address.application_id)
         self._waiting: list[tuple[Sequence[RunFile], Callable[[tuple[Extent, ...]], None]]] = []
-        self._small = 0
+        self._small, self._pack_bytes = small, pack_bytes
+        self._waiting_bytes = 0
         self._extents: dict[str, Extent] = {}
 
     def publish(self, files: Sequence[RunFile], done: Callable[[tuple[Extent, ...]], None]) -> None:
@@ -60,14 +63,14 @@ class Publisher:
             files: the runs; they must stay as they are until ``done`` was called.
             done: told where they lie, in their order, when all are durable: now, or by a later call.
         """
-        large = [file for file in files if file.file_bytes >= SMALL]
+        large = [file for file in files if file.file_bytes >= self._small]
         self._put(large)
         if len(large) == len(files):
             done(self._lie(files))
             return
         self._waiting.append((files, done))
-        self._small += sum(file.file_bytes for file in files if file.file_bytes < SMALL)
-        if self._small >= PACK_BYTES:
+        self._waiting_bytes += sum(file.file_bytes for file in files if file.file_bytes < self._small)
+        if self._waiting_bytes >= self._pack_bytes:
             self.flush()
 
     @property
@@ -77,7 +80,7 @@ class Publisher:
 
     def flush(self) -> None:
         """Put what is left, and tell everybody."""
-        waiting, self._waiting, self._small = self._waiting, [], 0
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         self._put([file for files, _ in waiting for file in files if file.sha256 not in self._extents])
         for files, done in waiting:
             done(self._lie(files))
@@ -87,6 +90,5 @@ class Publisher:
 
     def _put(self, files: Sequence[RunFile]) -> None:
         local = [LocalFile(file.path, file.sha256, file.file_bytes) for file in files]
-        self._extents |= dict(
-            zip((file.sha256 for file in files), put_files(self._blobs, self._names, local), strict=True)
-        )
+        extents = put_files(self._blobs, self._names, local, small=self._small, pack_bytes=self._pack_bytes)
+        self._extents |= dict(zip((file.sha256 for file in files), extents, strict=True))

@@ -55,7 +55,9 @@ class Word:
 
 
 @contextmanager
-def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[Word]:
+def said_under_way(
+    shelf: Shelf, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
+) -> Iterator[Word]:
     """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
 
     Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind, and
@@ -64,6 +66,8 @@ def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[Word]:
     Args:
         shelf: what the repository has of the application.
         at_once: whether it is known to take long.
+        first: seconds that it may take before it is said.
+        again: seconds between two words.
     """
     name = shelf.names.under_way
     ended, word = threading.Event(), Word()
@@ -74,10 +78,10 @@ def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[Word]:
             word.is_ours()
 
     def go_on() -> None:
-        pause = AGAIN if at_once else FIRST
+        pause = again if at_once else first
         while not ended.wait(pause):
             say()
-            pause = AGAIN
+            pause = again
 
     if at_once:
         say()

@@ -156,20 +156,21 @@ def lost(
     return {one for gone in each(look, order) for one in gone}
 
 
-def sizes(blobs: Blobs, names: Iterable[str], below: str) -> dict[str, int]:
+def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
     """The sizes of blobs; those that are not there have none.
 
     Args:
         blobs: the repository's.
         names: of the blobs.
         below: what all of these begin with.
+        listed_from: blobs from which on their names are listed before each is asked for by itself.
 
     Raises:
         Invalid, Retryable: nobody could look.
     """
     wanted = set(names)
     found: dict[str, int] = {}
-    if len(wanted) >= _LISTED_FROM:
+    if len(wanted) >= listed_from:
         for number, blob in enumerate(blobs.list(below)):
             if number >= _LISTED_AT_MOST * len(wanted):
                 break

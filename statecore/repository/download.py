@@ -81,6 +81,7 @@ def download(
     at_hand: Mapping[str, Path] | None = None,
     advance: Callable[[int], None] = lambda _: None,
     keeps: bool = True,
+    piece_bytes: int = PIECE_BYTES,
 ) -> Downloaded:
     """Bring files into ``<directory>/files``, except those that are there.
 
@@ -91,6 +92,7 @@ def download(
         at_hand: files of this machine by hash that are known to be whole; they are linked.
         advance: told the bytes that came, and those that were there, as it goes.
         keeps: whether the directory outlives a job that fails; words for the operator.
+        piece_bytes: what one request brings at most.
 
     Raises:
         Corrupted: one is missing, shorter than it should be, or not what its hash says; others may have come.
@@ -111,10 +113,11 @@ def download(
             missing.append(one)
     coming = [
         [_Coming(one, PartialFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
-        for together in _together(missing)
+        for together in _together(missing, piece_bytes)
     ]
     try:
-        hashed = _bring_all(shelf, coming, directory, advance)
+        pieces = [piece for files in coming for piece in _pieces(files, piece_bytes)]
+        hashed = _bring_all(shelf, pieces, directory, advance)
     finally:
         for each in chain.from_iterable(coming):
             each.file.discard()
@@ -127,10 +130,9 @@ def forget_partial(directory: Path) -> None:
 
 
 def _bring_all(
-    shelf: Shelf, coming: Sequence[Sequence[_Coming]], directory: Path, advance: Callable[[int], None]
+    shelf: Shelf, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
 ) -> dict[str, FileMoment | None]:
     """Bring files by several threads, file after file; after a failure no more is asked for."""
-    pieces = [piece for files in coming for piece in _pieces(files)]
     left = iter(pieces)
     hashed: dict[str, FileMoment | None] = {}
     next_one = threading.Lock()
@@ -175,7 +177,7 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     return False
 
 
-def _together(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
+def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
     """Files that come in one request: those that lie side by side, up to a piece; a large one alone; largest first."""
     groups: list[list[Wanted]] = []
     room = 0
@@ -188,7 +190,7 @@ def _together(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
                 room -= extent.bytes
                 continue
         groups.append([one])
-        room = PIECE_BYTES - extent.bytes
+        room = piece_bytes - extent.bytes
     return sorted(groups, key=lambda group: -sum(one.extent.bytes for one in group))
 
 
@@ -215,10 +217,10 @@ class _Piece:
     start: int
 
 
-def _pieces(files: Sequence[_Coming]) -> Iterator[_Piece]:
+def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
     first, size = files[0].wanted.extent, sum(one.wanted.extent.bytes for one in files)
-    for at in range(0, max(1, size), PIECE_BYTES):
-        yield _Piece(Extent(first.blob, first.start + at, min(PIECE_BYTES, size - at)), files, at)
+    for at in range(0, max(1, size), piece_bytes):
+        yield _Piece(Extent(first.blob, first.start + at, min(piece_bytes, size - at)), files, at)
 
 
 def _bring(shelf: Shelf, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:

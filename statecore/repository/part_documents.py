@@ -29,12 +29,13 @@ _LEVEL = 6
 
 
 def joined_parts(
-    parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]],
+    parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
 ) -> tuple[bytes, tuple[PartReference, ...]]:
     """The documents of some parts, one after the other, and where each of them lies, in a blob that has no name yet.
 
     Args:
         parts: the parts, each with the document that it replaces, if it does.
+        most: bytes of the largest document before it is compressed.
 
     Raises:
         Invalid: one is larger than whoever reads it would take.
@@ -42,7 +43,7 @@ def joined_parts(
     content = bytearray()
     references = []
     for part, before in parts:
-        document = _document(part, before)
+        document = _document(part, before, most)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
         known = part.cut_ms, part.horizon_ms
@@ -51,13 +52,14 @@ def joined_parts(
     return bytes(content), tuple(references)
 
 
-def opened(document: bytes, what: str, action: str, **context: Any) -> bytes:
+def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
     """The JSON of a part that was read.
 
     Args:
         document: its bytes, which were compared with their hash.
         what: what it is, for messages.
         action: what to do where it cannot be used.
+        most: bytes that it may have.
         context: names as fields, for machines.
 
     Raises:
@@ -65,7 +67,7 @@ def opened(document: bytes, what: str, action: str, **context: Any) -> bytes:
     """
     stream = zlib.decompressobj()
     try:
-        content = stream.decompress(document, DOCUMENT_BYTES + 1)
+        content = stream.decompress(document, most + 1)
     except zlib.error as error:
         raise Corrupted(
             f"{what} cannot be decompressed: {error}.",
@@ -74,9 +76,9 @@ def opened(document: bytes, what: str, action: str, **context: Any) -> bytes:
             reason="not-compressed",
             **context,
         ) from error
-    if len(content) > DOCUMENT_BYTES:
+    if len(content) > most:
         raise Corrupted(
-            f"{what} is larger than {DOCUMENT_BYTES:,} bytes, which no part is.",
+            f"{what} is larger than {most:,} bytes, which no part is.",
             code="manifest-malformed",
             action=action,
             reason="too-large",
@@ -89,17 +91,17 @@ def opened(document: bytes, what: str, action: str, **context: Any) -> bytes:
     return content
 
 
-def _document(part: TaskPart, before: Mapping[str, Any] | None) -> bytes:
+def _document(part: TaskPart, before: Mapping[str, Any] | None, most: int) -> bytes:
     fields = PART.to_json(part)
     if before is not None:
         fields |= PART.unknown(before)
         fields["stores"] = kept(fields["stores"], before["stores"], "store")
     content = compact(fields)
-    if len(content) > DOCUMENT_BYTES:
+    if len(content) > most:
         runs = sum(len(database.runs) for store in part.stores for database in store.databases)
         raise Invalid(
             f"What a snapshot would say of task {part.task} takes {len(content):,} bytes ({runs:,} runs), and nobody "
-            f"reads more than {DOCUMENT_BYTES:,}.",
+            f"reads more than {most:,}.",
             code="manifest-too-large",
             action="Make the stores of this task anew, of fewer runs: statecore restore of the whole application.",
             task=part.task,

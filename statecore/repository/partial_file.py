@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -33,10 +34,13 @@ class PartialFile:
         size: its bytes.
         directory: where it lies until it is whole.
         keeps: whether files that are whole stay there when others fail.
+        clock: ns since the epoch, by the clock of the file system.
     """
 
-    def __init__(self, size: int, directory: Path, *, keeps: bool = True) -> None:
-        self._size, self._keeps = size, keeps
+    def __init__(
+        self, size: int, directory: Path, *, keeps: bool = True, clock: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._size, self._keeps, self._clock = size, keeps, clock
         self._path = directory / uuid.uuid4().hex
         self._digest = sha256()
         self._hashed = 0
@@ -96,7 +100,7 @@ class PartialFile:
         with said(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
-            moment = FileMoment.of(self._path)
+            moment = FileMoment.of(self._path, self._clock)
             self._path.replace(final)
             self._opened = None
         return moment

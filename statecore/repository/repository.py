@@ -126,7 +126,10 @@ def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
         Invalid: the URL names no place; the place cannot be used; what is there is of another format.
         Retryable: the place cannot be reached.
     """
-    place = place_of(url, patience)
+    return _open(place_of(url, patience))
+
+
+def _open(place: Place) -> Repository:
     found = _mark(place)
     if found is not None:
         _opened[place.url] = place.blobs
@@ -168,7 +171,11 @@ def make_repository(url: str) -> Made:
             repositories.
         Capacity, Retryable: the place is full, or cannot be reached.
     """
-    place = place_of(url)
+    return make_repository_in(place_of(url))
+
+
+def make_repository_in(place: Place) -> Made:
+    """The same in a place that the caller has; see :func:`make_repository`."""
     found, _ = _usable_mark(place)
     if found is None:
         _carried_id(place)  # which may refuse
@@ -183,7 +190,7 @@ def make_repository(url: str) -> Made:
         made = place.blobs.put_if_absent(MARK_NAME, content)
     else:
         made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
-    return Made(open_repository(url), now=made, again=made and bool(carried))
+    return Made(_open(place), now=made, again=made and bool(carried))
 
 
 def refuse_another_mark(repository: Repository) -> None:

@@ -50,7 +50,13 @@ class LocalFile:
 
 
 def put_files(
-    blobs: Blobs, names: Layout, files: Sequence[LocalFile], done: Callable[[int], None] = lambda _: None
+    blobs: Blobs,
+    names: Layout,
+    files: Sequence[LocalFile],
+    done: Callable[[int], None] = lambda _: None,
+    *,
+    small: int = SMALL,
+    pack_bytes: int = PACK_BYTES,
 ) -> list[Extent]:
     """Put files, and say where each of them lies, in their order. All are durable when this returns.
 
@@ -59,6 +65,8 @@ def put_files(
         names: of the application.
         files: what is put; two may be the same.
         done: told the bytes of each that is there.
+        small: bytes from which on a file is a blob of its own.
+        pack_bytes: bytes of small files from which on another pack is begun.
 
     Raises:
         Corrupted: a file is not what its hash says, or has another size.
@@ -66,10 +74,10 @@ def put_files(
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
     found: dict[str, Extent] = {}
-    large = {file.sha256: file for file in files if file.bytes >= SMALL}
-    small = list({file.sha256: file for file in files if file.bytes < SMALL}.values())
-    if len(small) == 1:
-        alone = small.pop()
+    large = {file.sha256: file for file in files if file.bytes >= small}
+    packed = list({file.sha256: file for file in files if file.bytes < small}.values())
+    if len(packed) == 1:
+        alone = packed.pop()
         large[alone.sha256] = alone
 
     def put_alone(file: LocalFile) -> None:
@@ -86,7 +94,7 @@ def put_files(
         with ThreadPoolExecutor(min(_AT_ONCE, len(large)), "statecore-upload") as pool:
             for _ in pool.map(put_alone, large.values()):
                 pass
-    for together in _packs(small):
+    for together in _packs(packed, pack_bytes):
         content = b"".join(map(_content, together))
         name = names.pack(sha256(content).hexdigest())
         put_whole(blobs, name, content, len(content))
@@ -148,13 +156,13 @@ def _content(file: LocalFile) -> bytes:
     return content
 
 
-def _packs(files: Sequence[LocalFile]) -> list[list[LocalFile]]:
+def _packs(files: Sequence[LocalFile], pack_bytes: int) -> list[list[LocalFile]]:
     packs: list[list[LocalFile]] = []
     room = 0
     for file in files:
         if not packs or file.bytes > room:
             packs.append([])
-            room = PACK_BYTES
+            room = pack_bytes
         packs[-1].append(file)
         room -= file.bytes
     return packs

@@ -38,6 +38,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import NOTHING, RestoreRequest
 from statecore.jobs.restore import run_restore
+from statecore.jobs.run_keeper import Publisher
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
@@ -45,6 +46,7 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.state_directory import partition_of
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.shelf import Shelf
+from statecore.repository.upload import put_files
 from tests.harness.broker import Broker
 from tests.harness.snapshot_application import RandomApplication
 from tests.harness.snapshot_content import Content, content_of
@@ -199,10 +201,9 @@ class Campaign(RandomApplication):
         """Which files share a blob is decided by chance: none, some, or all that come together."""
         small, pack = self.more.choice((0, 1500, 1 << 20)), self.more.choice((3000, 64 << 20))
         with ExitStack() as around:
-            for room in ("repository.upload", "jobs.run_keeper", "jobs.snapshot_parts"):
-                around.enter_context(patch(f"statecore.{room}.SMALL", small))
-            for room in ("repository.upload", "jobs.run_keeper"):
-                around.enter_context(patch(f"statecore.{room}.PACK_BYTES", pack))
+            for put in (put_files, Publisher.__init__):
+                around.enter_context(patch.dict(put.__kwdefaults__, small=small, pack_bytes=pack))
+            around.enter_context(patch("statecore.jobs.snapshot_parts.SMALL", small))
             yield
 
     def _published(

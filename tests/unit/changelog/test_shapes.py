@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
-from statecore.changelog import peeks, samples, shapes
+from statecore.changelog import samples, shapes
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.samples import Sample, sample_of
@@ -22,40 +23,40 @@ SPAN = OffsetRange("orders", 0, 0, 1600)
 
 
 @pytest.fixture
-def compacted(brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
-    """Every tenth record is left of the older half, all of the newer one; a key and a value have a hundred bytes."""
+def compacted(brokers: ScriptedBrokers) -> ScriptedBrokers:
+    """Every tenth record is left of the older half, all of the newer one. Ten records are more than is asked for."""
     offsets = [*range(0, 800, 10), *range(800, 1600)]
-    records = [Record(offset, 1, b"k%04d" % offset, b"v" * 95) for offset in offsets]
+    records = [Record(offset, 1, b"k%04d" % offset, bytes(3995)) for offset in offsets]
     brokers.add("orders", [part([batch(records[at : at + 10]) for at in range(0, len(records), 10)])])
-    monkeypatch.setattr(shapes, "WORTH_A_LOOK", 1000)
-    monkeypatch.setattr(peeks, "PEEK_BYTES", len(batch(records[:10])))
     return brokers
+
+
+looked_at = partial(look_at, worth=1000)
 
 
 def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(compacted)
     cluster.log_offsets([TP])
     connections = compacted.open_connections()
-    found = look_at(cluster, [PartitionShape.of_offsets(SPAN)])[TP]
+    found = looked_at(cluster, [PartitionShape.of_offsets(SPAN)])[TP]
     older, newer = found.records[:4], found.records[4:]
     assert len(found.records) == shapes.PLACES == len(compacted.seen(FetchRequest))
     assert sum(older) == pytest.approx(80, rel=0.2)
     assert sum(newer) == pytest.approx(800, rel=0.2)
-    assert found.bytes == pytest.approx(100 * sum(found.records), rel=0.05)
+    assert found.bytes == pytest.approx(4000 * sum(found.records), rel=0.05)
     assert 800 < found.offset_at(0.5) < 1300
     assert compacted.open_connections() == connections
 
 
-def test_of_many_large_logs_the_largest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_large_logs_the_largest_are_looked_at() -> None:
     asked: list[OffsetRange] = []
 
     def seen(_: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
         asked.extend(pieces)
         return dict.fromkeys(pieces, Sample(0.5, 100.0))
 
-    monkeypatch.setattr(shapes, "samples", seen)
     spans = [OffsetRange("orders", number, 0, 1_000_000 + 1000 * (number * 7 % 40)) for number in range(40)]
-    found = look_at(Cluster("nowhere:1"), [PartitionShape.of_offsets(span) for span in spans])
+    found = look_at(Cluster("nowhere:1"), [PartitionShape.of_offsets(span) for span in spans], sample=seen)
     assert set(found) == {span.topic_partition for span in sorted(spans, key=lambda span: -span.end)[:16]}
     assert len(asked) == 16 * shapes.PLACES
 
@@ -65,19 +66,16 @@ def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Conne
     shape = PartitionShape(small, (999.0,), 5000.0)
     assert unseen_shapes([small], {TP: 5000}) == {TP: shape}
     assert unseen_shapes([small], None) == {TP: PartitionShape(small, (999.0,), 99_900.0)}
-    assert look_at(connect(compacted), [shape]) == {}
+    assert looked_at(connect(compacted), [shape]) == {}
     assert not compacted.seen(FetchRequest)
 
 
-def test_nothing_is_said_of_a_log_that_cannot_be_read_now(
-    compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peeks, "PATIENCE", 0.2)
+def test_nothing_is_said_of_a_log_that_cannot_be_read_now(compacted: ScriptedBrokers, connect: Connect) -> None:
     gone = PartitionShape.of_offsets(OffsetRange("nowhere", 0, 0, 1600))
-    cluster = connect(compacted, timeout=1.0)
-    assert look_at(cluster, [gone]) == {}
+    assert looked_at(connect(compacted, timeout=0.5), [gone]) == {}
+    cluster = connect(compacted)
     compacted.next(FetchRequest, fetch_error(1))  # the log's start has moved beyond the first place
-    assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
+    assert looked_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
 
 
 @pytest.mark.parametrize("newest", [4, 11, 12, 13])
@@ -146,13 +144,12 @@ def test_records_that_cannot_be_decompressed_weigh_what_they_are_and_the_read_sa
 
 @pytest.mark.parametrize("answer", [SILENT, CLOSE])
 def test_a_leader_that_does_not_answer_a_look_leaves_the_log_as_it_was_known(
-    compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch, answer: object
+    compacted: ScriptedBrokers, connect: Connect, answer: object
 ) -> None:
-    monkeypatch.setattr(peeks, "PATIENCE", 0.5)
-    cluster = connect(compacted, timeout=1.0)
+    cluster = connect(compacted, timeout=2.0)
     cluster.log_offsets([TP])
     compacted.always(FetchRequest, answer)
-    assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
+    assert looked_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
     assert compacted.seen(FetchRequest)
 
 

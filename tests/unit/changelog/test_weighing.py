@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from statecore.changelog import weighing
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
@@ -23,18 +22,13 @@ class Looks:
 
     def __init__(
         self,
-        monkeypatch: pytest.MonkeyPatch,
         share: float,
         sizes: dict[TopicPartition, int] | None,
-        most: int | None = None,
     ) -> None:
         self.seen: list[list[int]] = []
-        self.share, self.most = share, most
+        self.share, self.sizes = share, sizes
         self.asked = 0
         self.most = 16
-        self.sizes = sizes
-        monkeypatch.setattr(weighing, "look_at", self.look_at)
-        monkeypatch.setattr(weighing, "log_sizes", self.log_sizes)
 
     def look_at(self, _: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPartition, PartitionShape]:
         spans = [shape.span for shape in shapes][: self.most]
@@ -48,11 +42,19 @@ class Looks:
 
     def weigh(self, *sizes: int, workers: int = 2, all_of_them: bool = False) -> Weights:
         spans = [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
-        return weigh(Cluster("nowhere:1"), spans, workers, BUDGET, all_of_them=all_of_them)
+        return weigh(
+            Cluster("nowhere:1"),
+            spans,
+            workers,
+            BUDGET,
+            all_of_them=all_of_them,
+            look=self.look_at,
+            sizes_of=self.log_sizes,
+        )
 
 
-def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(monkeypatch, 1.0, {TopicPartition("t", 0): 5 * MILLION, TopicPartition("t", 1): 7 * MILLION})
+def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at() -> None:
+    looks = Looks(1.0, {TopicPartition("t", 0): 5 * MILLION, TopicPartition("t", 1): 7 * MILLION})
     weights = looks.weigh(*[5 * MILLION] * 2)
     assert weights.log_bytes == 12 * MILLION
     assert (looks.seen, looks.asked) == ([[1]], 1)
@@ -60,9 +62,9 @@ def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at(monkeypat
     assert weights.shapes[TopicPartition("t", 0)].bytes == pytest.approx(5 / 7 * 500 * MILLION)
 
 
-def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut() -> None:
     compressed = {TopicPartition("t", number): 10 * MILLION - number for number in range(4)}
-    looks = Looks(monkeypatch, 20.0, compressed)
+    looks = Looks(20.0, compressed)
     weights = looks.weigh(*[5 * MILLION] * 4, workers=16)
     spans = [shape.span for shape in weights.shapes.values()]
     cut = {span.partition for span, n in ranges_of(spans, 16, weights.shapes, memory_budget=BUDGET).items() if n > 1}
@@ -70,27 +72,23 @@ def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut(mo
     assert {number for look in looks.seen for number in look} == cut
 
 
-def test_nothing_is_looked_at_that_no_cut_depends_on_where_nobody_says_how_large_the_logs_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks = Looks(monkeypatch, 1.0, None)
+def test_nothing_is_looked_at_that_no_cut_depends_on_where_nobody_says_how_large_the_logs_are() -> None:
+    looks = Looks(1.0, None)
     assert looks.weigh(*[5 * MILLION] * 4).log_bytes is None
     assert (looks.seen, looks.asked) == ([], 1)
 
 
-def test_for_an_estimate_all_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(monkeypatch, 0.5, None)
+def test_for_an_estimate_all_are_looked_at_once() -> None:
+    looks = Looks(0.5, None)
     weights = looks.weigh(*[5 * MILLION] * 4, all_of_them=True)
     assert weights.log_bytes is None
     assert sum(sum(shape.records) for shape in weights.shapes.values()) == 10 * MILLION
     assert looks.seen == [[0, 1, 2, 3]]
 
 
-def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their_topic(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their_topic() -> None:
     sizes = {TopicPartition("t", number): (3 - number) * 10 * MILLION for number in range(3)}
-    looks = Looks(monkeypatch, 0.5, sizes)
+    looks = Looks(0.5, sizes)
     looks.most = 1
     shapes = looks.weigh(*[5 * MILLION] * 3, all_of_them=True).shapes
     ((number,),) = looks.seen
@@ -102,19 +100,15 @@ def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their
         assert shape.span.partition == tp.partition
 
 
-def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks = Looks(monkeypatch, 0.01, None)
+def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then() -> None:
+    looks = Looks(0.01, None)
     looks.weigh(40 * MILLION, 8 * MILLION)
     assert looks.seen == [[0], [1]]
 
 
-def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_looked_at() -> None:
     even = {TopicPartition("t", number): 500 * MILLION for number in range(20)}
-    looks = Looks(monkeypatch, 0.5, even, most=4)
+    looks = Looks(0.5, even)
     spans = [OffsetRange("t", number, 0, 10 * MILLION) for number in range(20)]
     shapes = looks.weigh(*[10 * MILLION] * 20, workers=40).shapes
     assert sum(map(len, looks.seen)) < 20
@@ -122,7 +116,7 @@ def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_l
     assert set(ranges_of(spans, 40, shapes, memory_budget=BUDGET).values()) == {2}
 
 
-def test_of_nothing_that_is_read_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(monkeypatch, 1.0, None)
+def test_of_nothing_that_is_read_nothing_is_asked() -> None:
+    looks = Looks(1.0, None)
     assert looks.weigh() == Weights({}, 0)
     assert looks.asked == 0

@@ -24,6 +24,7 @@ from statecore.repository.composition import Cut
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.publication import Publication
 from statecore.spec.reader import parse_spec
+from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.snapshots import World
 
 MINUTE = 60_000
@@ -143,6 +144,14 @@ class Brokers:
         return {part: LogOffsets(0, self.end, self.end, 3) for part in parts}
 
 
+class Consuming(GroupCoordinator, Brokers):
+    """One whose group has consumed so far of a source topic with more."""
+
+    def __init__(self, committed: int, *, policy: str = "compact") -> None:
+        Brokers.__init__(self, 5000, policy=policy)
+        GroupCoordinator.__init__(self, lambda group, _: committed if group == "app" else None)
+
+
 class AtTheBrokers:
     """An application with a snapshot that ends at offset 10, and whoever looks at it."""
 
@@ -253,24 +262,16 @@ def test_what_the_snapshot_lacks_or_has_otherwise_makes_it_due_although_the_log_
 
 
 def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
-    application: AtTheBrokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    application: AtTheBrokers, tmp_path: Path
 ) -> None:
     world = World(tmp_path / "source")
     world.spec["subtopologies"]["0"]["stores"]["counts"]["changelog"] = "orders"
     world.write({b"a": b"1"}, 9, changelog=TopicPartition("orders", 0))
     world.snapshot()
     application.world, (application.entry,) = world, world.shelf.head().snapshots
-    group = {"committed": 10}
-
-    def committed(_: Any, name: str, parts: set[TopicPartition]) -> dict[TopicPartition, int | None]:
-        assert name == "app"
-        return dict.fromkeys(parts, group["committed"])
-
-    monkeypatch.setattr("statecore.jobs.due.committed_offsets", committed)
-    assert not application.look(Brokers(5000, policy="delete")).is_due
-    assert not application.look(Brokers(5000)).is_due, "a checkpoint could not say that nothing lies behind it"
-    group["committed"] = 12
-    assert "2 offsets are new" in application.look(Brokers(5000, policy="delete")).why
+    assert not application.look(Consuming(10, policy="delete")).is_due
+    assert not application.look(Consuming(10)).is_due, "a checkpoint could not say that nothing lies behind it"
+    assert "2 offsets are new" in application.look(Consuming(12, policy="delete")).why
 
 
 @pytest.mark.full

@@ -16,7 +16,6 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import frozen_plan, planning
 from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, sweep_plans
 from statecore.jobs.plan import VersionedStart
 from statecore.jobs.planning import PlannedRestore, covers, plan_restore, why_stale
@@ -25,6 +24,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
 from tests.harness.raising import raises
+from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.support import save_plan
 
 HOUR = 3600.0
@@ -53,6 +53,14 @@ class FakeCluster:
 
     def leader(self, tp: TopicPartition) -> Any:
         raise Retryable(f"Nobody leads {tp}.", code="test-error", action="Wait.")
+
+
+class ConsumedCluster(GroupCoordinator, FakeCluster):
+    """One whose group has consumed every source topic so far."""
+
+    def __init__(self, committed: int | None, seen: LogOffsets | None = None, **configs: str) -> None:
+        FakeCluster.__init__(self, seen=seen, configs=configs)
+        GroupCoordinator.__init__(self, lambda group, _: committed if group == "app" else None)
 
 
 def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
@@ -289,15 +297,10 @@ def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
     [(40, 40, 39), (10, 10, 9), (500, 100, 99)],
 )
 def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_application_consumed_it(
-    monkeypatch: pytest.MonkeyPatch, committed: int | None, end: int, offset: int
+    committed: int | None, end: int, offset: int
 ) -> None:
-    def fake(_: object, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        assert group == "app"
-        return dict.fromkeys(partitions, committed)
-
-    monkeypatch.setattr(planning, "committed_offsets", fake)
     declared = spec(a={"kind": "key-value", "changelog": "profiles"}, b={"kind": "key-value"})
-    made, *_ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+    made, *_ = plan(declared, cluster=ConsumedCluster(committed, LogOffsets(10, 100, 100)))
     by_store = {part.store: part for part in made.partitions}
     assert (by_store["a"].end, by_store["a"].committed_offset, by_store["a"].tail_left) == (end, offset, 0)
     assert by_store["b"].end == 100
@@ -305,28 +308,25 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
 
 @pytest.mark.parametrize("committed", [None, 5])
 def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused_rather_than_restored_empty(
-    monkeypatch: pytest.MonkeyPatch, committed: int | None
+    committed: int | None,
 ) -> None:
-    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
     with raises(NotFound, "committed-offset-missing", group="app", partitions=["profiles-0", "profiles-1"]):
-        plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+        plan(declared, cluster=ConsumedCluster(committed, LogOffsets(10, 100, 100)))
 
 
 @pytest.mark.parametrize("committed", [None, 5])
 def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(
-    monkeypatch: pytest.MonkeyPatch, committed: int | None
+    committed: int | None,
 ) -> None:
-    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
-    made, *_ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 10, 10)))
+    made, *_ = plan(declared, cluster=ConsumedCluster(committed, LogOffsets(10, 10, 10)))
     assert {(part.ranges, part.committed_offset) for part in made.partitions} == {((), -4)}
 
 
-def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts))
+def test_a_source_topic_without_records_needs_no_committed_offset() -> None:
     made, *_ = plan(
-        spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=FakeCluster(seen=LogOffsets(0, 0, 0))
+        spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=ConsumedCluster(None, LogOffsets(0, 0, 0))
     )
     assert {part.committed_offset for part in made.partitions} == {-4}
 
@@ -341,24 +341,22 @@ def test_a_kind_that_the_changelog_s_configuration_contradicts_is_named() -> Non
     assert "timestamped-window" in note
 
 
-def test_a_source_topic_s_configuration_says_nothing_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, 50))
-    cluster = FakeCluster(configs={"cleanup.policy": "delete"})
+def test_a_source_topic_s_configuration_says_nothing_of_the_store() -> None:
+    cluster = ConsumedCluster(50, **{"cleanup.policy": "delete"})
     assert plan(spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=cluster)[1] == ()
 
 
-def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frozen_plan, "_KEPT_FILES", 2)
+def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path) -> None:
     plans = tmp_path / "plans"
     plans.mkdir()
     day = 86_400
     for name, age in {"new.json": 0, "old.json": 40, "older.report": 50, "oldest.report": 60, "young.json": 20}.items():
         (plans / name).touch()
         os.utime(plans / name, (1e9 - age * day, 1e9 - age * day))
-    sweep_plans(tmp_path, 1e9)
+    sweep_plans(tmp_path, 1e9, keep_files=2)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
     os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
-    sweep_plans(tmp_path, 1e9)
+    sweep_plans(tmp_path, 1e9, keep_files=2)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from statecore.images.model import RunFile, RunFormat
-from statecore.jobs import run_keeper
 from statecore.jobs.run_keeper import Publisher, ShelfAddress
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
@@ -47,11 +46,8 @@ def test_small_runs_of_several_ranges_share_a_pack_that_is_put_at_the_end(
         assert address.holds(zip((file.sha256 for file in files), told[name], strict=True))
 
 
-def test_a_range_of_large_runs_does_not_wait(
-    address: ShelfAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_keeper, "SMALL", 3)
-    publisher, told = Publisher(address), list[Extent]()
+def test_a_range_of_large_runs_does_not_wait(address: ShelfAddress, tmp_path: Path) -> None:
+    publisher, told = Publisher(address, small=3), list[Extent]()
     large = run(tmp_path / "large", b"12345")
     publisher.publish([large], told.extend)
     assert [extent.bytes for extent in told] == [5]
@@ -60,11 +56,8 @@ def test_a_range_of_large_runs_does_not_wait(
     assert len(told) == 1
 
 
-def test_a_range_with_both_is_told_when_all_of_it_is_there(
-    address: ShelfAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_keeper, "SMALL", 3)
-    publisher, told = Publisher(address), list[Extent]()
+def test_a_range_with_both_is_told_when_all_of_it_is_there(address: ShelfAddress, tmp_path: Path) -> None:
+    publisher, told = Publisher(address, small=3), list[Extent]()
     publisher.publish([run(tmp_path / "large", b"12345"), run(tmp_path / "small", b"1")], told.extend)
     assert len(list(place_of(address.url).blobs.list())) == 1
     assert not told
@@ -72,9 +65,8 @@ def test_a_range_with_both_is_told_when_all_of_it_is_there(
     assert [extent.bytes for extent in told] == [5, 1]
 
 
-def test_a_pack_that_is_full_is_put(address: ShelfAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_keeper, "PACK_BYTES", 4)
-    publisher, told = Publisher(address), list[Extent]()
+def test_a_pack_that_is_full_is_put(address: ShelfAddress, tmp_path: Path) -> None:
+    publisher, told = Publisher(address, pack_bytes=4), list[Extent]()
     publisher.publish([run(tmp_path / "1", b"11")], told.extend)
     assert not told
     publisher.publish([run(tmp_path / "2", b"22")], told.extend)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from statecore.blobs.base import Blobs
 from statecore.errors import Retryable
-from statecore.jobs import under_way
 from statecore.jobs.engine import HandedOver
-from statecore.jobs.under_way import heard_of, said_under_way
+from statecore.jobs.under_way import LOST, heard_of, said_under_way
 from statecore.repository.shelf import Shelf
 from tests.unit.jobs.snapshots import World
 
@@ -22,13 +24,10 @@ def shelf(tmp_path: Path) -> Shelf:
     return World(tmp_path).shelf
 
 
-@pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_way, "FIRST", 0.05)
-    monkeypatch.setattr(under_way, "AGAIN", 0.05)
+said_quickly = partial(said_under_way, first=0.05, again=0.05)
 
 
-def heard(shelf: Shelf, seconds: float = 20.0) -> float | None:
+def heard(shelf: Shelf, seconds: float = 120.0) -> float | None:
     """Wait until somebody says it."""
     until = time.monotonic() + seconds
     while (ago := heard_of(shelf, time.time())) is None and time.monotonic() < until:
@@ -36,42 +35,41 @@ def heard(shelf: Shelf, seconds: float = 20.0) -> float | None:
     return ago
 
 
-@pytest.mark.usefixtures("quickly")
 def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
     assert heard_of(shelf, time.time()) is None
-    with said_under_way(shelf):
+    with said_quickly(shelf):
         assert heard(shelf) is not None
     assert heard_of(shelf, time.time()) is None
-    with suppress(Retryable), said_under_way(shelf):
+    with suppress(Retryable), said_quickly(shelf):
         assert heard(shelf) is not None
         raise Retryable("The brokers are away.", code="test-error", action="Wait.")
     assert heard_of(shelf, time.time()) is None, "who failed is not under way"
 
 
-def test_what_is_done_soon_says_nothing(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shelf, "blobs", property(lambda _: pytest.fail("the repository was used")))
-    began = time.monotonic()
-    with said_under_way(shelf):
+def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: Shelf) -> None:
+    place = shelf.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
+    with said_under_way(
+        Shelf(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
+    ):
         pass
-    assert time.monotonic() - began < under_way.FIRST / 2
 
 
-@pytest.mark.usefixtures("quickly")
 def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> None:
-    with said_under_way(shelf):
+    name = shelf.names.under_way
+    with suppress(HandedOver), said_quickly(shelf):
         assert heard(shelf) is not None
-        name = shelf.names.under_way
         first = shelf.blobs.head(name).modified
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while (last := shelf.blobs.head(name).modified) == first and time.monotonic() < until:
             time.sleep(0.01)
         assert last > first
-        assert heard_of(shelf, time.time() + under_way.LOST - 5) is not None
-        assert heard_of(shelf, time.time() + under_way.LOST + 5) is None, "it was killed"
-        assert heard_of(shelf, time.time() - under_way.LOST - 5) is None, "a clock was wrong, once"
+        raise HandedOver  # so that the last word stays
+    said = shelf.blobs.head(name).modified
+    assert heard_of(shelf, said + LOST - 1) == LOST - 1
+    assert heard_of(shelf, said + LOST + 1) is None, "it was killed"
+    assert heard_of(shelf, said - LOST - 1) is None, "a clock was wrong, once"
 
 
-@pytest.mark.usefixtures("quickly")
 def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,8 +84,8 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
         replace(name, content)
 
     monkeypatch.setattr(shelf.blobs, "replace", put)
-    with said_under_way(shelf):
-        assert tried.wait(20)
+    with said_quickly(shelf):
+        assert tried.wait(120)
         assert heard_of(shelf, time.time()) is None
         away.clear()
         assert heard(shelf) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.processor.active_task import ActiveTask, TaskState
 from statecore.processor.commit_policy import CommitSettings
-from statecore.runtime.changelog_ends import ChangelogEnd, isolation_of
+from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.processor.counting import (
     COUNTS,
     Counting,
@@ -42,21 +43,6 @@ class World:
         self.processor = Counting("out")
         self.consumed: list[int | None] = [None]
         self.end, self.last_stable, self.epoch = 0, 0, -1
-
-    def committed(self, cluster: Cluster, group: str, partitions: Any) -> dict[TopicPartition, int | None]:
-        """In place of the brokers: what the group has consumed; each answer once, the last one forever."""
-        assert group == "app"
-        answer = self.consumed.pop(0) if len(self.consumed) > 1 else self.consumed[0]
-        return dict.fromkeys(partitions, answer)
-
-    def ends(
-        self, cluster: Cluster, spec: Any, stores: Any, *_: Any, **__: Any
-    ) -> Mapping[TopicPartition, ChangelogEnd]:
-        """In place of the brokers: where the changelogs end."""
-        log = LogOffsets(0, self.last_stable, self.end, self.epoch)
-        end = self.last_stable if spec.processing_guarantee is EXACTLY_ONCE else self.end
-        topics = {one.changelog: TopicDescription(one.changelog.topic, "0" * 31 + "1", 1, {}) for one in stores}
-        return {at: ChangelogEnd(end, log, topic, None, 0) for at, topic in topics.items()}
 
     def stores(self) -> TaskStores:
         return TaskStores(self.spec, self.directory, "0_0")
@@ -84,6 +70,37 @@ class World:
         assert task.catch_up().is_complete
         assert task.state is TaskState.RUNNING
         return task
+
+
+class Brokers(GroupCoordinator, Cluster):
+    """Brokers that say what the world has.
+
+    Args:
+        world: where the changelogs end, and what the group has consumed: each answer once, the last one forever.
+    """
+
+    def __init__(self, world: World) -> None:
+        Cluster.__init__(self, "localhost:1")
+        GroupCoordinator.__init__(self, self._consumed)
+        self._world = world
+
+    def _consumed(self, group: str, _: TopicPartition) -> int | None:
+        assert group == "app"
+        answers = self._world.consumed
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def time_ms(self) -> int:
+        return 0
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, "0" * 31 + "1", 1, {}) for name in names}
+
+    def log_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        world = self._world
+        return dict.fromkeys(tps, LogOffsets(0, world.last_stable, world.end, world.epoch))
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted)
 
 
 def rows(stores: TaskStores) -> dict[bytes, bytes]:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.changelog.cluster import Cluster
-from statecore.processor import active_task
 from statecore.spec.model import ProcessingGuarantee
-from tests.unit.processor.active_world import BOTH, World
+from tests.unit.processor.active_world import BOTH, Brokers, World
 
 
 @pytest.fixture(params=BOTH, ids=[one.value for one in BOTH])
@@ -20,11 +18,7 @@ def guarantee(request: pytest.FixtureRequest) -> ProcessingGuarantee:
 
 
 @pytest.fixture
-def world(tmp_path: Path, guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, guarantee: ProcessingGuarantee) -> Iterator[World]:
     made = World(tmp_path, guarantee)
-    with Cluster("localhost:1") as cluster:
-        made.cluster = cluster
-        monkeypatch.setattr(active_task, "committed_offsets", made.committed)
-        monkeypatch.setattr(active_task, "changelog_ends", made.ends)
-        with made.directory.lock():
-            yield made
+    with Brokers(made) as made.cluster, made.directory.lock():
+        yield made

@@ -11,7 +11,6 @@ import signal
 import sys
 from pathlib import Path
 
-from statecore.repository import download as module
 from statecore.repository.download import Wanted, download
 from statecore.repository.shelf import Shelf
 from tests.unit.repository.snapshots import APPLICATION
@@ -30,7 +29,6 @@ def wanted_of(shelf: Shelf) -> list[Wanted]:
 
 
 def main(url: str, directory: str, piece: str, die_after: str) -> None:
-    module.PIECE_BYTES = int(piece)
     shelf = Shelf.at(url, APPLICATION)
     steps = itertools.count(1)
 
@@ -38,7 +36,7 @@ def main(url: str, directory: str, piece: str, die_after: str) -> None:
         if next(steps) == int(die_after):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    download(shelf, wanted_of(shelf), Path(directory), advance=advance)
+    download(shelf, wanted_of(shelf), Path(directory), advance=advance, piece_bytes=int(piece))
 
 
 if __name__ == "__main__":

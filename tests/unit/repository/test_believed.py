@@ -11,7 +11,6 @@ import pytest
 from statecore.blobs.base import Blob, Blobs
 from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.repository import believed, upload
 from statecore.repository.believed import Named, is_whole, lost, sizes
 from statecore.repository.layout import Layout
 from statecore.repository.upload import LocalFile, put_files, put_whole
@@ -36,17 +35,13 @@ def directory(tmp_path: Path) -> DirectoryBlobs:
     return DirectoryBlobs(tmp_path / "blobs")
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are small below 100 bytes."""
-    monkeypatch.setattr(upload, "SMALL", 100)
-
-
-def put(blobs: Blobs, scratch: Path, *sizes_: int, seed: int = 0) -> tuple[list[LocalFile], list[Named]]:
-    chance = random.Random(seed)
+def put(blobs: Blobs, scratch: Path, *sizes_: int) -> tuple[list[LocalFile], list[Named]]:
+    """Files, of which those are small that have less than 100 bytes."""
+    chance = random.Random(0)
     files = [file_of(scratch, chance.randbytes(size)) for size in sizes_]
     return files, [
-        Named(file.sha256, extent) for file, extent in zip(files, put_files(blobs, NAMES, files), strict=True)
+        Named(file.sha256, extent)
+        for file, extent in zip(files, put_files(blobs, NAMES, files, small=100), strict=True)
     ]
 
 
@@ -61,7 +56,6 @@ def change(blobs: DirectoryBlobs, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.usefixtures("small")
 def test_what_is_there_is_not_lost_and_each_blob_is_asked_for_once(storage: Storage, tmp_path: Path) -> None:
     blobs = Counting(storage)
     files, named = put(blobs, tmp_path, 10, 20, 30, 40, 500, 600)
@@ -71,7 +65,6 @@ def test_what_is_there_is_not_lost_and_each_blob_is_asked_for_once(storage: Stor
     assert lost(blobs, []) == set()
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("blob", ["packs", "files"])
 @pytest.mark.parametrize("kind", ["missing", "shorter", "flipped"])
 @pytest.mark.parametrize("at_hand", [True, False])
@@ -90,7 +83,6 @@ def test_damage_in_a_directory_is_found(
     assert lost(directory, named, hands(files) if at_hand else {}) == expected
 
 
-@pytest.mark.usefixtures("small")
 def test_damage_where_there_are_checksums_is_found_as_far_as_all_of_a_blob_is_at_hand(
     storage: Storage, tmp_path: Path
 ) -> None:
@@ -105,7 +97,6 @@ def test_damage_where_there_are_checksums_is_found_as_far_as_all_of_a_blob_is_at
     assert "get" not in blobs.asked
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
     storage: Storage, tmp_path: Path, at: int
@@ -118,10 +109,7 @@ def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
     assert caught.value.context["path"] == str(files[at].path)
 
 
-def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(
-    directory: DirectoryBlobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "SMALL", 100)
+def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(directory: DirectoryBlobs, tmp_path: Path) -> None:
     _, named = put(directory, tmp_path / "scratch", 500, 501, 502, 503)
     for one in named:
         change(directory, one.extent.blob, bytes(one.extent.bytes))
@@ -134,15 +122,13 @@ def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(
     assert lost(directory, named, read=0) == {named[0]}, "that it is there is asked of each"
 
 
-def test_a_second_name_of_a_file_at_hand_is_not_read_again(
-    directory: DirectoryBlobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryBlobs, tmp_path: Path) -> None:
     file = file_of(tmp_path / "scratch", b"content")
     name = NAMES.file(file.sha256)
     final = tmp_path / "blobs" / name
     final.parent.mkdir(parents=True)
     final.hardlink_to(file.path)
-    monkeypatch.setattr(believed, "_hash_of", lambda *_: pytest.fail("it was read"))
+    file.path.write_bytes(b"CONTENT")  # which would show, if it was read
     put_whole(directory, name, file.path, file.bytes)
     (extent,) = put_files(directory, NAMES, [file])
     assert lost(directory, [Named(file.sha256, extent)], hands([file])) == set()
@@ -175,27 +161,25 @@ def test_a_blob_that_may_not_be_read_is_no_damage(
         lost(directory, [one])
 
 
-def test_sizes_of_few_are_asked_for_and_those_of_many_listed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_of_few_are_asked_for_and_those_of_many_listed(storage: Storage) -> None:
     blobs = Counting(storage)
-    monkeypatch.setattr(believed, "_LISTED_FROM", 5)
     names = [f"apps/orders/files/{number}" for number in range(8)]
     for at, name in enumerate(names[:6]):
         storage.put(name, bytes(at))
     there = {name: at for at, name in enumerate(names[:6])}
-    assert sizes(blobs, names[:4], "apps/orders/") == dict(list(there.items())[:4])
+    assert sizes(blobs, names[:4], "apps/orders/", listed_from=5) == dict(list(there.items())[:4])
     assert blobs.asked == {"head": 4}
     blobs.asked.clear()
-    assert sizes(blobs, names, "apps/orders/") == there
+    assert sizes(blobs, names, "apps/orders/", listed_from=5) == there
     assert blobs.asked == {"list": 1, "head": 2}, "what is not listed is asked for once more"
 
 
-def test_a_listing_that_is_too_long_is_given_up(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_is_too_long_is_given_up(storage: Storage) -> None:
     blobs = Counting(storage)
-    monkeypatch.setattr(believed, "_LISTED_FROM", 2)
     for number in range(200):
         storage.put(f"apps/orders/files/{number:03}", b"1")
     names = ["apps/orders/files/000", "apps/orders/files/199"]
-    assert sizes(blobs, names, "apps/orders/") == dict.fromkeys(names, 1)
+    assert sizes(blobs, names, "apps/orders/", listed_from=2) == dict.fromkeys(names, 1)
     assert blobs.asked == {"list": 1, "head": 1}
 
 

@@ -9,18 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import file_sha256
-from statecore.repository import download as module
-from statecore.repository import upload
-from statecore.repository.download import Downloaded, Wanted, download
+from statecore.repository.download import PIECES_AT_ONCE, Downloaded, Wanted
+from statecore.repository.download import download as download_files
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
@@ -33,11 +33,16 @@ from tests.unit.repository.test_upload import files_of
 SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of 10,000 bytes and more are blobs of their own, and come in pieces of 1,000 bytes."""
-    monkeypatch.setattr(upload, "SMALL", 10_000)
-    monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+def download(
+    shelf: Shelf, wanted: Iterable[Wanted], directory: Path, *, piece_bytes: int = 1000, **more: Any
+) -> Downloaded:
+    return download_files(shelf, wanted, directory, piece_bytes=piece_bytes, **more)
+
+
+@pytest.fixture
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -50,8 +55,8 @@ def wanted(shelf: Shelf, local: list[LocalFile]) -> list[Wanted]:
     return put(shelf, local)
 
 
-def put(shelf: Shelf, local: list[LocalFile]) -> list[Wanted]:
-    extents = put_files(shelf.blobs, shelf.names, local)
+def put(shelf: Shelf, local: list[LocalFile], small: int = 10_000) -> list[Wanted]:
+    extents = put_files(shelf.blobs, shelf.names, local, small=small)
     return [
         Wanted(file.sha256, extent, f"File {number}")
         for number, (file, extent) in enumerate(zip(local, extents, strict=True))
@@ -79,13 +84,11 @@ def test_every_file_comes_and_is_what_its_name_says(shelf: Shelf, wanted: list[W
 
 
 @pytest.mark.parametrize("piece", [1, 7, 50, 1 << 20])
-def test_pieces_of_any_size_make_the_same_files(shelf: Shelf, tmp_path: Path, piece: int, monkeypatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", piece)
-    monkeypatch.setattr(upload, "SMALL", 50)
-    wanted = put(shelf, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0))
+def test_pieces_of_any_size_make_the_same_files(shelf: Shelf, tmp_path: Path, piece: int) -> None:
+    wanted = put(shelf, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0), small=50)
     for some in (wanted, wanted[::-1], wanted[::2], [*wanted, *wanted]):
         directory = tmp_path / f"d{len(some)}{some[0].extent.bytes}{some[1].extent.bytes}"
-        download(shelf, some, directory)
+        download(shelf, some, directory, piece_bytes=piece)
         assert there(directory) == {one.sha256: one.extent.bytes for one in some}
         assert partial(directory) == []
 
@@ -153,10 +156,10 @@ def test_a_copy_that_broke_off_is_no_file(
     """The name is given to what is whole: nobody could tell a file of the right size from one."""
 
     def copy(source: Path, target: Path) -> None:
-        target.write_bytes(bytes(source.stat().st_size))
+        Path(target).write_bytes(bytes(Path(source).stat().st_size))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module, "link_or_copy", copy)
+    monkeypatch.setattr(os, "link", copy)
     with raises(Capacity, "no-space") as caught:
         download(shelf, wanted, tmp_path / "d", at_hand={local[6].sha256: local[6].path})
     assert "are kept" in caught.value.action
@@ -175,11 +178,10 @@ def test_every_flipped_bit_of_a_small_file_is_found(shelf: Shelf, storage: Stora
         assert partial(tmp_path / "d") == []
 
 
+@pytest.mark.usefixtures("no_sync")
 def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
-    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "sync_file", lambda _: None)
-    monkeypatch.setattr(module, "PIECE_BYTES", 8 << 20)
     chance = random.Random(1)
     whole = dict(storage.blobs)
     for number in range(1000):
@@ -190,7 +192,7 @@ def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
         directory = tmp_path / f"d{number % 10}"
         (directory / "files" / hit.sha256).unlink(missing_ok=True)
         with raises(Corrupted, "blob-damaged", blob=at.blob, start=at.start, bytes=at.bytes):
-            download(shelf, [hit], directory)
+            download(shelf, [hit], directory, piece_bytes=8 << 20)
         assert not (directory / "files" / hit.sha256).exists()
         storage.blobs[at.blob] = whole[at.blob]
     download(shelf, wanted, tmp_path / "d0")
@@ -253,22 +255,19 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
     assert partial(tmp_path / "d") == []
 
 
-def test_a_failure_ends_the_others_soon(
-    shelf: Shelf, storage: Storage, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 10)
+def test_a_failure_ends_the_others_soon(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
     wanted = put(shelf, files_of(tmp_path / "source", 200_000, 150_000))
     del storage.blobs[wanted[0].extent.blob]
     told: list[int] = []
     with raises(Corrupted, "blob-missing", blob=wanted[0].extent.blob):
-        download(shelf, wanted, tmp_path / "d", advance=told.append)
+        download(shelf, wanted, tmp_path / "d", advance=told.append, piece_bytes=10)
     assert sum(told) < 150_000, "nobody waits for the whole of another file"
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
 
 
-def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    piece, most = 1000, module.PIECES_AT_ONCE
+def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path) -> None:
+    piece, most = 1000, PIECES_AT_ONCE
     held = [0, 0]
     guard = threading.Lock()
 
@@ -303,7 +302,7 @@ def denied(*_: object) -> None:
 @pytest.mark.parametrize(
     ("refuse", "kind", "code"), [(full, Capacity, "no-space"), (denied, Invalid, "permission-denied")]
 )
-@pytest.mark.parametrize("what", ["make_directories", "sync_file", "link_or_copy"])
+@pytest.mark.parametrize("what", ["mkdir", "fsync", "link"])
 def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
     shelf: Shelf,
     wanted: list[Wanted],
@@ -315,13 +314,12 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
     code: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "d" / "partial").mkdir(parents=True)
-    (tmp_path / "d" / "files").mkdir()
-    monkeypatch.setattr(module, what, refuse)
+    (tmp_path / "d" / "files").mkdir(parents=True)
+    monkeypatch.setattr(os, what, refuse)
     with raises(kind, code):
         download(shelf, wanted, tmp_path / "d", at_hand={local[0].sha256: local[0].path})
     assert there(tmp_path / "d") == {}
-    assert partial(tmp_path / "d") == []
+    assert what == "mkdir" or partial(tmp_path / "d") == []
 
 
 @pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
@@ -380,7 +378,7 @@ def goes_on_until_it_is_whole(seed: int, directory: Path, local: list[LocalFile]
     kept = 0
     for _ in range(500):
         try:
-            done = download(shelf, wanted, directory)
+            done = download(shelf, wanted, directory, piece_bytes=20_000)
         except (Corrupted, Retryable):
             assert len(there(directory)) >= kept, f"seed {seed}"
             kept = len(there(directory))
@@ -401,20 +399,16 @@ def campaign(seeds: range, directory: Path, local: list[LocalFile]) -> set[str]:
     return met
 
 
-def test_whatever_fails_a_download_goes_on_until_it_is_whole(
-    local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "sync_file", lambda _: None)
-    monkeypatch.setattr(module, "PIECE_BYTES", 20_000)
+@pytest.mark.usefixtures("no_sync")
+def test_whatever_fails_a_download_goes_on_until_it_is_whole(local: list[LocalFile], tmp_path: Path) -> None:
     assert campaign(range(40), tmp_path, local) == {"refused", "missing", "truncated", "flipped"}
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("no_sync")
 def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
-    local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: list[LocalFile], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "sync_file", lambda _: None)
-    monkeypatch.setattr(module, "PIECE_BYTES", 20_000)
     campaign(range(1_000_000, 1_001_000), tmp_path, local)
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid
-from statecore.repository import part_documents
 from statecore.repository.manifest import PART, Extent, StoredRun, TaskPart
 from statecore.repository.part_documents import DOCUMENT_BYTES, joined_parts, opened
 from statecore.repository.upload import LocalFile
@@ -118,16 +117,15 @@ def test_a_bomb_is_damage_and_fills_no_memory(more: int) -> None:
         tracemalloc.stop()
 
 
-def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither() -> None:
     part = part_of(2)
     content = opened(joined_parts([(part, None)])[0], "It", "Look.")
-    monkeypatch.setattr(part_documents, "DOCUMENT_BYTES", len(content))
-    assert opened(joined_parts([(part, None)])[0], "It", "Look.") == content
-    monkeypatch.setattr(part_documents, "DOCUMENT_BYTES", len(content) - 1)
+    most = len(content)
+    assert opened(joined_parts([(part, None)], most=most)[0], "It", "Look.", most=most) == content
     with raises(Invalid, "manifest-too-large", task="0_0", runs=2):
-        joined_parts([(part, None)])
+        joined_parts([(part, None)], most=most - 1)
     with raises(Corrupted, "manifest-malformed", reason="too-large"):
-        opened(zlib.compress(content), "It", "Look.")
+        opened(zlib.compress(content), "It", "Look.", most=most - 1)
 
 
 def test_white_space_and_the_level_mean_nothing_to_a_reader() -> None:

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import RunFormat
-from statecore.repository import others
-from statecore.repository import publication as publication_module
 from statecore.repository.manifest import (
     OTHER_RELEASE,
     BaseFile,
@@ -28,6 +26,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskPart,
 )
+from statecore.repository.part_documents import joined_parts
 from statecore.repository.part_structure import check_made, check_structure, wrong_in
 from statecore.repository.shelf import Shelf
 from tests.harness.raising import raises
@@ -131,19 +130,15 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_corrupted_where_it_is_read(
-    name: str, part: TaskPart, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    name: str, part: TaskPart, shelf: Shelf, storage: Storage
 ) -> None:
     change, why = WRONG[name]
-    publication(shelf, "first").publish([part], whole=True)
-    monkeypatch.setattr(publication_module, "check_made", lambda parts: None)
-    monkeypatch.setattr(others, "behind", lambda part, there: ())
-    publication(shelf, "second").publish([change(part)], whole=True)
-    newest, older = shelf.head().snapshots
+    document, (reference,) = joined_parts([(change(part), None)])
+    storage.put("part", document)
     with pytest.raises(Corrupted, match=why) as caught:
-        shelf.parts(shelf.manifest(newest).value.parts)
+        shelf.parts([replace(reference, extent=replace(reference.extent, blob="part"))])
     assert caught.value.action == shelf.instead
     assert caught.value.context["task"] == "0_0"
-    assert shelf.parts(shelf.manifest(older).value.parts)["0_0"].part == part
 
 
 def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_is_read(

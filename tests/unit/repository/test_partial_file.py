@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Capacity
-from statecore.filesystem import FileMoment, sync_file
-from statecore.repository import partial_file as module
+from statecore.filesystem import FileMoment
 from statecore.repository.partial_file import PartialFile
 from tests.harness.raising import raises
 
@@ -74,30 +73,23 @@ def test_a_file_that_cannot_be_forced_to_the_disk_has_no_name(tmp_path: Path, mo
 
     file = PartialFile(3, tmp_path)
     assert file.take(0, memoryview(b"abc"))
-    monkeypatch.setattr(module, "sync_file", full)
+    monkeypatch.setattr(os, "fsync", full)
     with raises(Capacity, "no-space"):
         file.finish(tmp_path / "final")
     file.discard()
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("pause", "is_told"), [(0, False), (1_000_000, False), (10**9, True)])
 def test_what_it_was_when_it_was_finished_is_told_where_a_later_write_would_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pause: int, is_told: bool
 ) -> None:
-    now = [0]
+    def clock() -> int:
+        (path,) = tmp_path.iterdir()
+        return path.stat().st_mtime_ns + pause
 
-    def synced_after(pause: int) -> None:
-        def sync(path: Path) -> None:
-            sync_file(path)
-            now[0] = path.stat().st_mtime_ns + pause
-
-        monkeypatch.setattr(module, "sync_file", sync)
-
-    monkeypatch.setattr("statecore.filesystem.time.time_ns", lambda: now[0])
-    for pause, is_told in ((0, False), (1_000_000, False), (10**9, True)):
-        file = PartialFile(3, tmp_path)
-        assert file.take(0, memoryview(b"abc"))
-        synced_after(pause)
-        moment = file.finish(tmp_path / "final")
-        assert (moment is not None) is is_told
-        assert moment == FileMoment.of(tmp_path / "final")
+    file = PartialFile(3, tmp_path, clock=clock)
+    assert file.take(0, memoryview(b"abc"))
+    moment = file.finish(tmp_path / "final")
+    assert (moment is not None) is is_told
+    assert moment == FileMoment.of(tmp_path / "final", clock)

@@ -9,25 +9,25 @@ import os
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 import pytest
 
+from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.repository import repository
 from statecore.repository.repository import (
     MARK,
     MARK_NAME,
     Made,
-    Place,
     make_repository,
+    make_repository_in,
     open_repository,
     opened_blobs,
     place_of,
 )
 from statecore.repository.shelf import Shelf
+from tests.harness.filesystems import without_clones
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing
 
@@ -104,52 +104,44 @@ def test_every_flipped_bit_of_a_mark_is_damage_and_no_other_repository(tmp_path:
             assert open_repository(url(tmp_path)).mark == made.mark, "of white space"
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, then: Callable[[Path], object]) -> None:
-    """Have something happen while the next place is put to the test."""
-    probe = repository._probe_directory
+def made_while(path: Path, then: Callable[[], object]) -> Made:
+    """A repository that is made while something else happens, as the place is put to the test."""
+    place = place_of(url(path))
 
-    def probed(path: Path) -> None:
-        monkeypatch.setattr(repository, "_probe_directory", probe)
-        probe(path)
-        then(path)
+    def probed() -> None:
+        place.probe()
+        then()
 
-    monkeypatch.setattr(repository, "_probe_directory", probed)
+    return make_repository_in(place._replace(probe=probed))
 
 
 @pytest.mark.parametrize("left", [b"", b"damaged", None], ids=["empty", "damaged", "none"])
 def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | None
+    tmp_path: Path, left: bytes | None
 ) -> None:
     if left is not None:
         (tmp_path / MARK_NAME).write_bytes(left)
     faster: list[Made] = []
-    meanwhile(monkeypatch, lambda path: faster.append(make_repository(url(path))))
-    slower = make_repository(url(tmp_path))
+    slower = made_while(tmp_path, lambda: faster.append(make_repository(url(tmp_path))))
     assert (faster[0].now, slower.now) == (True, False)
     assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
 
 
-def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(tmp_path: Path) -> None:
     (tmp_path / MARK_NAME).write_bytes(b"damaged")
-    carried, faster, looks = repository._carried_id, list[Made](), count()
+    faster: list[Made] = []
 
-    def look(place: Place) -> str:
-        found = carried(place)
-        if next(looks) == 1:  # the last look, after which it is replaced
-            faster.append(make_repository(place.url))
-        return found
+    class Overtaken(DirectoryPointers):
+        def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+            faster.append(make_repository(url(tmp_path)))
+            return super().swap(name, content, expected)
 
-    monkeypatch.setattr(repository, "_carried_id", look)
-    slower = make_repository(url(tmp_path))
+    slower = make_repository_in(place_of(url(tmp_path))._replace(pointers=Overtaken(tmp_path)))
     assert (faster[0].now, slower.now) == (True, False)
     assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
 
 
-def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_kept(tmp_path: Path) -> None:
     root, scratch = tmp_path / "r", tmp_path / "scratch"
     scratch.mkdir()
     publishing = Publishing(url(root), scratch)
@@ -157,13 +149,12 @@ def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_ke
     mark = (root / MARK_NAME).read_bytes()
     (root / MARK_NAME).write_bytes(b"")
 
-    def publish(_: Path) -> None:
+    def publish() -> None:
         (root / MARK_NAME).write_bytes(mark)
         publishing.publish(10)
         (root / MARK_NAME).write_bytes(b"")
 
-    meanwhile(monkeypatch, publish)
-    made = make_repository(url(root))
+    made = made_while(root, publish)
     assert (made.again, made.repository.mark.id) == (True, before.id)
     assert Shelf.at(url(root), publishing.shelf.application_id).head().snapshots
 
@@ -201,7 +192,7 @@ def test_a_path_with_spaces_is_one_and_is_said_so_that_a_shell_reads_it(tmp_path
 def test_files_on_the_same_disk_are_linked_unless_copies_are_asked_for(
     tmp_path: Path, query: str, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statecore.blobs.directory.clone", lambda *_: False)
+    without_clones(monkeypatch)
     place = make_repository(url(tmp_path / "r") + query)[0].place
     assert place.url == url(tmp_path / "r") + query
     (tmp_path / "file").write_bytes(b"bytes")

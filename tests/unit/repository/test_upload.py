@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
-from statecore.repository import upload
 from statecore.repository.believed import Named, lost
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
@@ -37,14 +36,10 @@ def check(shelf: Shelf, files: list[LocalFile], extents: list[Extent]) -> None:
         assert sha256(shelf.read(extent, "A file")).hexdigest() == file.sha256
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are small below 100 bytes, and packs full with 250."""
-    monkeypatch.setattr(upload, "SMALL", 100)
-    monkeypatch.setattr(upload, "PACK_BYTES", 250)
+LITTLE = {"small": 100, "pack_bytes": 250}
+"""Files are small below 100 bytes, and packs full with 250."""
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("sizes", "files", "packs"),
     [
@@ -63,13 +58,12 @@ def test_small_files_share_blobs_and_large_ones_have_their_own(
     shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], files: int, packs: int
 ) -> None:
     local = files_of(tmp_path, *sizes)
-    check(shelf, local, put_files(shelf.blobs, shelf.names, local))
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local, **LITTLE))
     kinds = [name.split("/")[2] for name in storage.blobs]
     assert (kinds.count("files"), kinds.count("packs")) == (files, packs)
     assert len(kinds) == files + packs
 
 
-@pytest.mark.usefixtures("small")
 @settings(deadline=None, max_examples=40)
 @given(sizes=st.lists(st.integers(0, 150), max_size=12), again=st.lists(st.integers(0, 11), max_size=4))
 def test_whatever_is_put_lies_where_it_is_said(
@@ -80,13 +74,14 @@ def test_whatever_is_put_lies_where_it_is_said(
     local = files_of(tmp_path_factory.mktemp("files"), *sizes)
     local += [local[at] for at in again if at < len(local)]
     told: list[int] = []
-    check(shelf, local, put_files(shelf.blobs, shelf.names, local, told.append))
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local, told.append, **LITTLE))
     blobs = network.storage.blobs
     assert sum(told) == sum(len(content) for content, _ in blobs.values())
     assert sum(told) == sum({file.sha256: file.bytes for file in local}.values()), "no byte twice"
     # The same files in the same order are there already.
     before = dict(blobs)
-    assert put_files(shelf.blobs, shelf.names, local) == put_files(shelf.blobs, shelf.names, list(local))
+    first = put_files(shelf.blobs, shelf.names, local, **LITTLE)
+    assert first == put_files(shelf.blobs, shelf.names, list(local), **LITTLE)
     assert blobs == before
 
 

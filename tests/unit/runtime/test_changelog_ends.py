@@ -10,19 +10,20 @@ import pytest
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime import changelog_ends as module
 from statecore.runtime.changelog_ends import changelog_ends
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from tests.unit.changelog.consumed import GroupCoordinator
 
 CHANGELOG, SOURCE = TopicPartition("app-counts-changelog", 1), TopicPartition("in", 1)
 EOS, ALOS = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
 
 
-class Brokers:
+class Brokers(GroupCoordinator):
     """Logs from 5 to 90, of which 80 are stable."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumed: int | None) -> None:
+        super().__init__(lambda group, at: consumed if (group, at) == ("app", SOURCE) else None)
         self.asked: Mapping[TopicPartition, int] = {}
 
     def time_ms(self) -> int:
@@ -42,19 +43,14 @@ class Brokers:
 @pytest.mark.parametrize(("guarantee", "end"), [(EOS, 80), (ALOS, 90)])
 @pytest.mark.parametrize(("consumed", "most"), [(None, 0), (33, 33), (1_000, 1_000)])
 def test_a_log_is_followed_to_what_is_stable_and_a_source_topic_to_what_was_consumed(
-    monkeypatch: pytest.MonkeyPatch, guarantee: ProcessingGuarantee, end: int, consumed: int | None, most: int
+    guarantee: ProcessingGuarantee, end: int, consumed: int | None, most: int
 ) -> None:
-    def committed(_: Any, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        assert (group, set(partitions)) == ("app", {SOURCE})
-        return {SOURCE: consumed}
-
-    monkeypatch.setattr(module, "committed_offsets", committed)
     spec = ApplicationSpec("app", "nowhere:9092", guarantee, (), ())
     stores = [
         FollowedSpec("counts", StoreKind.KEY_VALUE, CHANGELOG),
         FollowedSpec("table", StoreKind.KEY_VALUE, SOURCE, is_source=True),
     ]
-    brokers: Any = Brokers()
+    brokers: Any = Brokers(consumed)
     epochs = {CHANGELOG: 3, SOURCE: -1, TopicPartition("other", 0): 4}
     found = changelog_ends(brokers, spec, stores, epochs)
     assert {at: one.end for at, one in found.items()} == {CHANGELOG: end, SOURCE: min(end, most)}

@@ -1,0 +1,28 @@
+"""What file systems can and cannot do, whatever the one is like on which the tests run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import IO
+
+import pytest
+
+
+def without_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file system clones a file, as ext4."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(fcntl, "ioctl", refuse)
+
+
+def with_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file system clones files, as XFS."""
+
+    def cloned(made: IO[bytes], _: int, given: int) -> None:
+        os.sendfile(made.fileno(), given, 0, os.fstat(given).st_size)
+
+    monkeypatch.setattr(fcntl, "ioctl", cloned)
