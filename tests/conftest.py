@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.harness.airflow_site import AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.harness.fleet import Fleet
 from tests.harness.spark_cluster import SparkCluster
@@ -196,6 +197,13 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
     """A standalone cluster with two workers of one core each, shared by the tests of a worker."""
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowSite]:
+    """One Airflow, shared by the tests of a worker; its Dags are paused until a test wants them."""
+    with airflow_site(tmp_path_factory.mktemp("airflow")) as site:
+        yield site
 
 
 @pytest.fixture
