@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsJvm
-from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.tables import KINDS, PARTITIONS, Lived, World
 from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
@@ -43,7 +44,21 @@ def spark() -> Iterator[None]:
 
 @pytest.fixture
 def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> World:
+    """An application that nobody else has."""
     return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+
+
+@pytest.fixture(scope="module")
+def lived(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """One that was fed and closed; most tests begin with that."""
+    name = f"restore-{uuid.uuid4().hex[:8]}"
+    return Lived.of(World(broker, streams_jvm, name, tmp_path_factory.mktemp("lived"), "exactly_once_v2"))
+
+
+@pytest.fixture
+def lost(lived: Lived, state_dir: Path) -> World:
+    """The same, after its directory was lost."""
+    return lived.lost(state_dir)
 
 
 @pytest.mark.parametrize("guarantee", first_of(["exactly_once_v2", "at_least_once"]))
@@ -77,14 +92,13 @@ def test_what_the_application_writes_after_a_rebuild_is_continued_from_there(wor
     assert world.reopen() == (before, 0)
 
 
-def test_a_partition_cut_into_ranges_gives_the_same_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.feed(rounds=6)
-    before = world.live()
-    rows = world.rows()
-    world.lose()
+def test_a_partition_cut_into_ranges_gives_the_same_rows(
+    lived: Lived, lost: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, before = lost, lived.answers
     monkeypatch.setattr("statecore.jobs.plan.plan_ranges", _cut_everywhere)
     report = world.restore()
-    assert world.rows() == rows
+    assert world.rows() == lived.rows
     assert world.reopen() == (before, 0)
     assert min(store.runs for store in report.stores) >= 3
 
@@ -128,9 +142,8 @@ def _cut_in_three(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     return [part for whole in partitions for part in split_range(whole, 3)]
 
 
-def test_restoring_one_store_keeps_its_sibling_and_nothing_is_restored(world: World) -> None:
-    world.feed()
-    before = world.live()
+def test_restoring_one_store_keeps_its_sibling_and_nothing_is_restored(lived: Lived, state_dir: Path) -> None:
+    world, before = lived.copied(state_dir), lived.answers
     for partition in range(PARTITIONS):
         shutil.rmtree(world.state_dir / world.application_id / f"0_{partition}" / "rocksdb" / "plain")
     report = world.restore(stores=("plain",))
@@ -139,11 +152,9 @@ def test_restoring_one_store_keeps_its_sibling_and_nothing_is_restored(world: Wo
 
 
 def test_restoring_one_store_of_an_empty_directory_leaves_the_other_to_kafka_streams_without_a_wipe(
-    world: World,
+    lived: Lived, lost: World
 ) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+    world, before = lost, lived.answers
     world.restore(stores=("stamped",))
     with world.application() as running:
         restored = running.restored_records()
@@ -151,10 +162,8 @@ def test_restoring_one_store_of_an_empty_directory_leaves_the_other_to_kafka_str
     assert {store for (store, _), records in restored.items() if records} == {"plain"}
 
 
-def test_one_partition_alone_can_be_restored(world: World) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_one_partition_alone_can_be_restored(lived: Lived, lost: World) -> None:
+    world, before = lost, lived.answers
     world.restore(partitions=(1,))
     with world.application() as running:
         restored = running.restored_records()
@@ -190,31 +199,25 @@ def test_an_empty_changelog_gives_an_empty_store_that_is_not_wiped(world: World)
     assert set(world.rows()) == set(databases)
 
 
-def test_a_rerun_of_the_same_request_finds_everything_in_place(world: World) -> None:
-    world.feed()
-    world.live()
-    world.lose()
-    first = world.restore(request_id="one")
-    again = world.restore(request_id="one")
+def test_a_rerun_of_the_same_request_finds_everything_in_place(lost: World) -> None:
+    first = lost.restore(request_id="one")
+    again = lost.restore(request_id="one")
     assert not again.placed
     assert again.stores == first.stores
     assert again.plan_id == first.plan_id
 
 
-def test_two_requests_build_the_same_rows(world: World) -> None:
-    world.feed()
-    world.live()
-    world.lose()
-    first = world.restore()
-    second = world.restore(replace=True)
+def test_two_requests_build_the_same_rows(lost: World) -> None:
+    first = lost.restore()
+    second = lost.restore(replace=True)
     assert [store.digest for store in first.stores] == [store.digest for store in second.stores]
     assert second.placed
 
 
-def test_a_store_that_the_spec_forgot_is_named_because_the_application_wipes_its_tasks(world: World) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_a_store_that_the_spec_forgot_is_named_because_the_application_wipes_its_tasks(
+    lived: Lived, lost: World
+) -> None:
+    world, before = lost, lived.answers
     forgotten: dict[str, Any] = {"subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}}}
     report = world.restore(spec=forgotten)
     assert any(f"{world.application_id}-stamped-changelog" in note and "WIPES" in note for note in report.notes)
@@ -224,11 +227,9 @@ def test_a_store_that_the_spec_forgot_is_named_because_the_application_wipes_its
     assert {store for (store, _), records in restored.items() if records} == {"plain", "stamped"}
 
 
-def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) -> None:
+def test_a_request_under_a_corrected_spec_is_not_taken_for_done(lived: Lived, lost: World) -> None:
     """What the note of the restore asks for, by a cleared task of Airflow: the same request, and one store more."""
-    world.feed()
-    before = world.live()
-    world.lose()
+    world, before = lost, lived.answers
     forgotten: dict[str, Any] = {"subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}}}
     world.restore(spec=forgotten, request_id="one")
     with pytest.raises(Invalid, match="0_0 holds the store plain already"):
@@ -241,10 +242,8 @@ def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) ->
     assert world.reopen() == (before, 0)
 
 
-def test_a_request_that_an_older_release_began_is_planned_anew(world: World) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_a_request_that_an_older_release_began_is_planned_anew(lived: Lived, lost: World) -> None:
+    world, before = lost, lived.answers
     with pytest.raises(FaultInjected):
         run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-images", "raise"))
     (plan,) = (world.state_dir / world.application_id / ".statecore" / "plans").glob("*.json")
@@ -254,10 +253,8 @@ def test_a_request_that_an_older_release_began_is_planned_anew(world: World) -> 
     assert world.reopen() == (before, 0)
 
 
-def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(world: World) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(lived: Lived, lost: World) -> None:
+    world, before = lost, lived.answers
     with pytest.raises(FaultInjected):
         run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-runs", "raise"))
     work = world.state_dir / world.application_id / ".statecore"
@@ -270,10 +267,10 @@ def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(wor
     assert world.reopen() == (before, 0)
 
 
-def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(world: World, tmp_path: Path) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(
+    lived: Lived, lost: World, tmp_path: Path
+) -> None:
+    world, before = lost, lived.answers
     world.restore(staging_dir=str(tmp_path / "staging"))
     assert [path for path in (tmp_path / "staging").rglob("*") if not path.is_dir()] == []
     assert world.reopen() == (before, 0)
@@ -314,11 +311,9 @@ def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has
 
 
 def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    lost: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.feed()
-    world.live()
-    world.lose()
+    world = lost
     monkeypatch.setattr("statecore.jobs.estimate.free_room", lambda path: (path, 1000))
     said: list[str] = []
     plan = run_restore(world.request(plan_only=True), say=said.append)
@@ -340,19 +335,16 @@ def refused(world: World, kind: type[StatecoreError], message: str, **changes: A
     return caught.value
 
 
-def test_a_running_application_makes_the_job_refuse(world: World) -> None:
-    world.feed()
+def test_a_running_application_makes_the_job_refuse(lived: Lived, state_dir: Path) -> None:
+    world = lived.copied(state_dir)
     with world.application():
-        topics.wait_until_consumed(world.servers, world.application_id, [world.input])
         with pytest.raises(Fenced, match="in use") as caught:
             world.restore(replace=True)
         assert "Stop the application" in caught.value.action
 
 
-def test_a_target_that_holds_the_stores_is_refused_without_replace(world: World) -> None:
-    world.feed()
-    world.live()
-    refused(world, Invalid, "plain", start_from="none")
+def test_a_target_that_holds_the_stores_is_refused_without_replace(lived: Lived, state_dir: Path) -> None:
+    refused(lived.copied(state_dir), Invalid, "plain", start_from="none")
 
 
 def test_an_unknown_topic_is_not_found(world: World) -> None:
@@ -369,19 +361,14 @@ def test_a_wrong_partition_count_is_refused(world: World) -> None:
     refused(world, Invalid, "differ in their number of partitions")
 
 
-def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.feed()
-    world.live()
-    world.lose()
+def test_a_disk_without_room_is_refused_beforehand(lost: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("statecore.changelog.weighing.log_sizes", lambda *_: {"all": 1 << 60})
-    error = refused(world, StatecoreError, "are needed")
+    error = refused(lost, StatecoreError, "are needed")
     assert error.exit_code == 15
 
 
-def test_the_command_line_does_the_same_and_prints_one_json_document(world: World, tmp_path: Path) -> None:
-    world.feed()
-    before = world.live()
-    world.lose()
+def test_the_command_line_does_the_same_and_prints_one_json_document(lived: Lived, lost: World, tmp_path: Path) -> None:
+    world, before = lost, lived.answers
     spec = tmp_path / "stores.yaml"
     stores = "\n".join(f"      {name}: {{kind: {kind}}}" for name, kind in KINDS.items())
     spec.write_text(
