@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.spark.session import spark_context
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
@@ -19,23 +18,13 @@ from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_be
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
+pytestmark = pytest.mark.integration
 
 
 class World(KindsWorld):
     """An application with global stores; what its topics hold is known."""
+
+    engine = InProcessEngine()
 
     def __init__(
         self,

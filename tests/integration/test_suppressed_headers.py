@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here
@@ -86,6 +87,7 @@ def test_stores_around_suppress_are_rebuilt_and_opened_with_nothing_to_restore(
 ) -> None:
     application_id = f"suppressed-{mode.name}-{uuid.uuid4().hex[:8]}"
     world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, mode.of(SUPPRESSED))
+    world.engine = InProcessEngine()
 
     def consumed(running: StreamsApplication) -> Any:
         topics.wait_until_consumed(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid
+from statecore.jobs.in_process import InProcessEngine
 from statecore.maintenance.inspection import inspect
 from statecore.placement.state_directory import StateDirectory
-from statecore.spark.session import spark_context
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here
@@ -21,22 +20,10 @@ from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.integration
 
 NOT_LOGGED = {"unlogged-table", "unlogged-window", "unlogged-put"}
 LOGGED = {"timestamped-key-value", "logged-window", "counts"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here."""
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 @each_guarantee
@@ -44,6 +31,7 @@ def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, UNLOGGED)
+    world.engine = InProcessEngine()
     with world.application() as running:
         description = running.describe()
         world.feed(UNLOGGED.feed(world.base, PARTITIONS))
@@ -104,6 +92,7 @@ def test_a_store_that_is_not_logged_and_was_not_declared_is_not_advised_to_be_re
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, "exactly_once_v2", UNLOGGED)
+    world.engine = InProcessEngine()
     with world.application():
         world.feed(UNLOGGED.feed(world.base, PARTITIONS))
     spec = world.spec()
