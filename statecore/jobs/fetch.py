@@ -72,6 +72,7 @@ def run_fetch(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = lambda _: None,
     shelf: Shelf | None = None,
+    cluster: Callable[..., Cluster] = Cluster,
 ) -> FetchReport:
     """Bring stores from a repository into a state directory.
 
@@ -81,6 +82,7 @@ def run_fetch(
         faults: points at which tests let the process die.
         say: told what an operator should read at once.
         shelf: the repository of the request, where the caller has it open.
+        cluster: makes the client of the brokers.
 
     Returns:
         The report; with ``request.plan_only`` what would be done, and nothing was changed.
@@ -95,7 +97,7 @@ def run_fetch(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_fetch(request, progress or NullProgress(), faults, say, shelf)
+        return _run_fetch(request, progress or NullProgress(), faults, say, shelf, cluster)
     except FaultInjected:
         raise
     except Exception as error:
@@ -103,7 +105,12 @@ def run_fetch(
 
 
 def _run_fetch(
-    request: FetchRequest, progress: Progress, faults: FaultPoints, say: Callable[[str], None], shelf: Shelf | None
+    request: FetchRequest,
+    progress: Progress,
+    faults: FaultPoints,
+    say: Callable[[str], None],
+    shelf: Shelf | None,
+    cluster: Callable[..., Cluster],
 ) -> FetchReport:
     declared = declared_spec(request)
     directory = StateDirectory(Path(request.state_dir), request.application_id, request.owner)
@@ -116,7 +123,8 @@ def _run_fetch(
         found = snapshots.first()
         progress.done()
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        job = _Fetch(request, declared, snapshots, directory, Surroundings(found.spec, home, progress, faults, say))
+        around = Surroundings(found.spec, home, progress, faults, say)
+        job = _Fetch(request, declared, snapshots, directory, around, cluster)
         if request.plan_only:
             say(directory.owner_note())
             return job.plan(found)
@@ -154,8 +162,10 @@ class _Fetch(Job):
         snapshots: Snapshots,
         directory: StateDirectory,
         around: Surroundings,
+        cluster: Callable[..., Cluster],
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
+        self.cluster = cluster
         self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
         self.shelf = snapshots.shelf
         self.files = FetchedFiles(directory)
@@ -296,7 +306,7 @@ class _Fetch(Job):
         if not servers or not todo.stores:
             return ()
         seen = self.snapshots.horizons_since(todo.found)
-        with Cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
+        with self.cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
             return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
 
     def _brought_and_built(

@@ -129,6 +129,8 @@ class Bases:
         say: told what an operator should read at once, from either thread.
         patience: how long the repository's server may let this process wait.
         faults: where tests let the process die.
+        open_shelf: opens a repository.
+        fetch: fetches a task.
 
     Raises:
         Invalid: there can be no repository at the URL, or no client for it.
@@ -143,8 +145,11 @@ class Bases:
         *,
         patience: Patience = PATIENT,
         faults: FaultPoints = NO_FAULTS,
+        open_shelf: Callable[[str, str, Patience], Shelf] = Shelf.at,
+        fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
         place_of(repository)
+        self._open_shelf, self._run_fetch = open_shelf, fetch
         self._spec, self._patience = spec, patience
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._worker = ThreadPoolExecutor(1, "base")
@@ -190,7 +195,7 @@ class Bases:
         return not all(is_empty_task(self._directory.task_path(task)) for task in tasks)
 
     def _open(self) -> Shelf:
-        return Shelf.at(self._repository, self._directory.application_id, self._patience)
+        return self._open_shelf(self._repository, self._directory.application_id, self._patience)
 
     def is_coming(self, task: str) -> bool:
         """Whether a task has to wait for its base, which is fetched from now on.
@@ -303,7 +308,7 @@ class Bases:
             replace=True,  # a task that is there without its logs: nobody can tell which snapshot it is of
         )
         try:
-            report = run_fetch(request, _UntilStopped(stop), faults=self._faults, shelf=shelf)
+            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, shelf=shelf)
         except NotFound as error:
             self._say_none(error)
             return None

@@ -6,24 +6,69 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
+from statecore.repository.shelf import Shelf
 from tests.harness.raising import raises
-from tests.unit.jobs.published import Shop
+from tests.unit.jobs.published import CUT, TOPIC_ID, Shop
 
 
 def request_for(shop: Shop, state_dir: Path, **changes: Any) -> FetchRequest:
     return FetchRequest(repository=shop.url, application_id="orders", state_dir=str(state_dir), **changes)
 
 
-def fetch(shop: Shop, state_dir: Path, say: Callable[[str], None] = lambda _: None, **changes: Any) -> FetchReport:
-    return run_fetch(request_for(shop, state_dir, **changes), say=say)
+class Topics:
+    """A cluster that has the topics of a shop; in place of the class, too.
+
+    Args:
+        end: where the log of a partition ends.
+    """
+
+    def __init__(self, end: Callable[[TopicPartition], int]) -> None:
+        self.end = end
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        return self
+
+    def __enter__(self) -> Topics:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, TOPIC_ID, 2, {}) for name in names}
+
+    def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return {one: LogOffsets(0, self.end(one), self.end(one)) for one in wanted}
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted)
+
+    def time_ms(self) -> int:
+        return int((CUT + 60) * 1000)
+
+
+def fetch(
+    shop: Shop,
+    state_dir: Path,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    shelf: Shelf | None = None,
+    cluster: Any = Cluster,
+    **changes: Any,
+) -> FetchReport:
+    return run_fetch(request_for(shop, state_dir, **changes), say=say, faults=faults, shelf=shelf, cluster=cluster)
 
 
 def tree(path: Path) -> dict[str, tuple[int, bytes]]:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.documents import encoded
+from statecore.documents import Document, encoded
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import fetch as fetch_module
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
-from statecore.repository.head import HEAD, encoded_head
-from statecore.repository.manifest import TaskPart
+from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_head
+from statecore.repository.manifest import Extent, Manifest, PartReference, TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.repair import apply_repair, plan_repair
 from statecore.repository.repository import MARK_NAME, make_repository, place_of
-from statecore.repository.shelf import Shelf
+from statecore.repository.shelf import ReadPart, Shelf
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
-from tests.unit.jobs.fetching import cut, fetch, files_of, flipped, refused
-from tests.unit.jobs.published import CUT, TOPIC_ID, Shop, expected, rows_in
+from tests.unit.jobs.fetching import Topics, cut, fetch, files_of, flipped, refused
+from tests.unit.jobs.published import CUT, Shop, expected, rows_in
 
 
 def test_named_tasks_are_fetched_and_no_others(shop: Shop, state_dir: Path) -> None:
@@ -93,35 +92,56 @@ def thin(shop: Shop, *dropped: str) -> None:
         shop.shelf.blobs.delete(shop.shelf.names.manifest(one))
 
 
-@pytest.mark.parametrize(
-    ("before", "gone"),
-    [
-        ("statecore.repository.shelf.Shelf.manifest", "manifest"),
-        ("statecore.repository.shelf.Shelf.parts", "part"),
-        ("statecore.repository.shelf.Shelf.read", "file"),
-    ],
-)
+class Watched(Shelf):
+    """Lets something happen before something is read of the repository for the first time.
+
+    Args:
+        shop: whose snapshots they are.
+        before: the method that reads.
+        call: what happens.
+    """
+
+    def __init__(self, shop: Shop, before: str, call: Callable[[], object]) -> None:
+        super().__init__(shop.shelf.repository, "orders")
+        self._before, self._calls = before, [call]
+
+    def _reads(self, what: str) -> None:
+        if what == self._before and self._calls:
+            self._calls.pop()()
+
+    def read_head(self) -> ReadHead | None:
+        self._reads("head")
+        return super().read_head()
+
+    def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
+        self._reads("manifest")
+        return super().manifest(entry)
+
+    def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
+        self._reads("parts")
+        return super().parts(references)
+
+    def read(self, extent: Extent, what: str) -> bytes:
+        self._reads("file")
+        return super().read(extent, what)
+
+
+@pytest.mark.parametrize(("before", "gone"), [("manifest", "manifest"), ("parts", "part"), ("file", "file")])
 @pytest.mark.parametrize("followed", [True, False])
 def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_newest_of_now_is_next(
-    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, before: str, gone: str, followed: bool
+    own_shop: Shop, state_dir: Path, before: str, gone: str, followed: bool
 ) -> None:
     new, old = own_shop.shelf.head().snapshots
     file = files_of(own_shop)[gone]
-    original = getattr(Shelf, before.rpartition(".")[2])
     later: list[str] = []
 
-    def collected(shelf: Shelf, *words: Any) -> Any:
-        with monkeypatch.context() as undone:
-            undone.setattr(before, original)
-            if not later:
-                later.append(own_shop.publish([150, 200, 400]).snapshot if followed else old.snapshot)
-                thin(own_shop, new.snapshot)
-                file.unlink(missing_ok=True)
-        return original(shelf, *words)
+    def collected() -> None:
+        later.append(own_shop.publish([150, 200, 400]).snapshot if followed else old.snapshot)
+        thin(own_shop, new.snapshot)
+        file.unlink(missing_ok=True)
 
-    monkeypatch.setattr(before, collected)
     said: list[str] = []
-    report = fetch(own_shop, state_dir, said.append)
+    report = fetch(own_shop, state_dir, said.append, shelf=Watched(own_shop, before, collected))
     assert [report.snapshot] == later
     (passed,) = report.passed_over
     assert (passed.snapshot, passed.code, passed.is_removed) == (new.snapshot, "blob-missing", True)
@@ -130,37 +150,27 @@ def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_n
 
 
 def test_a_snapshot_that_was_named_and_is_collected_meanwhile_is_not_replaced_by_another(
-    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    own_shop: Shop, state_dir: Path
 ) -> None:
     new, _ = own_shop.shelf.head().snapshots
-    original = Shelf.parts
 
-    def collected(shelf: Shelf, *words: Any) -> Any:
-        monkeypatch.setattr(Shelf, "parts", original)
+    def collected() -> None:
         part = files_of(own_shop)["part"]
         thin(own_shop, new.snapshot)
         part.unlink()
-        return original(shelf, *words)
 
-    monkeypatch.setattr(Shelf, "parts", collected)
-    error = refused(Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot)
+    shelf = Watched(own_shop, "parts", collected)
+    error = refused(Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot, shelf=shelf)
     assert error.context["snapshot"] == new.snapshot
 
 
 def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named(
-    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    own_shop: Shop, state_dir: Path
 ) -> None:
     new, old = own_shop.shelf.head().snapshots
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{old.snapshot}.json")
-    original = Shelf.manifest
-
-    def collected(shelf: Shelf, *words: Any) -> Any:
-        monkeypatch.setattr(Shelf, "manifest", original)
-        thin(own_shop, new.snapshot)
-        return original(shelf, *words)
-
-    monkeypatch.setattr(Shelf, "manifest", collected)
-    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir)
+    shelf = Watched(own_shop, "manifest", lambda: thin(own_shop, new.snapshot))
+    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, shelf=shelf)
     assert passed_over(error) == [
         (new.snapshot, "blob-missing", True),
         (old.snapshot, "manifest-damaged", False),
@@ -290,23 +300,14 @@ def test_no_repository_no_application_and_no_snapshot_are_not_found(
     assert not state_dir.exists()
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "statecore.blobs.directory_pointers.DirectoryPointers.read",
-        "statecore.repository.shelf.Shelf.manifest",
-        "statecore.repository.shelf.Shelf.parts",
-        "statecore.repository.shelf.Shelf.read",
-    ],
-)
+@pytest.mark.parametrize("asked", ["head", "manifest", "parts", "file"])
 def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_over(
-    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+    shop: Shop, state_dir: Path, asked: str
 ) -> None:
-    def nobody(*_: object, **__: object) -> None:
+    def nobody() -> None:
         raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
 
-    monkeypatch.setattr(asked, nobody)
-    refused(Retryable, "object-store-unreachable", shop, state_dir)
+    refused(Retryable, "object-store-unreachable", shop, state_dir, shelf=Watched(shop, asked, nobody))
 
 
 def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir: Path) -> None:
@@ -329,50 +330,30 @@ def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, 
     refused(Invalid, "head-foreign", other, state_dir)
 
 
-AWAY = Retryable("None answers.", code="broker-unreachable", action="Try again.")
-
-
 def test_brokers_that_do_not_answer_are_no_reason_to_pass_a_snapshot_over(shop: Shop, state_dir: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch_module, "Cluster", _cluster(AWAY))
-        refused(Retryable, "broker-unreachable", shop, state_dir, bootstrap_servers="localhost:9")
+    def away(_: TopicPartition) -> int:
+        raise Retryable("None answers.", code="broker-unreachable", action="Try again.")
 
-
-def _cluster(error: StatecoreError) -> Any:
-    class Unreachable:
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def __enter__(self) -> Unreachable:
-            raise error
-
-        def __exit__(self, *_: object) -> None: ...
-
-    return Unreachable
+    refused(Retryable, "broker-unreachable", shop, state_dir, bootstrap_servers="localhost:9", cluster=Topics(away))
 
 
 def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_where_none_is_left(
-    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, state_dir: Path
 ) -> None:
     new, old = shop.shelf.head().snapshots
-    unfit = {new.snapshot}
-
-    def checked(self: Any, todo: Any) -> tuple[str, ...]:
-        if todo.found.entry.snapshot in unfit:
-            raise Invalid("It does not fit.", code="snapshot-topics-mismatch", action="Rebuild.")
-        return ("a doubt",)
-
-    monkeypatch.setattr(fetch_module._Fetch, "_checked", checked)
-    planned = fetch(shop, state_dir, plan_only=True)
+    fits_old: Any = {"bootstrap_servers": "b:9", "cluster": Topics(lambda _: 200)}
+    fits_none: Any = {"bootstrap_servers": "b:9", "cluster": Topics(lambda _: 150)}
+    planned = fetch(shop, state_dir, plan_only=True, **fits_old)
     assert planned.snapshot == old.snapshot
+    grown: Any = {**fits_old, "cluster": Topics(lambda _: 250)}
+    doubtful = fetch(shop, state_dir, plan_only=True, snapshot=old.snapshot, **grown)
+    assert any("has grown by 50 since" in note for note in doubtful.notes)
     assert not state_dir.exists()
-    unfit.add(old.snapshot)
-    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir)
+    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, **fits_none)
     assert passed_over(error) == [(one.snapshot, "snapshot-topics-mismatch", False) for one in (new, old)]
-    refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=new.snapshot)
-    unfit.remove(old.snapshot)
-    report = fetch(shop, state_dir)
+    refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=new.snapshot, **fits_none)
+    report = fetch(shop, state_dir, **fits_old)
     assert report.snapshot == old.snapshot
-    assert "a doubt" in report.notes
     assert rows_in(state_dir) == expected(200)
 
 
@@ -414,20 +395,21 @@ def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure
     assert fetch(shop, state_dir, instance="0/7").placed
 
 
-@pytest.mark.parametrize("where", ["_checked", "_brought", "_built", "_first_look"])
+@pytest.mark.parametrize("where", ["after-lock", "after-plan", "during-download", "after-download", "after-images"])
 def test_what_is_gone_on_the_way_does_not_say_that_there_is_no_snapshot(
-    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    shop: Shop, state_dir: Path, where: str
 ) -> None:
-    def gone(*_: object, **__: object) -> None:
-        raise NotFound("It is gone.", code="blob-not-found", action="Look for it.", path="gone")
+    class Gone(FaultPoints):
+        def reach(self, point: str) -> None:
+            if point == f"fetch.{where}":
+                raise NotFound("It is gone.", code="blob-not-found", action="Look for it.", path="gone")
 
-    monkeypatch.setattr(fetch_module._Fetch, where, gone)
-    error = refused(Retryable, "snapshot-deleted", shop, state_dir)
+    error = refused(Retryable, "snapshot-deleted", shop, state_dir, faults=Gone())
     assert error.context["path"] == "gone"
 
 
 def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_is_not_taken(
-    tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state_dir: Path
 ) -> None:
     shop = Shop(tmp_path / "shop")
     shop.root.mkdir()
@@ -455,39 +437,13 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
 
     unsure = publish("unsure", 60, "")
     ends = {end.topic_partition: end.end for part in parts for one in part.stores for end in one.changelogs}
-    monkeypatch.setattr(fetch_module, "Cluster", _topics(ends))
-    assert fetch(shop, state_dir, plan_only=True, bootstrap_servers="b:9").snapshot == unsure, "with a doubt"
+    brokers: Any = {"bootstrap_servers": "b:9", "cluster": Topics(ends.__getitem__)}
+    assert fetch(shop, state_dir, plan_only=True, **brokers).snapshot == unsure, "with a doubt"
     other = publish("of other topics", 120, "f" * 32)
-    report = fetch(shop, state_dir, plan_only=True, bootstrap_servers="b:9")
+    report = fetch(shop, state_dir, plan_only=True, **brokers)
     assert [one.snapshot for one in report.passed_over] == [other, unsure]
     assert {one.code for one in report.passed_over} == {"snapshot-topics-mismatch"}
     assert "newer snapshot" in report.passed_over[1].why
-    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=other, bootstrap_servers="b:9")
+    error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=other, **brokers)
     assert {one["code"] for one in error.context["problems"]} == {"topic-recreated"}
     assert report.snapshot == known.snapshot
-
-
-def _topics(ends: Mapping[TopicPartition, int]) -> Any:
-    """A cluster whose topics have these ends, and the ids that the shop gives them."""
-
-    class Topics:
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def __enter__(self) -> Topics:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-            return {name: TopicDescription(name, TOPIC_ID, 2, {}) for name in names}
-
-        def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
-            return {one: LogOffsets(0, ends[one], ends[one]) for one in wanted}
-
-        def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-            return dict.fromkeys(wanted)
-
-        def time_ms(self) -> int:
-            return int((CUT + 60) * 1000)
-
-    return Topics

@@ -14,14 +14,13 @@ import pytest
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.jobs import fetch as fetch_module
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.database_state import read_database_state
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
-from tests.unit.jobs.fetching import fetch, refused, tree
+from tests.unit.jobs.fetching import Topics, fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
 
 
@@ -137,10 +136,8 @@ def stores_yaml(
     return str(path / "stores.yaml")
 
 
-@pytest.fixture
-def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks the brokers of the spec."""
-    monkeypatch.setattr(fetch_module._Fetch, "_checked", lambda *_: ())
+BROKERS = Topics(lambda _: 300)
+"""Those of the spec."""
 
 
 @pytest.mark.parametrize(
@@ -180,25 +177,25 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_the_application_could_not_use_is_refused_with_what_is_there_and_what_is_declared(
-    shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None, changes: dict[str, Any], problem: tuple[Any, ...]
+    shop: Shop, state_dir: Path, tmp_path: Path, changes: dict[str, Any], problem: tuple[Any, ...]
 ) -> None:
     spec_path = stores_yaml(tmp_path, **changes)
-    error = refused(Invalid, "snapshot-spec-mismatch", shop, state_dir, spec_path=spec_path)
+    error = refused(Invalid, "snapshot-spec-mismatch", shop, state_dir, cluster=BROKERS, spec_path=spec_path)
     assert "Correct the spec" in error.action
     assert spec_path in error.what
     named = dict(zip(("store", "tasks", "property", "found", "declared"), problem, strict=True))
     assert named in error.context["problems"]
     with raises(Invalid, "snapshot-spec-mismatch", problems=error.context["problems"]):
-        fetch(shop, state_dir, spec_path=spec_path, plan_only=True)
+        fetch(shop, state_dir, cluster=BROKERS, spec_path=spec_path, plan_only=True)
 
 
 def test_the_same_spec_and_what_does_no_harm_is_fetched_and_the_latter_is_said(
-    shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None
+    shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
-    same = fetch(shop, state_dir, spec_path=stores_yaml(tmp_path))
+    same = fetch(shop, state_dir, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
     assert (same.placed, same.notes) == (True, ())
     shorter = {"clicks": {"kind": "window", "retention": "7m", "segment_interval": "5m"}}
-    report = fetch(shop, tmp_path / "another", spec_path=stores_yaml(tmp_path, shorter))
+    report = fetch(shop, tmp_path / "another", cluster=BROKERS, spec_path=stores_yaml(tmp_path, shorter))
     assert report.placed
     absent, shorter_kept = report.notes
     assert "plain" in absent
@@ -206,19 +203,19 @@ def test_the_same_spec_and_what_does_no_harm_is_fetched_and_the_latter_is_said(
     assert rows_in(tmp_path / "another") == expected(300)
 
 
-def test_only_what_is_placed_has_to_be_as_it_is_declared(
-    shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None
-) -> None:
+def test_only_what_is_placed_has_to_be_as_it_is_declared(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
     spec_path = stores_yaml(tmp_path, {"plain": {"kind": "timestamped-key-value"}})
-    fetch(shop, state_dir, tasks=("global",), spec_path=spec_path)
+    fetch(shop, state_dir, tasks=("global",), cluster=BROKERS, spec_path=spec_path)
     fetch(shop, state_dir)
-    assert fetch(shop, state_dir, spec_path=spec_path).kept == ("0_0", "0_1", "global")
-    error = refused(Invalid, "snapshot-spec-mismatch", shop, state_dir, spec_path=spec_path, replace=True)
+    assert fetch(shop, state_dir, cluster=BROKERS, spec_path=spec_path).kept == ("0_0", "0_1", "global")
+    error = refused(
+        Invalid, "snapshot-spec-mismatch", shop, state_dir, cluster=BROKERS, spec_path=spec_path, replace=True
+    )
     assert [(one["store"], one["property"]) for one in error.context["problems"]] == [("plain", "kind")]
 
 
 def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
-    own_shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None
+    own_shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
     shelf = own_shop.shelf
     before, kind = shelf.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
@@ -232,7 +229,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     )
     newer = publication.publish(stamped, whole=True).snapshot
     said: list[str] = []
-    report = fetch(own_shop, state_dir, said.append, spec_path=stores_yaml(tmp_path))
+    report = fetch(own_shop, state_dir, said.append, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
     assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (before.snapshot, [newer])
     assert any(f"{newer} is passed over" in line for line in said)
     assert rows_in(state_dir) == expected(300)

@@ -9,8 +9,9 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -19,35 +20,50 @@ import pytest
 
 from statecore.blobs.base import Patience
 from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
-from statecore.faults import FaultInjected, FaultPoints, InjectedFault
-from statecore.jobs import fetch as fetch_module
-from statecore.jobs import standby_bases
-from statecore.jobs.fetched_files import FetchedFiles
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
+from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.standby_bases import KEPT_MS, Bases, sweep_bases
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
 from tests.harness.raising import raises
-from tests.unit.jobs.fetching import files_of, flipped
+from tests.unit.jobs.fetching import Topics, files_of, flipped
 from tests.unit.jobs.published import TOPIC_ID, Shop, expected, rows_in
 
 TASK = "0_1"
+AWAY = Retryable("The repository does not answer.", code="test-error", action="Wait.")
+NO_RIGHTS = Invalid("The repository may not be read.", code="test-error", action="Give credentials.")
 
 FROM_START = "from the start of its changelogs"
 """What is said of a task that gets no base."""
 
 
-@pytest.fixture(autouse=True)
-def topics_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topics fit every snapshot; that they are compared is the fetch's business."""
-    monkeypatch.setattr(fetch_module, "Cluster", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(fetch_module, "check_topics", lambda *_, **__: [])
+fitting = partial(run_fetch, cluster=Topics(lambda _: 400))
+"""The topics fit every snapshot; that they are compared is the fetch's business."""
+
+
+def failing(error: StatecoreError) -> Callable[..., Any]:
+    """In place of whatever asks a repository."""
+
+    def fails(*_: object, **__: object) -> Any:
+        raise error
+
+    return fails
 
 
 class Warm:
-    """A directory of warm copies, and the processes that bring bases into it, one after the other."""
+    """A directory of warm copies, and the processes that bring bases into it, one after the other.
+
+    Attributes:
+        fetch: how a task is fetched.
+        opens: how a repository is opened.
+    """
 
     def __init__(self, shop: Shop, path: Path, application: str = "orders") -> None:
         self.shop, self.path, self.said = shop, path, list[str]()
+        self.fetch: Callable[..., FetchReport] = fitting
+        self.opens: Callable[..., Shelf] = Shelf.at
         self.directory = StateDirectory(path, application)
         self.place = self.directory.task_path(TASK)
         self.work = self.directory.work_path / "standby" / TASK
@@ -56,9 +72,16 @@ class Warm:
 
     @contextmanager
     def process(self, faults: FaultPoints | None = None) -> Iterator[Bases]:
-        more = {} if faults is None else {"faults": faults}
         with self.directory.lock():
-            bases = Bases(self.spec, self.directory, self.shop.url, self.said.append, **more)
+            bases = Bases(
+                self.spec,
+                self.directory,
+                self.shop.url,
+                self.said.append,
+                faults=faults or NO_FAULTS,
+                open_shelf=lambda *where: self.opens(*where),
+                fetch=lambda *what, **how: self.fetch(*what, **how),
+            )
             try:
                 yield bases
             finally:
@@ -191,17 +214,15 @@ def test_a_snapshot_of_another_application_is_nobody_s_base(own_shop: Shop, stat
     assert not warm.place.exists()
 
 
-def test_a_repository_that_is_away_is_asked_again(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object, **__: object) -> Any:
-        raise Retryable("The repository does not answer.", code="test-error", action="Wait.")
-
+def test_a_repository_that_is_away_is_asked_again(warm: Warm) -> None:
     with warm.process() as bases:
-        with monkeypatch.context() as patch:
-            patch.setattr(standby_bases, "run_fetch", away)
-            for _ in range(2):
-                fetched(bases)
-                with pytest.raises(Retryable, match="does not answer"):
-                    bases.is_coming(TASK)
+        warm.fetch = failing(AWAY)
+        for _ in range(2):
+            fetched(bases)
+            with pytest.raises(Retryable) as caught:
+                bases.is_coming(TASK)
+            assert caught.value is AWAY
+        warm.fetch = fitting
         brought(bases)
     assert warm.rows == of_task(300)
 
@@ -228,15 +249,13 @@ def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_r
     assert old.snapshot in said
 
 
-def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(warm: Warm) -> None:
     with warm.process(InjectedFault("base.before-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
             bases.is_coming(TASK)
     assert not warm.place.exists()
-    monkeypatch.setattr(standby_bases, "run_fetch", None)  # nothing is to be fetched
+    warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(300)
@@ -346,52 +365,34 @@ def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_aga
     assert warm.rows == of_task(300)
 
 
-NO_RIGHTS = Invalid("The repository may not be read.", code="test-error", action="Give credentials.")
-
-
-def refusing(patch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Nobody can open the repository."""
-
-    def refuse(*_: object) -> Any:
-        raise error
-
-    patch.setattr(standby_bases.Shelf, "at", refuse)
-
-
-def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_the_start(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_the_start(warm: Warm) -> None:
     with warm.process() as bases:
-        with monkeypatch.context() as patch:
-            refusing(patch, NO_RIGHTS)
-            for _ in range(2):
-                fetched(bases)
-                with pytest.raises(Invalid, match="may not be read"):
-                    bases.is_coming(TASK)
+        warm.opens = failing(NO_RIGHTS)
+        for _ in range(2):
+            fetched(bases)
+            with pytest.raises(Invalid) as caught:
+                bases.is_coming(TASK)
+            assert caught.value is NO_RIGHTS
+        warm.opens = Shelf.at
         brought(bases)
     assert warm.rows == of_task(300)
 
 
-@pytest.mark.parametrize(
-    "error", [NO_RIGHTS, Retryable("The repository does not answer.", code="test-error", action="Wait.")]
-)
-def test_a_process_that_has_copies_starts_without_the_repository(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch, error: StatecoreError
-) -> None:
+@pytest.mark.parametrize("error", [NO_RIGHTS, AWAY])
+def test_a_process_that_has_copies_starts_without_the_repository(warm: Warm, error: StatecoreError) -> None:
     (warm.place / "rocksdb").mkdir(parents=True)
-    refusing(monkeypatch, error)
+    warm.opens = failing(error)
     with warm.process() as bases:
         bases.look(Event())
     (said,) = warm.said
     assert said.startswith(f"{error} ")
 
 
-def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_read(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refusing(monkeypatch, NO_RIGHTS)
-    with warm.process() as bases, pytest.raises(Invalid, match="may not be read"):
+def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_read(warm: Warm) -> None:
+    warm.opens = failing(NO_RIGHTS)
+    with warm.process() as bases, pytest.raises(Invalid) as caught:
         bases.look(Event())
+    assert caught.value is NO_RIGHTS
 
 
 def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_are(warm: Warm) -> None:
@@ -404,17 +405,15 @@ def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_
         Bases(warm.spec, warm.directory, "file://host/path", warm.said.append)
 
 
-def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(warm: Warm) -> None:
     go_on, stop = Event(), Event()
 
     def hang(*_: object) -> Any:
-        assert go_on.wait(60)
-        raise Retryable("The repository does not answer.", code="test-error", action="Wait.")
+        assert go_on.wait(300)
+        raise AWAY
 
-    with monkeypatch.context() as patch, warm.process() as bases:
-        patch.setattr(standby_bases.Shelf, "at", hang)
+    warm.opens = hang
+    with warm.process() as bases:
         bases.look(stop, seconds=0.2)
         (said,) = warm.said
         assert " 0.2 s" in said
@@ -445,15 +444,20 @@ def test_an_object_store_that_does_not_answer_is_asked_twice_and_waited_for_as_l
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_directory_that_appeared_meanwhile_is_not_overwritten(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch, seen: bool
-) -> None:
-    with warm.process() as bases:
-        fetched(bases)
+def test_a_directory_that_appeared_meanwhile_is_not_overwritten(warm: Warm, seen: bool) -> None:
+    def appears() -> None:
         (warm.place / "rocksdb").mkdir(parents=True)
         (warm.place / "rocksdb" / "rows").write_text("somebody's")
-        if not seen:  # it appears behind the last look
-            monkeypatch.setattr(standby_bases, "is_empty_task", lambda _: True)
+
+    class AfterTheLastLook(FaultPoints):
+        def reach(self, point: str) -> None:
+            if point == "base.before-rename":
+                appears()
+
+    with warm.process(None if seen else AfterTheLastLook()) as bases:
+        fetched(bases)
+        if seen:
+            appears()
         assert not bases.is_coming(TASK)
         settled(bases)
     assert [path.name for path in warm.place.rglob("*")] == ["rocksdb", "rows"]
@@ -462,18 +466,13 @@ def test_a_directory_that_appeared_meanwhile_is_not_overwritten(
     assert not [said for said in warm.said if "begins with" in said]
 
 
-def test_where_the_disk_is_full_the_task_waits_for_room_and_is_not_read_from_the_start(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object) -> None:
-        raise Capacity("There is no room.", code="test-error", action="Make room.")
-
+def test_where_the_disk_is_full_the_task_waits_for_room_and_is_not_read_from_the_start(warm: Warm) -> None:
     with warm.process() as bases:
-        with monkeypatch.context() as patch:
-            patch.setattr(FetchedFiles, "ensure_room", no_room)
-            fetched(bases)
-            with pytest.raises(Capacity, match="no room"):
-                bases.is_coming(TASK)
+        warm.fetch = failing(Capacity("There is no room.", code="no-space", action="Make room."))
+        fetched(bases)
+        with raises(Capacity, "no-space"):
+            bases.is_coming(TASK)
+        warm.fetch = fitting
         brought(bases)
     assert warm.rows == of_task(300)
     assert not [said for said in warm.said if "from the start" in said]
@@ -495,7 +494,7 @@ def test_a_base_that_the_disk_did_not_let_be_put_is_put_later_and_not_fetched_ag
             fetched(bases)
             with pytest.raises(OSError, match="No space left"):
                 bases.is_coming(TASK)
-        monkeypatch.setattr(standby_bases, "run_fetch", None)
+        warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
         brought(bases)
     assert warm.rows == of_task(300)
 
@@ -523,16 +522,11 @@ def test_what_a_former_process_left_of_a_base_goes_after_a_day_and_at_once_where
     assert (named / "logs.json").exists()
 
 
-def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(
-    warm: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: object, **__: object) -> Any:
-        raise NotFound("There is no snapshot.", code="test-error", action="Make one.")
-
+def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(warm: Warm) -> None:
     with warm.process() as bases:
-        with monkeypatch.context() as patch:
-            patch.setattr(standby_bases, "run_fetch", none)
-            brought(bases)
+        warm.fetch = failing(NotFound("There is no snapshot.", code="test-error", action="Make one."))
+        brought(bases)
+        warm.fetch = fitting
         assert not bases.is_coming(TASK)
         bases.give_up(TASK)
         brought(bases)
