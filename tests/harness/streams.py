@@ -220,7 +220,7 @@ class StreamsApplication:
             # A member that was killed is forgotten after this time, and only then does a restarted one get its tasks.
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
-            # A consumer with nothing to fetch waits so long before it fetches from further partitions or is closed: with
+            # A consumer with nothing to fetch waits so long before it fetches from further partitions or ends: with
             # Kafka's 500 ms a start that restores anything, and every close, take half a second and more of waiting.
             "fetch.max.wait.ms": "50",
             **(properties or {}),

@@ -190,7 +190,6 @@ def failing() -> set[str]:
     return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
 
 
-@pytest.mark.full
 def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spark: StubSpark, tmp_path: Path) -> None:
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
@@ -211,7 +210,6 @@ def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spar
     assert here(spark) == []
 
 
-@pytest.mark.full
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
     spark: StubSpark, repository: str, tmp_path: Path
 ) -> None:

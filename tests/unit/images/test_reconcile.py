@@ -291,7 +291,6 @@ def test_a_parent_that_missed_deletes_becomes_what_the_compacted_log_says(tmp_pa
 # ---- what is refused
 
 
-@pytest.mark.full
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     rows: Rows = {b"key-%02d" % number: b"v" * (number % 9) for number in range(12)}
     parent, log = both(tmp_path, [rows], [{**dict(list(rows.items())[::2]), b"key-04": b"new"}])

@@ -274,7 +274,6 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     assert "2 offsets are new" in application.look(Consuming(12, policy="delete")).why
 
 
-@pytest.mark.full
 def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_others_waiting() -> None:
     release, together = threading.Event(), threading.Barrier(3, timeout=20)
 

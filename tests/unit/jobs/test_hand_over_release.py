@@ -105,7 +105,6 @@ def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_re
     assert not world.live.task_path("0_1").exists()
 
 
-@pytest.mark.full
 def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0], has_versioned=True)
     world.migrate("4.3")

@@ -44,7 +44,7 @@ def looked_at(path: Path) -> None:
     writer_of(path)
 
 
-@pytest.mark.parametrize("action", one_of([claimed_and_released, claimed_and_dropped, looked_at]))
+@pytest.mark.parametrize("action", one_of([claimed_and_dropped, claimed_and_released, looked_at]))
 def test_a_signal_at_any_moment_leaves_no_directory_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[Path], None]
 ) -> None:
