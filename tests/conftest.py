@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from tests.harness.airflow_site import AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.harness.fleet import Fleet
+from tests.harness.s3_server import CREDENTIALS
 from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
@@ -193,9 +194,19 @@ def fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A standalone cluster with two workers of one core each, shared by the tests of a worker."""
-    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the driver's machine, which the workers of ``spark_cluster`` do not see."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory, drivers: Path) -> Iterator[SparkCluster]:
+    """A standalone cluster with two workers of one core each, shared by the tests of a worker.
+
+    The credentials of the tests' S3 servers are in the workers' environment, as a pod's or an instance's are.
+    """
+    directory = tmp_path_factory.mktemp("spark-cluster")
+    with SparkCluster(directory, hidden=(drivers,), environment=CREDENTIALS) as running:
         yield running
 
 

@@ -29,8 +29,6 @@ SPECS = ("often", "broken", "rarely", "idle")
 SPARK_FROM = 2_000
 """Offsets from which Spark reads the tail of a checkpoint."""
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": s3_server.ACCESS, "AWS_SECRET_ACCESS_KEY": s3_server.SECRET}
-
 QUICK = {
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # no Dag file changes while it runs
@@ -58,7 +56,7 @@ class AirflowSite:
         """Unpause Dags for a while."""
         try:
             for dag in dags:
-                self.server.wait_for_dag(dag)
+                self.server.wait_for_dag(dag, 400)
                 self.server.api("PATCH", f"/dags/{dag}", {"is_paused": False})
             yield
         finally:
@@ -107,7 +105,7 @@ def airflow_site(root: Path, **settings: str) -> Iterator[AirflowSite]:
         from statecore.repository.repository import make_repository
 
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in CREDENTIALS.items():
+            for name, value in s3_server.CREDENTIALS.items():
                 patch.setenv(name, value)
             repository = objects.bucket("states").below("of-airflow").url
             make_repository(repository)
@@ -126,7 +124,7 @@ def airflow_site(root: Path, **settings: str) -> Iterator[AirflowSite]:
             "STATECORE_EXECUTOR_MEMORY": "512m",
             "STATECORE_AWS_CONN": "the_object_store",
             "AIRFLOW_CONN_THE_OBJECT_STORE": json.dumps(connection),
-            **dict.fromkeys(CREDENTIALS, ""),  # those of the connection are the only ones
+            **dict.fromkeys(s3_server.CREDENTIALS, ""),  # those of the connection are the only ones
             **settings,
         }
         server = AirflowServer(root / "airflow", spark_master=LOCAL, environment=environment)

@@ -57,7 +57,7 @@ def by_name(tasks: list[TaskStatus], task_id: str) -> dict[str, str | None]:
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=120) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code

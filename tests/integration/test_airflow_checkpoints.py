@@ -23,7 +23,7 @@ from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
-from tests.harness.airflow_site import CREDENTIALS, LOCAL, SPARK_FROM, AirflowSite, airflow_site
+from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
 from tests.integration.test_airflow import stores_page
@@ -76,7 +76,7 @@ class Site:
     def snapshots(self, name: str) -> tuple[SnapshotEntry, ...]:
         """The checkpoints that the head names, newest first."""
         with pytest.MonkeyPatch.context() as patch:
-            for variable, value in CREDENTIALS.items():
+            for variable, value in s3_server.CREDENTIALS.items():
                 patch.setenv(variable, value)
             found = Shelf.at(self.repository, self.names[name]).read_head()
         return () if found is None else tuple(one for one in found.head.snapshots if one.origin == "checkpoint")
@@ -143,7 +143,7 @@ def html(server: AirflowServer, asked: str) -> str:
     token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
     headers = {"Authorization": f"Bearer {token['access_token']}"}
     request = urllib.request.Request(f"{server.url}/state-stores/?q={quote(asked)}", headers=headers)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as response:
         return str(response.read().decode())
 
 

@@ -18,7 +18,7 @@ from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
-from tests.harness.airflow_site import CREDENTIALS, AirflowSite, airflow_site
+from tests.harness.airflow_site import AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.unit.airflow.stub import spec
 
@@ -63,7 +63,7 @@ def produce(broker: Broker, application_id: str, *, create: bool = False) -> Non
 
 def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
     """What the head names."""
-    for name, value in CREDENTIALS.items():
+    for name, value in s3_server.CREDENTIALS.items():
         patch.setenv(name, value)
     return Shelf.at(bucket, application_id).head()
 

@@ -172,7 +172,7 @@ def test_a_hanging_transaction_holds_the_last_stable_offset_until_its_time_out(b
     topics.produce(servers, topic_name, [Record(b"a", b"1")])
     topics.produce_hanging(servers, topic_name, [Record(b"a", b"2")], timeout_ms=8000)
     assert topics.end_offset(servers, topic_name, 0, "read_committed") == 1
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while topics.end_offset(servers, topic_name, 0, "read_committed") == 1 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert topics.end_offset(servers, topic_name, 0, "read_committed") == 3

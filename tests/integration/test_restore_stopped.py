@@ -152,7 +152,7 @@ def hanging(world: World, command: list[str], mark: str) -> Iterator[subprocess.
 
 
 def nobody_left(mark: str) -> None:
-    until(lambda: not processes(mark), f"left behind: {processes(mark)}", 60)
+    until(lambda: not processes(mark), f"left behind: {processes(mark)}")
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,8 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
         error = json.loads(out)
         assert (error["error"], error["request_id"]) == (kind, "one")
         said = err.decode()
-        assert said.splitlines()[-1] == (
-            f"statecore: {kind}. Go on with the same command and --request-id one; what was finished is found again."
-        )
+        assert said.splitlines()[-1].startswith(f"statecore: {kind}. ")
+        assert "--request-id one" in said.splitlines()[-1]
         for trace in ("Traceback", "\tat ", "java.", "py4j", "ERROR"):
             assert trace not in said, said
         assert world.tasks() == []
