@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.jobs.engine import Engine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from tests.harness import directory
@@ -49,10 +50,13 @@ class KindsWorld(FedApplication):
         self.description = made.describe()
         return made
 
-    def restore(self, *, spec: Mapping[str, Any] | None = None, **changes: Any) -> RestoreReport:
-        """Rebuilds the state."""
+    def restore(
+        self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any
+    ) -> RestoreReport:
+        """Rebuilds the state, on Spark unless another engine is given."""
         wanted = {"transaction_wait": 5.0, **changes}
-        report = run_restore(RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted))
+        request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
+        report = run_restore(request, engine=engine)
         assert isinstance(report, RestoreReport)
         return report
 
