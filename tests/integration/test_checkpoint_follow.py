@@ -68,7 +68,7 @@ class Service:
     def kill(self) -> None:
         """End it, if it has not ended."""
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(120)
 
 
 def spec_of(shop: Shop, **more: Any) -> str:
@@ -96,7 +96,7 @@ def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_whe
             service.until(lambda: len(service.published) > count)
             service.until(lambda: [one["published"] for one in service.reports[-2:]] == [None, None])  # nothing is new
             service.process.send_signal(signal.SIGTERM)
-            assert service.process.wait(60) == 143
+            assert service.process.wait(120) == 143
         finally:
             service.kill()
         *reports, last = service.reports

@@ -45,11 +45,11 @@ def configure(shop: Shop, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, shop.changelog(), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": shop.servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(120)
     # The controller has answered; the broker that is asked for it may learn of it a moment later.
     asked = ConfigResource(ResourceType.TOPIC, shop.changelog())
-    deadline = time.monotonic() + 90
-    while admin.describe_configs([asked])[asked].result(30)[name].value != value:
+    deadline = time.monotonic() + 300
+    while admin.describe_configs([asked])[asked].result(120)[name].value != value:
         assert time.monotonic() < deadline, f"the broker has not learnt of {name}"
         time.sleep(0.05)
 
@@ -57,7 +57,7 @@ def configure(shop: Shop, name: str, value: str) -> None:
 def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
     """Compact what there is, until no record of this key is left."""
     configure(shop, "min.cleanable.dirty.ratio", "0.01")
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while True:
         filler = Record(b"filler", b"%d" % time.time_ns())
         topics.compact(shop.servers, shop.changelog(), 0, broker.data_directory, filler)

@@ -130,7 +130,7 @@ def fill(target: Producer, topic: str, count: int, seed: int) -> None:
                 break
             except BufferError:
                 target.poll(0.05)
-    target.flush(30)
+    target.flush(120)
 
 
 def test_every_codec_in_one_topic_reads_as_a_plain_consumer_reads_it(
@@ -152,7 +152,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         for n, codec in enumerate(["none", "lz4", "zstd"])
     ]
     for writer in writers:
-        writer.init_transactions(30)
+        writer.init_transactions(120)
     for turn in range(8):
         for writer in writers:
             writer.begin_transaction()
@@ -162,7 +162,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         if turn % 4 == 0:
             fill(producer(broker, compression_type="snappy"), topic_name, 20, turn)
         for writer in chance.sample(writers, 3):
-            writer.abort_transaction(30) if chance.random() < 0.4 else writer.commit_transaction(30)
+            writer.abort_transaction(120) if chance.random() < 0.4 else writer.commit_transaction(120)
     writers[0].begin_transaction()
     fill(writers[0], topic_name, 30, 99)
     fill(producer(broker), topic_name, 10, 98)
@@ -177,7 +177,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         columnar(cluster, beyond, COMMITTED, stall_timeout=1.5)
 
     # Closed while the reader waits for it, the read goes on to its end.
-    ending = threading.Timer(1.0, lambda: writers[0].abort_transaction(30))
+    ending = threading.Timer(1.0, lambda: writers[0].abort_transaction(120))
     ending.start()
     rows, reader = columnar(cluster, beyond, COMMITTED, stall_timeout=300)
     ending.join()
@@ -206,8 +206,8 @@ def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
         value = None if n % 7 == 0 else chance.randbytes(n % 500)
         writer.produce(topic_name, value, key, 0, on_delivery=delivered)
         if n % 1000 == 0:
-            writer.flush(30)
-    writer.flush(30)
+            writer.flush(120)
+    writer.flush(120)
     tp = TopicPartition(topic_name, 0)
     end = cluster.log_offsets([tp])[tp].log_end
     deadline = time.monotonic() + 300
@@ -279,7 +279,7 @@ def test_a_batch_larger_than_a_fetch_comes_through(broker: Broker, cluster: Clus
     big = random.Random(1).randbytes(3_000_000)
     for n in range(3):
         writer.produce(topic_name, big, b"%d" % n, partition=0)
-        writer.flush(30)
+        writer.flush(120)
     rows, reader = columnar(cluster, OffsetRange(topic_name, 0, 0, 3), UNCOMMITTED, fetch_bytes=10_000)
     assert [row[1] == big for row in rows] == [True] * 3
     assert reader.statistics.fetches == 3
@@ -384,11 +384,11 @@ def test_every_fetch_version_is_understood(
     create(broker, topic_name)
     # Brokers answer a zstd batch to Fetch 9 and older with an error, so these get another codec.
     writer = producer(broker, transactional_id=topic_name, compression_type="lz4" if version < 10 else "zstd")
-    writer.init_transactions(30)
+    writer.init_transactions(120)
     for turn in range(4):
         writer.begin_transaction()
         fill(writer, topic_name, 30, turn)
-        writer.abort_transaction(30) if turn % 2 else writer.commit_transaction(30)
+        writer.abort_transaction(120) if turn % 2 else writer.commit_transaction(120)
     seen = assert_same(broker, cluster, topic_name)
     assert (len(seen[COMMITTED]), len(seen[UNCOMMITTED])) == (60, 120)
     assert [idle.version for wires in cluster.idle.values() for idle in wires] == [version]

@@ -40,7 +40,7 @@ Rows = dict[bytes | None, bytes]
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=15) as made:
+    with Cluster(broker.bootstrap_servers, timeout=60) as made:
         yield made
 
 
@@ -83,7 +83,7 @@ def _on_disk(broker: Broker, topic: str) -> set[int]:
 
 def still(look: Callable[[], set[int]]) -> set[int]:
     """What is seen for two seconds without a change."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     before: set[int] = set()
     since = time.monotonic()
     while time.monotonic() < since + 2:
@@ -101,7 +101,7 @@ def still(look: Callable[[], set[int]]) -> set[int]:
 def compact_until(broker: Broker, topic: str, key: bytes, *, gone: bool) -> None:
     """Let the broker compact until it has taken the deletes of a key away, or once where they stay."""
     servers = broker.bootstrap_servers
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while True:
         topics.compact(servers, topic, 0, broker.data_directory, Record(b"filler", b"f"))
         if not gone or all(row[0] != key for row in plain(servers, topic)):
@@ -223,7 +223,7 @@ def configure(servers: str, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(120)
 
 
 @pytest.mark.parametrize("by", first_of(["retention", "delete records"]))
