@@ -215,7 +215,7 @@ def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
 PLACED = tuple(f"placement.{point}" for point in ("after-assembly", "after-journal", "after-swap", "during-sweep"))
 """Those points of a placement between which its steps lie; all of them are gone through by its own tests."""
 
-AMONG = ("restore.after-runs", "placement.after-journal", "restore.after-placement")
+AMONG = ("restore.after-runs", "placement.after-journal")
 """Some of all points."""
 
 

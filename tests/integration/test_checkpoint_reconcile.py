@@ -306,6 +306,7 @@ class Apart:
             yield workers
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", first_of([Apart(), ProcessEngine(2)]))
 def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
     shop.write(200)

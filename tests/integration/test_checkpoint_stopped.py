@@ -29,7 +29,7 @@ from tests.harness.shop import Shop
 
 pytestmark = pytest.mark.integration
 
-AMONG = ("checkpoint.after-plan", "publish.before-head", "publish.after-head")
+AMONG = ("checkpoint.after-plan", "publish.after-head")
 """Some of all points."""
 
 
@@ -144,6 +144,7 @@ def test_of_checkpoints_at_the_same_time_each_ends_well_or_is_fenced_and_nothing
     assert shop.fetched() == shop.restored()
 
 
+@pytest.mark.full
 def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_retry(
     tmp_path: Path, server: S3Server
 ) -> None:

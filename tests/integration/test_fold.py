@@ -70,6 +70,7 @@ def test_a_fold_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, s
     assert shelf.head().snapshots[0].new_bytes == done.written_bytes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", first_of(["publish.after-parts", "fold.after-merge", "publish.after-head"]))
 def test_after_a_kill_the_next_fold_comes_to_the_same(farm: Farm, point: str) -> None:
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))

@@ -107,6 +107,7 @@ def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: s
     assert len(rows) == 4000
 
 
+@pytest.mark.full
 def test_without_a_leader_and_without_a_quorum_the_read_ends_at_its_deadline_and_says_where(
     brokers: BrokerCluster, topic_name: str
 ) -> None:

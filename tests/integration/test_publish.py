@@ -17,6 +17,8 @@ from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.filesystem import FILE_MODE, clone, current_umask
 from statecore.images.image import verify_image
+from statecore.jobs.engine import Engine
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
@@ -100,7 +102,9 @@ def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2
     topics.produce(servers, f"{application_id}-{store}-changelog", records)
 
 
-def restore(spec: Mapping[str, Any], url: str, state_dir: Path | None = None, **more: Any) -> RestoreReport:
+def restore(
+    spec: Mapping[str, Any], url: str, state_dir: Path | None = None, *, engine: Engine | None = None, **more: Any
+) -> RestoreReport:
     asked = {name: more.pop(name) for name in ("request_id", "partitions", "stores", "replace") if name in more}
     asked.setdefault("start_from", "none")
     request = RestoreRequest(
@@ -111,7 +115,7 @@ def restore(spec: Mapping[str, Any], url: str, state_dir: Path | None = None, **
         memory_budget=1 << 20,
         **asked,
     )
-    report = run_restore(request, ProcessEngine(2), **more)
+    report = run_restore(request, engine or InProcessEngine(), **more)
     assert isinstance(report, RestoreReport)
     return report
 
@@ -135,7 +139,7 @@ def stores_of(shelf: Shelf) -> dict[tuple[str, str], StoreSnapshot]:
 def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
-    report = restore(spec, url, tmp_path / "state")
+    report = restore(spec, url, tmp_path / "state", engine=ProcessEngine(2))
     shelf = Shelf.at(url, spec["application_id"])
     assert report.published is not None
     newest = shelf.head().newest
@@ -192,7 +196,7 @@ def published_and_placed(
     """The large files of a repository in a directory, and the SST files that were placed beside it."""
     url = (where / "repository").as_uri() + query
     make_repository(url)
-    run_restore(RestoreRequest(state_dir=str(where / "state"), repository=url, spec=spec, **more), ProcessEngine(2))
+    run_restore(RestoreRequest(state_dir=str(where / "state"), repository=url, spec=spec, **more), InProcessEngine())
     return set((where / "repository").rglob("files/*/*")), set((where / "state").rglob("*.sst"))
 
 

@@ -115,6 +115,7 @@ def test_words_are_counted_exactly_once_through_kills(
     assert committed < topics.end_offset(servers, CHANGELOG.topic, 0)
 
 
+@pytest.mark.full
 def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
     own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
