@@ -57,11 +57,13 @@ class KindsWorld(FedApplication):
         self.description = made.describe()
         return made
 
-    def restore(self, *, spec: Mapping[str, Any] | None = None, **changes: Any) -> RestoreReport:
-        """Rebuilds the state."""
+    def restore(
+        self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any
+    ) -> RestoreReport:
+        """Rebuilds the state, by the engine that the world has unless another is given."""
         wanted = {"transaction_wait": 5.0, **changes}
         request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
-        report = run_restore(request, self.engine)
+        report = run_restore(request, engine or self.engine)
         assert isinstance(report, RestoreReport)
         return report
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.faults import FaultPoints
+from statecore.jobs.engine import Engine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.progress import Progress
@@ -102,9 +103,15 @@ class World:
         return RestoreRequest(state_dir=str(self.state_dir), spec=spec, **{"transaction_wait": 5.0, **changes})
 
     def restore(
-        self, *, faults: FaultPoints | None = None, progress: Progress | None = None, **changes: Any
+        self,
+        *,
+        faults: FaultPoints | None = None,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+        **changes: Any,
     ) -> RestoreReport:
-        report = run_restore(self.request(**changes), progress, faults=faults)
+        """Rebuilds the state, on Spark unless another engine is given."""
+        report = run_restore(self.request(**changes), progress, faults=faults, engine=engine)
         assert isinstance(report, RestoreReport)
         return report
 

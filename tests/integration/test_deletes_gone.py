@@ -189,6 +189,7 @@ def test_a_topic_that_was_never_compacted_is_advanced_whatever_its_age(broker: B
     assert shop.fetched() == shop.restored()
 
 
+@pytest.mark.full
 def test_the_time_is_the_brokers_and_not_that_of_the_machine_that_makes_the_base(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +27,32 @@ from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.maintenance.row_diff import Difference, RowCounts
 from statecore.repository.repository import make_repository
 from tests.harness.broker import Broker
-from tests.harness.kinds import HEADERS, PLAIN, KindsApplication
+from tests.harness.feeds import EVENTS
+from tests.harness.kinds import PLAIN
 from tests.harness.rebuilding import PARTITIONS, KindsWorld
 from tests.harness.shop import Shop
 from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
-WORLDS: dict[str, tuple[KindsApplication, str]] = {
-    "plain": (PLAIN, "exactly_once_v2"),
-    "headers": (HEADERS, "at_least_once"),
-}
+STORES = ("key-value", "timestamped-key-value", "window", "session")
+KINDS = replace(
+    PLAIN,
+    cases=tuple(case for case in PLAIN.cases if case.store in STORES),
+    feed=lambda base, partitions: [one for one in PLAIN.feed(base, partitions) if one[0] == EVENTS],
+)
 
 
 @pytest.fixture(scope="module")
-def worlds() -> dict[str, KindsWorld]:
-    """What has happened already: every application lives once, whatever the order of the tests is."""
-    return {}
-
-
-@pytest.fixture
-def world(
-    lived: str,
-    worlds: dict[str, KindsWorld],
-    broker: Broker,
-    streams_jvm: StreamsJvm,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> KindsWorld:
+def world(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> KindsWorld:
     """An application that was fed and closed; nobody changes its directory."""
-    if lived not in worlds:
-        kinds, guarantee = WORLDS[lived]
-        application_id = f"diff-{lived}-{uuid.uuid4().hex[:8]}"
-        made = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("diff"), guarantee, kinds)
-        with made.application():
-            made.feed(kinds.feed(made.base, PARTITIONS))
-        worlds[lived] = made
-    return worlds[lived]
+    application_id = f"diff-{uuid.uuid4().hex[:8]}"
+    made = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("diff"), "exactly_once_v2", KINDS)
+    with made.application():
+        made.feed(KINDS.feed(made.base, PARTITIONS))
+    return made
 
 
 @pytest.fixture
@@ -72,9 +60,6 @@ def copy(world: KindsWorld, tmp_path: Path) -> Path:
     """A state.dir with a copy of the application's directory, to be damaged."""
     shutil.copytree(world.directory, tmp_path / "copy" / world.application_id)
     return tmp_path / "copy"
-
-
-plain = pytest.mark.parametrize("lived", ["plain"])
 
 
 def diff(world: KindsWorld, state_dir: Path, **asked: Any) -> DiffReport:
@@ -110,27 +95,6 @@ def counts(report: DiffReport) -> dict[tuple[str, str], RowCounts]:
     return {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal}
 
 
-@pytest.mark.parametrize("lived", first_of(WORLDS))
-def test_every_store_of_every_kind_is_what_its_changelog_says(world: KindsWorld) -> None:
-    before = left(world.state_dir)
-    report = diff(world, world.state_dir, with_changelog=True)
-    assert left(world.state_dir) == before
-    assert counts(report) == {}
-    assert report.verdict is Verdict.EQUAL
-    on_disk = {case.store for case in world.kinds.cases if case.kind != "in-memory"}
-    assert {store.store for store in report.stores} == on_disk
-    for store in report.stores:
-        assert (store.compared.rows, store.compared.digest) == (
-            store.compared.reference_rows,
-            store.compared.reference_digest,
-        )
-        assert not store.offsets or store.offsets == store.reference_offsets
-    assert report.counts.equal > 300
-    assert not report.left_out
-    assert not any("go on behind" in note for note in report.notes)
-
-
-@plain
 def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, copy: Path) -> None:
     rows = world.rows()
     task = copy / world.application_id / "0_0"
@@ -166,7 +130,6 @@ def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, cop
     assert found["timestamped-key-value"].only is Only.REFERENCE
 
 
-@plain
 def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_it(
     world: KindsWorld, copy: Path, tmp_path: Path
 ) -> None:
@@ -194,16 +157,11 @@ def segment_of(world: KindsWorld, task: str, store: str) -> str:
     return min(name for at, name in world.rows() if at == task and name.startswith(f"{store}/")).partition("/")[2]
 
 
-@plain
 def test_while_the_application_runs_what_it_has_flushed_is_compared(world: KindsWorld, copy: Path) -> None:
-    running = KindsWorld.__new__(KindsWorld)
-    running.__dict__.update(world.__dict__, state_dir=copy)
-    with running.application():
-        # Task 1_1 has a window store without a segment: under exactly-once Kafka Streams wipes it at every start.
-        report = diff(world, copy, with_state_dir=str(world.state_dir), tasks=("0_0", "0_1", "1_0"))
+    with world.at(copy).application():
+        report = diff(world, copy, with_state_dir=str(world.state_dir))
     assert report.running
     assert not report.reference_running
-    assert any("is in use by" in note for note in report.notes)
     assert counts(report) == {}
 
 
@@ -217,36 +175,26 @@ def test_a_store_that_is_behind_is_held_against_the_log_up_to_its_own_offset(bro
     assert report.verdict is Verdict.EQUAL
     assert report.counts.equal > 0
     assert all(store.offsets == store.reference_offsets for store in report.stores)
-    assert any("Changelogs go on behind the stores" in note for note in report.notes)
 
     report = run_diff(DiffRequest(**behind, with_state_dir=str(tmp_path / "there")), InProcessEngine())
     assert report.verdict is Verdict.AT_OTHER_OFFSETS
     assert report.counts.missing or report.counts.different
 
 
-@pytest.mark.full
-@plain
-def test_executors_of_a_cluster_build_and_compare(
-    world: KindsWorld, copy: Path, tmp_path: Path, spark_cluster: SparkCluster
-) -> None:
+def submitted(world: KindsWorld, state_dir: Path, tmp_path: Path, master: str, *conf: str) -> dict[str, Any]:
+    """The report of the job that ``spark-submit`` runs: one row of the store ``key-value`` is missing."""
     (key, _), *_ = world.rows()["0_1", "key-value"]["default"]
-    change(copy / world.application_id / "0_1" / "rocksdb" / "key-value", "default", {key: None})
-    spark_cluster.await_idle()
-    known = {one["id"] for one in spark_cluster.applications()}
-    conf = (
-        *(f"spark.pyspark.python={sys.executable}", f"spark.executorEnv.PYTHONPATH={ROOT}"),
-        *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
-    )
+    change(state_dir / world.application_id / "0_1" / "rocksdb" / "key-value", "default", {key: None})
     request = {
         "spec": world.spec(),
-        "state_dir": str(copy),
+        "state_dir": str(state_dir),
         "with_changelog": True,
         "stores": ["key-value", "window"],
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     done = subprocess.run(
         [
-            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", spark_cluster.master),
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master),
             *(word for one in conf for word in ("--conf", one)),
             *(str(ROOT / "spark_jobs" / "diff.py"), "--report", str(tmp_path / "report.json")),
             *("--request", json.dumps(request)),
@@ -257,11 +205,30 @@ def test_executors_of_a_cluster_build_and_compare(
         timeout=300,
     )
     assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
+    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
     found = {(one["task"], one["store"]): one["compared"]["counts"] for one in report["stores"]}
     assert found.pop(("0_1", "key-value"))["missing"] == 1
     assert not any(one["missing"] or one["extra"] or one["different"] for one in found.values())
+    assert not list(state_dir.glob(".statecore*"))
+    return report
+
+
+def test_a_spark_job_compares(world: KindsWorld, copy: Path, tmp_path: Path) -> None:
+    report = submitted(world, copy, tmp_path, "local[2]", f"spark.pyspark.python={sys.executable}")
+    assert report["ran_on"]["master"] == "local[2]"
+
+
+@pytest.mark.full
+def test_executors_of_a_cluster_build_and_compare(
+    world: KindsWorld, copy: Path, tmp_path: Path, spark_cluster: SparkCluster
+) -> None:
+    spark_cluster.await_idle()
+    known = {one["id"] for one in spark_cluster.applications()}
+    conf = (
+        *(f"spark.pyspark.python={sys.executable}", f"spark.executorEnv.PYTHONPATH={ROOT}"),
+        *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
+    )
+    report = submitted(world, copy, tmp_path, spark_cluster.master, *conf)
     assert (report["ran_on"]["master"], report["ran_on"]["executors"]) == (spark_cluster.master, 2)
     (mine,) = [one for one in spark_cluster.applications() if one["id"] not in known]
     assert spark_cluster.executors_of(mine["id"]) == set(spark_cluster.hosts)
-    assert not list(copy.glob(".statecore*"))

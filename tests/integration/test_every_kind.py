@@ -17,7 +17,6 @@ from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
@@ -134,7 +133,7 @@ def snapshot(lived: Lived, url: str) -> SnapshotReport:
 def publish(lived: Lived, url: str, **more: Any) -> None:
     """A snapshot of the changelogs, made where there is no state directory."""
     request = RestoreRequest(state_dir="", spec=lived.world.spec(), repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, ProcessEngine(2))
+    report = run_restore(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
     assert report.published is not None
 

@@ -15,7 +15,7 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
@@ -29,8 +29,6 @@ from tests.harness.tables import Lived, World
 from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
-
-GUARANTEES = first_of(("exactly_once_v2", "at_least_once"))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +73,7 @@ def shop(broker: Broker, tmp_path: Path, url: str) -> Shop:
 def publish(spec: Any, url: str, **more: Any) -> str:
     """A snapshot of an application, made where there is no state directory."""
     request = RestoreRequest(state_dir="", spec=spec, repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, ProcessEngine(2))
+    report = run_restore(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
     assert report.published is not None
     return report.published.snapshot
@@ -88,22 +86,29 @@ def fetch(world: World, url: str, **more: Any) -> FetchReport:
     )
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_before(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
+    lived: Lived, world: World, url: str
 ) -> None:
-    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
-    world.feed()
-    before, rows = world.live(), world.rows()
+    opens_what_is_fetched(lived, world, url)
+
+
+@pytest.mark.full
+def test_kafka_streams_opens_what_was_fetched_without_transactions(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, state_dir: Path, url: str
+) -> None:
+    lived = Lived.of(World(broker, streams_jvm, application_id, tmp_path / "lived", "at_least_once"))
+    opens_what_is_fetched(lived, lived.lost(state_dir), url)
+
+
+def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
     snapshot = publish(world.spec(), url)
-    world.lose()
     report = fetch(world, url)
     assert (report.snapshot, report.placed, report.passed_over) == (snapshot, True, ())
-    assert world.rows() == rows
-    assert world.reopen() == (before, 0)
+    assert world.rows() == lived.rows
+    assert world.reopen() == (lived.answers, 0)
     again = fetch(world, url)
     assert (again.placed, again.kept) == (False, ("0_0", "0_1")), "as an init container at the next start"
-    assert world.reopen() == (before, 0)
+    assert world.reopen() == (lived.answers, 0)
 
 
 @pytest.mark.parametrize("guarantee", first_of(("at_least_once", "exactly_once_v2")))

@@ -26,7 +26,6 @@ from tests.harness.on_spark import run_restore
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Lived, World
-from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -63,21 +62,23 @@ def lost(lived: Lived, state_dir: Path) -> World:
     return lived.lost(state_dir)
 
 
-@pytest.mark.parametrize("guarantee", first_of(["exactly_once_v2", "at_least_once"]))
-def test_kafka_streams_opens_what_was_rebuilt_restores_nothing_and_answers_as_before(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+def test_kafka_streams_opens_what_was_rebuilt_restores_nothing_and_answers_as_before(lived: Lived, lost: World) -> None:
+    opens_what_is_rebuilt(lived, lost)
+
+
+@pytest.mark.full
+def test_kafka_streams_opens_what_was_rebuilt_without_transactions(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, state_dir: Path
 ) -> None:
-    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
-    world.feed()
-    before = world.live()
-    rows = world.rows()
-    world.lose()
+    lived = Lived.of(World(broker, streams_jvm, application_id, tmp_path / "lived", "at_least_once"))
+    opens_what_is_rebuilt(lived, lived.lost(state_dir))
 
-    report = world.restore()
 
-    assert world.rows() == rows
-    assert world.reopen() == (before, 0)
-    assert {(store.store, store.partition) for store in report.stores} == set(before)
+def opens_what_is_rebuilt(lived: Lived, lost: World) -> None:
+    report = lost.restore()
+    assert lost.rows() == lived.rows
+    assert lost.reopen() == (lived.answers, 0)
+    assert {(store.store, store.partition) for store in report.stores} == set(lived.answers)
     assert report.totals["records"] == 2 * (3 * 200 + 40)
     assert report.totals["rows"] == 2 * 160
     assert all(store.tail_left == 0 and store.tombstones == 20 for store in report.stores)
@@ -164,6 +165,7 @@ def test_restoring_one_store_of_an_empty_directory_leaves_the_other_to_kafka_str
     assert {store for (store, _), records in restored.items() if records} == {"plain"}
 
 
+@pytest.mark.full
 def test_one_partition_alone_can_be_restored(lived: Lived, lost: World) -> None:
     world, before = lost, lived.answers
     world.restore(partitions=(1,))
@@ -184,7 +186,7 @@ def test_aborted_transactions_never_reach_a_store_and_a_hanging_one_leaves_its_t
     left = {(store.store, store.partition): store.tail_left for store in report.stores}
     assert left == {("plain", 0): 0, ("plain", 1): 1, ("stamped", 0): 0, ("stamped", 1): 0}
     assert any("open transaction" in note and f"{changelog}-1" in note for note in report.notes)
-    hanging.abort_transaction(30)
+    hanging.abort_transaction(120)
     answers, restored = world.reopen()
     assert (answers, restored) == (before, 0)
     assert sum(store.aborted for store in report.stores) == 1
@@ -209,6 +211,7 @@ def test_a_rerun_of_the_same_request_finds_everything_in_place(lost: World) -> N
     assert again.plan_id == first.plan_id
 
 
+@pytest.mark.full
 def test_two_requests_build_the_same_rows(lost: World) -> None:
     first = lost.restore()
     second = lost.restore(replace=True)
@@ -270,6 +273,7 @@ def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(liv
     assert world.reopen() == (before, 0)
 
 
+@pytest.mark.full
 def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(
     lived: Lived, lost: World, tmp_path: Path
 ) -> None:
@@ -279,6 +283,7 @@ def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(
     assert world.reopen() == (before, 0)
 
 
+@pytest.mark.full
 def test_one_task_lost_again_is_rebuilt_by_the_same_request_and_the_other_is_left_alone(world: World) -> None:
     world.feed()
     world.live()
