@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.jobs import restore
+from statecore.jobs.engine import Engine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
+from statecore.spark.engine import SparkEngine
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.fed import PARTITIONS, Answers, FedApplication, Rows, eventually, restored, table
 from tests.harness.kinds import KindsApplication
-from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsApplication, StreamsJvm
 
 __all__ = ["PARTITIONS", "Answers", "KindsWorld", "Rows", "eventually", "left_behind", "restored", "table"]
@@ -30,8 +32,12 @@ class KindsWorld(FedApplication):
         guarantee: str,
         kinds: KindsApplication,
         partitions: int = PARTITIONS,
+        base: int | None = None,
+        *,
+        create: bool = True,
     ) -> None:
-        super().__init__(broker.bootstrap_servers, application_id, state_dir, guarantee, kinds, partitions)
+        servers = broker.bootstrap_servers
+        super().__init__(servers, application_id, state_dir, guarantee, kinds, partitions, base, create=create)
         self.jvm = jvm
 
     def application(self) -> StreamsApplication:
@@ -49,10 +55,13 @@ class KindsWorld(FedApplication):
         self.description = made.describe()
         return made
 
-    def restore(self, *, spec: Mapping[str, Any] | None = None, **changes: Any) -> RestoreReport:
-        """Rebuilds the state."""
+    def restore(
+        self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any
+    ) -> RestoreReport:
+        """Rebuilds the state, on Spark or another engine."""
         wanted = {"transaction_wait": 5.0, **changes}
-        report = run_restore(RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted))
+        request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
+        report = restore.run_restore(request, engine or SparkEngine(None, {}))
         assert isinstance(report, RestoreReport)
         return report
 
