@@ -46,6 +46,8 @@ class FedApplication:
         kinds: KindsApplication,
         partitions: int = PARTITIONS,
         base: int | None = None,
+        *,
+        create: bool = True,
     ) -> None:
         self.servers, self.kinds = servers, kinds
         self.application_id, self.state_dir, self.guarantee = application_id, state_dir, guarantee
@@ -54,8 +56,9 @@ class FedApplication:
         self.inputs = {role: f"{application_id}-{role}" for role in kinds.roles()}
         self.outputs = {role: f"{application_id}-{role}" for role in kinds.outputs}
         self.description = ""
-        for topic in (*self.inputs.values(), *self.outputs.values()):
-            topics.create(self.servers, topic, partitions)
+        if create:
+            for topic in (*self.inputs.values(), *self.outputs.values()):
+                topics.create(self.servers, topic, partitions)
 
     @property
     def directory(self) -> Path:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -194,7 +193,7 @@ class VersionedApplication(FedApplication):
                 expected = table(self._fed.get(case.source, ()), timestamped=case.query.timestamped)
                 found = eventually(lambda store=case.store: self._running.query_rows(store, None), expected)  # type: ignore[misc, union-attr]
                 assert found == expected, f"{case.store} has not come to the end of its topic"
-        time.sleep(2 * _COMMIT_INTERVAL_MS / 1000)  # the group's commit comes before the stores'
+        self._running.wait_for_turn()  # the group's commit comes before the stores'
 
     def answers(self, running: StreamsApplication, until: int | None = None, *, history: bool = False) -> Answers:
         """What every store that can be asked answers; the arguments are those of ``prepare``."""

@@ -38,8 +38,12 @@ class KindsWorld(FedApplication):
         guarantee: str,
         kinds: KindsApplication,
         partitions: int = PARTITIONS,
+        base: int | None = None,
+        *,
+        create: bool = True,
     ) -> None:
-        super().__init__(broker.bootstrap_servers, application_id, state_dir, guarantee, kinds, partitions)
+        servers = broker.bootstrap_servers
+        super().__init__(servers, application_id, state_dir, guarantee, kinds, partitions, base, create=create)
         self.jvm = jvm
 
     def application(self) -> StreamsApplication:

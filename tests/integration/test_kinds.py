@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.plan import VersionedStart
 from statecore.jobs.report import RestoreReport
-from statecore.spark.session import spark_context
+from statecore.spark.engine import SparkEngine
 from tests.harness.broker import Broker
+from tests.harness.corpus import Corpus, shared
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
 from tests.harness.modes import AT_LEAST_ONCE, COVERING, EXACTLY_ONCE, MODES, Mode
@@ -83,13 +84,6 @@ class Story:
     after_again: Answers
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def stories() -> dict[Run, Story]:
     """What has happened already: every application lives once, whatever the order of the tests is."""
@@ -105,24 +99,20 @@ def story(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Story:
     if run not in stories:
-        mode, kinds = run.mode, run.mode.of(APPLICATIONS[run.application])
-        application_id = f"kinds-{run.name}-{uuid.uuid4().hex[:8]}"
-        state_dir = tmp_path_factory.mktemp("kinds")
-        stories[run] = live(KindsWorld(broker, streams_jvm, application_id, state_dir, mode.guarantee, kinds), mode)
+        corpus = Corpus(shared(tmp_path_factory), broker, streams_jvm)
+        world, lived = corpus.take(APPLICATIONS[run.application], run.mode, tmp_path_factory.mktemp("kinds"))
+        stories[run] = tell(world, lived.answers, run)
     return stories[run]
 
 
-def live(world: KindsWorld, mode: Mode) -> Story:
-    kinds = world.kinds
-    told: dict[str, Any] = {"cases": {case.store: case for case in kinds.cases}}
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, PARTITIONS))
-        told["before"] = world.answers(running)
-    mode.assert_used(world.jvm, world)
+def tell(world: KindsWorld, answers: Answers, run: Run) -> Story:
+    told: dict[str, Any] = {"cases": {case.store: case for case in world.kinds.cases}, "before": answers}
+    run.mode.assert_used(world.jvm, world)
     told["written"] = world.rows()
+    engine = InProcessEngine() if run in KEPT else SparkEngine("local[2]")  # test_kinds_refused has all kinds on Spark
 
     world.lose()
-    told["report"] = world.restore(versioned=VersionedStart.LATEST)
+    told["report"] = world.restore(versioned=VersionedStart.LATEST, engine=engine)
     told["rebuilt"] = world.rows()
     with world.application() as running:
         told["restored"] = restored(running)
@@ -134,7 +124,7 @@ def live(world: KindsWorld, mode: Mode) -> Story:
     world.lose()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("statecore.jobs.plan.plan_ranges", cut_everywhere)
-        world.restore()
+        world.restore(engine=engine)
     told["rebuilt_again"] = world.rows()
     with world.application() as running:
         told["restored_again"] = restored(running)

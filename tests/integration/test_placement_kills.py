@@ -136,7 +136,7 @@ def _place(job: dict[str, Any], tmp_path: Path, fault: str = "") -> int:
         env={**os.environ, VARIABLE: fault},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert process.returncode in (0, -signal.SIGKILL), process.stderr
@@ -249,7 +249,7 @@ def _restore(world: World, state_dir: Path, tmp_path: Path, fault: str = "") -> 
     )
     words = ["restore", "--spec", spec, "--state-dir", state_dir, "--replace", "--request-id", "one"]
     process = subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *map(str, words), "--master", "local[2]"],
+        [sys.executable, "-m", "statecore.cli.main", *map(str, words), "--engine", "processes", "--processes", "2"],
         env={**os.environ, VARIABLE: fault},
         capture_output=True,
         text=True,

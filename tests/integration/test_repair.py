@@ -470,6 +470,7 @@ def test_nothing_else_is_found_changed_or_restored(
     assert world.doctor(done.state_dir) == (0, set())
 
 
+@pytest.mark.full
 def test_a_directory_that_cleaning_would_delete(worlds: Mapping[str, World]) -> None:
     """``cleaning-deletes``: a copy that kept its times vanishes at the start, and is used when its time is now."""
     world, old = worlds[EOS], time.time() - 30 * 86_400

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.errors import StatecoreError
+from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair import run_repair
@@ -24,8 +24,10 @@ from statecore.jobs.repair_request import RepairRequest
 from statecore.placement.trees import fingerprint
 from tests.harness import damaging, mounts
 from tests.harness.broker import Broker
+from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Answers, World
+from tests.harness.tiers import rest_full
 
 pytestmark = pytest.mark.integration
 
@@ -154,18 +156,24 @@ def _read_only(disk: mounts.Disk) -> Callable[[], None]:
     return lambda: disk.remount("rw")
 
 
-@pytest.mark.parametrize("hinder", [_full, _read_only])
+@pytest.mark.parametrize(
+    ("hinder", "kind", "code"),
+    rest_full((_full, Capacity, "no-space"), (_read_only, Invalid, "read-only-file-system")),
+)
 def test_without_room_or_the_right_to_write_nothing_is_changed(
-    damaged: Damaged, tmp_path: Path, hinder: Callable[[mounts.Disk], Callable[[], None]]
+    damaged: Damaged,
+    tmp_path: Path,
+    hinder: Callable[[mounts.Disk], Callable[[], None]],
+    kind: type[StatecoreError],
+    code: str,
 ) -> None:
     with mounts.disk(tmp_path / "disk", "64m") as disk:
         place = damaged.copy(disk.path / "state")
         before = _tasks(place, damaged)
         relieve = hinder(disk)
         assert damaged.repair(place, apply=False).outcome is Outcome.PLANNED, "to look needs neither"
-        with pytest.raises(StatecoreError, match=r"[Nn]o space|full|[Rr]ead-only") as caught:
+        with raises(kind, code):
             damaged.repair(place)
-        assert caught.value.exit_code in (13, 15)
         assert _tasks(place, damaged) == before
         relieve()
         assert damaged.repair(place).left == ()

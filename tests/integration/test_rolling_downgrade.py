@@ -19,7 +19,7 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.fed import eventually, restored
 from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
 from tests.harness.flushing import flush
@@ -162,7 +162,7 @@ class Rolling:
     def migrate(self, instance: int, to: str) -> None:
         where = ("--application-id", self.application_id, "--state-dir", self.directory(instance))
         guarantee = ("--processing-guarantee", self.guarantee)
-        done = statecore("migrate", *where, "--to", to, "--apply", "--if-there", "--json", *guarantee)
+        done = statecore_here("migrate", *where, "--to", to, "--apply", "--if-there", "--json", *guarantee)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["outcome"] == "migrated"
 
@@ -178,7 +178,7 @@ class Rolling:
         file = self.state_dir / "stores.yaml"
         file.write_text(json.dumps(spec))
         where = ("--application-id", self.application_id, "--state-dir", self.directory(instance))
-        done = statecore("migrate", *where, "--to", NEWEST, "--apply", "--spec", file)
+        done = statecore_here("migrate", *where, "--to", NEWEST, "--apply", "--spec", file)
         assert done.returncode == 13, done.stderr
         for task in range(PARTITIONS):
             assert f"the directory 0_{task} away" in done.stderr
