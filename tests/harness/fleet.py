@@ -53,6 +53,7 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 
 _HEAP_MB = 320
 _COMMIT_INTERVAL_MS = 100
+_COMMIT_SECONDS = 120.0
 
 
 class Moment(Enum):
@@ -70,6 +71,16 @@ class Moment(Enum):
 
 class AnyVersion(StreamsApplication):
     """Closed as every version can be, and out of its group at once."""
+
+    def polls(self) -> list[float]:
+        """How often each thread has polled, by the metric ``poll-total``."""
+        metrics, found = self._streams.metrics(), []
+        for thread in self._streams.metadataForLocalThreads().toArray():
+            tags = self.jvm.jvm.java.util.HashMap()
+            tags.put("thread-id", thread.threadName())
+            of_thread = "poll-total", "stream-thread-metrics", "", tags
+            found.append(float(metrics.get(self.jvm.jvm.org.apache.kafka.common.MetricName(*of_thread)).metricValue()))
+        return found
 
     def close(self, timeout: float = 120.0) -> None:
         """Closes it cleanly: offsets and status are written; the group does not wait for it."""
@@ -194,7 +205,20 @@ class VersionedApplication(FedApplication):
                 expected = table(self._fed.get(case.source, ()), timestamped=case.query.timestamped)
                 found = eventually(lambda store=case.store: self._running.query_rows(store, None), expected)  # type: ignore[misc, union-attr]
                 assert found == expected, f"{case.store} has not come to the end of its topic"
-        time.sleep(2 * _COMMIT_INTERVAL_MS / 1000)  # the group's commit comes before the stores'
+        self._committed(self._running)
+
+    def _committed(self, running: AnyVersion) -> None:
+        """Waits until the stores' commit is done, and the markers are in the logs: the group's comes before both.
+
+        A thread polls only when all of its commit is done.
+        """
+        polls = running.polls()
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while any(now <= was for now, was in zip(running.polls(), polls, strict=True)):
+            assert time.monotonic() < deadline, f"{self.application_id} does not poll"
+            time.sleep(0.02)
+        if self.guarantee != "at_least_once":
+            topics.wait_until_stable(self.servers, self.changelogs(), _COMMIT_SECONDS)
 
     def answers(self, running: StreamsApplication, until: int | None = None, *, history: bool = False) -> Answers:
         """What every store that can be asked answers; the arguments are those of ``prepare``."""
