@@ -78,7 +78,7 @@ class Handing:
                 yield
             finally:
                 service.send_signal(signal.SIGTERM)
-                service.communicate(timeout=120)
+                service.communicate(timeout=240)
         assert service.returncode == 0
 
     def hand_over(self, *more: str) -> tuple[int, dict[str, Any]]:

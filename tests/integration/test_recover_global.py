@@ -241,7 +241,7 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
     world.make_anew(TOPIC)
     plan = world.recover()
     refused = world.recover("--apply", code=13)
-    assert refused["code"] == "approval-needed"
+    assert refused["code"] == "rebuild-source-unverified"
     world.assert_recovered(plan)
 
 

@@ -43,12 +43,12 @@ def command(shop: Shop, state_dir: Path, *more: str) -> list[str]:
 
 
 class Member:
-    """A process of the fleet, and what it says."""
+    """A process of the fleet, and what it says. One that is restarted has to be back within its session."""
 
-    def __init__(self, shop: Shop, name: str, *more: str) -> None:
+    def __init__(self, shop: Shop, name: str, *more: str, session: str = "90s") -> None:
         self.name, self.state_dir = name, shop.scratch / f"warm-{name}"
         words = ["--group", f"{shop.application_id}-warm", "--instance-id", name, "--host", name, "--replicas", "2"]
-        words += ["--session-timeout", "8s", "--interval", "300ms", "--recovery-lag", "100"]
+        words += ["--session-timeout", session, "--interval", "300ms", "--recovery-lag", "100"]
         words += ["--probing-interval", "1s", *more]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "statecore.cli.main", *command(shop, self.state_dir, *words)],
@@ -186,13 +186,14 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
     writer = Writer(shop)
     ends.callback(writer.stop)
 
-    def start(name: str) -> Member:
-        made = Member(shop, name)
+    def start(name: str, session: str = "90s") -> Member:
+        made = Member(shop, name, session=session)
         ends.callback(made.end)
         return made
 
     table: list[Row] = []
-    a, b, c = (start(name) for name in "abc")
+    a, c = start("a"), start("c")
+    b = start("b", session="6s")  # it is killed, and the others have its tasks when that is over
     wait(lambda: placed(a, b, c), a, b, c)
     had = dict(b.lags)
 
