@@ -14,12 +14,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from statecore.cli.main import main
+from statecore.faults import VARIABLE
 
 
 def statecore(*words: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``statecore`` with these words; never on a terminal."""
     command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, input=stdin)
+
+
+def statecore_killed(fault: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """The same, killed at a fault point (``STATECORE_FAULT``)."""
+    command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
+    environment = {**os.environ, VARIABLE: fault}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def statecore_here(*words: object) -> subprocess.CompletedProcess[str]:
@@ -54,7 +62,7 @@ def _text(file: TextIO) -> str:
 
 def examined(state_dir: Path, spec: Path, *words: object) -> tuple[int, list[dict[str, Any]]]:
     """What ``statecore doctor`` says of an application's directory: its exit code, and its findings."""
-    done = statecore("doctor", "--state-dir", state_dir, "--spec", spec, "--json", *words)
+    done = statecore_here("doctor", "--state-dir", state_dir, "--spec", spec, "--json", *words)
     (application,) = json.loads(done.stdout)["applications"]
     return done.returncode, application["findings"]
 

@@ -14,11 +14,10 @@ import pytest
 from tests.harness import topics
 from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreement
 from tests.harness.fed import Answers
-from tests.harness.fleet import NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
+from tests.harness.fleet import GUARANTEES, NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
-from tests.harness.modes import each_guarantee
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 GLOBAL = "global-table"
 WITH_BUFFER = {"grace-table", "grace-Buffer"}
@@ -31,7 +30,7 @@ def application(fleet: Fleet, tmp_path: Path, guarantee: str, moment: str) -> Ve
     return fleet.application(f"{moment}-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
 
 
-@each_guarantee
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_an_application_that_was_closed_goes_on_with_the_next_release(
     fleet: Fleet, tmp_path: Path, guarantee: str
 ) -> None:
@@ -77,7 +76,6 @@ def test_what_a_killed_application_restores_depends_on_what_was_flushed(fleet: F
             assert OF_TASKS - everything - {"source-table"} <= restored.keys()
 
 
-@pytest.mark.full
 def test_segments_in_disagreement_are_a_silent_loss(fleet: Fleet, tmp_path: Path) -> None:
     world = application(fleet, tmp_path, "at_least_once", "disagree")
     told = segments_in_disagreement(world, NEWEST)

@@ -16,13 +16,14 @@ from statecore.runtime.offset_sums import Source, Standing, TaskSum, read_offset
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.spec.reader import parse_spec
 from tests.harness.command import statecore_here
-from tests.harness.fleet import NEWEST, Fleet, Moment, VersionedApplication
+from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.flushing import flush
 from tests.harness.modes import each_guarantee
 
 ON_TASKS = {case.store for case in SMALL.cases if case.kind != "in-memory" and not case.is_global}
-EVERYTHING = 24
-"""Records in a partition of each changelog, at least."""
+EVERYTHING = 16
+"""Records in a partition of each changelog, at least: of these portions."""
 
 pytestmark = [pytest.mark.integration]
 
@@ -83,7 +84,9 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     """Behind a transaction stands a marker, which is an offset and no record."""
     marker = int(guarantee != "at_least_once")
     world = fleet.application(f"sums-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
-    world.live(NEWEST, Moment.CLEAN)
+    first, second, third = world.portions()
+    with world.on(NEWEST):
+        world.feed([*first, *second])
     sums = sums_of(world)
     left = remaining(world, sums)
     assert left == {(store, at): marker * (store != "source-table") for store, at in left}
@@ -91,7 +94,10 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     assert inspected(world, tmp_path) == by_task(sums, left)
     assert corrupt_at_start(world, tmp_path) == set()
 
-    world.live(NEWEST, Moment.FLUSHED)
+    running = world.start(NEWEST)
+    world.feed(second)
+    assert flush(running)
+    world.feed(third)
     fleet.kill(NEWEST)
     sums = sums_of(world)
     left = remaining(world, sums)

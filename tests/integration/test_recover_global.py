@@ -76,7 +76,7 @@ class World(KindsWorld):
     def assert_answers(self, running: StreamsApplication) -> None:
         running.stores = self.kinds.queries(self.base, SPAN)
         for store, expected in self.truth().items():
-            assert eventually(partial(running.query_rows, store, None), expected, 30) == expected
+            assert eventually(partial(running.query_rows, store, None), expected) == expected
 
     def live(self) -> None:
         with self.application() as running:
@@ -95,7 +95,7 @@ class World(KindsWorld):
                     running.launch()
                 except StreamsFailed as failed:
                     said = str(failed)
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 180
                 while running.state not in ends or says not in said:
                     assert time.monotonic() < deadline, f"{running.state}: {said}"
                     time.sleep(0.1)
@@ -219,7 +219,7 @@ def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_
     world.make_anew(TOPIC, KEPT_A_DAY)
     world.fill(TOPIC, "anew", 6)
     refused = world.recover("--apply", code=13)
-    assert "cleanup.policy=delete, retention.ms=86400000" in refused["what"]
+    assert (refused["code"], refused["context"]["cleanup_policy"]) == ("topic-not-compacted", "delete")
     assert "--accept-uncompacted" in refused["action"]
     topics.delete(world.servers, world.inputs[TOPIC])
     gone = world.recover("--apply", code=14)
@@ -241,7 +241,7 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
     world.make_anew(TOPIC)
     plan = world.recover()
     refused = world.recover("--apply", code=13)
-    assert f"Nothing would be left of {BROKEN}" in refused["what"]
+    assert refused["code"] == "rebuild-source-unverified"
     world.assert_recovered(plan)
 
 
@@ -258,14 +258,14 @@ def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world:
         report = world.recover(*words, code=22)
         assert starts(report) == {BROKEN: "answers wrongly", SOUND: "sound"}
         (why,) = (one["why"] for one in report["next_starts"] if one["store"] == BROKEN)
-        assert f"the spec says that it is of {world.inputs[TOPIC]}" in why[0]
+        assert world.inputs[TOPIC] in why[0]
         assert report["rebuilt"] == []
     assert fingerprint(world.directory / "global") == before
     with world.application() as running:
         running.stores = world.kinds.queries(world.base, SPAN)
         rows = [*world.truth()[BROKEN], (b"ghost", b"of another topic")]
         expected = sorted(row[:2] for row in rows)
-        assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected, 30) == expected
+        assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected) == expected
 
 
 @pytest.mark.full
@@ -276,7 +276,7 @@ def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> No
     world.fails_to_start(1, "Wiping global state directory")
     for words in ((), ("--apply",)):
         refused = world.recover(*words, code=13)
-        assert f"{database} is no directory" in refused["what"]
+        assert (refused["code"], str(database) in refused["what"]) == ("store-not-directory", True)
     assert database.read_text() == "somebody's"
     database.unlink()
     assert starts(world.recover()) == {BROKEN: "recovers by itself", SOUND: "sound"}
