@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
@@ -26,3 +27,14 @@ def with_clones(monkeypatch: pytest.MonkeyPatch) -> None:
         os.sendfile(made.fileno(), given, 0, os.fstat(given).st_size)
 
     monkeypatch.setattr(fcntl, "ioctl", cloned)
+
+
+def with_free_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Every file system has so many bytes left."""
+    statvfs = os.statvfs
+
+    def full(path: Any) -> Any:
+        found = statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=found.f_flag)
+
+    monkeypatch.setattr(os, "statvfs", full)
