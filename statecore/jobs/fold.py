@@ -34,7 +34,7 @@ from statecore.formats.segments import first_live_segment
 from statecore.images.digest import EMPTY, combined
 from statecore.images.fold_policy import FOLD, FoldSettings
 from statecore.images.model import StoreDigest
-from statecore.jobs.fold_merges import Merged, Merger
+from statecore.jobs.fold_merges import BATCH_BYTES, Merged, Merger
 from statecore.jobs.fold_plan import Merge, planned_merges
 from statecore.jobs.fold_report import FoldedRuns, FoldOutcome, FoldReport
 from statecore.progress import NullProgress, Progress
@@ -59,6 +59,7 @@ def run_fold(
     plan_only: bool = False,
     asks_contents: bool = True,
     settings: FoldSettings = FOLD,
+    batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -74,6 +75,7 @@ def run_fold(
         asks_contents: ask what the stores hold that are folded, where the snapshot does not say it: a request for each.
             Whoever has published that snapshot a moment ago need not, because nobody can have read it.
         settings: when runs are merged.
+        batch_bytes: bytes of runs that are brought at once.
         scratch: where files are while they are merged; ``None`` for ``TMPDIR``.
         progress: told how far it is.
         say: told what an operator should read.
@@ -100,7 +102,7 @@ def run_fold(
     faults.reach("fold.after-plan")
     progress.phase("fold", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-fold-", dir=scratch, ignore_cleanup_errors=True) as directory:
-        merged = Merger(shelf, Path(directory), progress.advance, faults).run(merges)
+        merged = Merger(shelf, Path(directory), progress.advance, faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:
         say(finding)

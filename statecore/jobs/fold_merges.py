@@ -58,10 +58,14 @@ class Merger:
         scratch: an empty directory of this machine.
         advance: told bytes of runs that were merged, as it goes.
         faults: points at which tests let the process die.
+        batch_bytes: bytes of runs that are brought at once.
     """
 
-    def __init__(self, shelf: Shelf, scratch: Path, advance: Callable[[int], None], faults: FaultPoints) -> None:
+    def __init__(
+        self, shelf: Shelf, scratch: Path, advance: Callable[[int], None], faults: FaultPoints, batch_bytes: int
+    ) -> None:
         self._shelf, self._scratch, self._advance, self._faults = shelf, scratch, advance, faults
+        self._batch_bytes = batch_bytes
         self._publisher = Publisher(ShelfAddress(shelf.url, shelf.application_id))
         self._made = Merged()
 
@@ -75,7 +79,7 @@ class Merger:
         """
         outputs = self._scratch / "outputs"
         outputs.mkdir()
-        for batch in _batches(merges):
+        for batch in _batches(merges, self._batch_bytes):
             brought = self._scratch / "inputs"
             usable = self._brought([(number, merges[number]) for number in batch], brought)
             self._faults.reach("fold.after-download")
@@ -137,12 +141,12 @@ def _merged(merge: Merge, brought: Path, path: Path) -> RunFile | None:
     return merge_runs(path, runs, keep_tombstones=not merge.is_lowest)
 
 
-def _batches(merges: Sequence[Merge]) -> Iterator[list[int]]:
+def _batches(merges: Sequence[Merge], batch_bytes: int) -> Iterator[list[int]]:
     """The merges, by their places, as many together as have so many bytes."""
     batch: list[int] = []
     size = 0
     for number, one in enumerate(merges):
-        if batch and size + one.bytes > BATCH_BYTES:
+        if batch and size + one.bytes > batch_bytes:
             yield batch
             batch, size = [], 0
         batch.append(number)

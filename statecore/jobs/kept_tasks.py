@@ -137,6 +137,7 @@ class KeptTasks:
         bases: where a new copy begins; ``None`` for the start of its changelogs. They are closed with the tasks.
         metrics: who is told.
         clock: seconds that never go back.
+        ends: asks for the ends of changelogs.
     """
 
     def __init__(
@@ -150,8 +151,9 @@ class KeptTasks:
         bases: Bases | None = None,
         metrics: Metrics = NO_METRICS,
         clock: Clock = time.monotonic,
+        ends: Callable[..., dict[TopicPartition, ChangelogEnd]] = changelog_ends,
     ) -> None:
-        self._check, self._bases = check, bases
+        self._check, self._bases, self._ask_ends = check, bases, ends
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
@@ -342,7 +344,7 @@ class KeptTasks:
         if not stores:
             return {}
         epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
-        return changelog_ends(self._cluster, self._spec, stores, epochs)
+        return self._ask_ends(self._cluster, self._spec, stores, epochs)
 
     def _count(self, one: _Kept, done: Round) -> None:
         has_less = not _refused(one.errors) >= _refused(done.failed)

@@ -103,10 +103,11 @@ class ReportIndex:
     Args:
         directory: where the reports lie; it need not exist.
         keep: whether the index is written; a mere visitor leaves nothing behind.
+        most: how many of the newest reports of an application are looked at.
     """
 
-    def __init__(self, directory: Path, *, keep: bool = True) -> None:
-        self.directory, self.keep = Path(directory), keep
+    def __init__(self, directory: Path, *, keep: bool = True, most: int = KEPT) -> None:
+        self.directory, self.keep, self._most = Path(directory), keep, most
         self._known: dict[str, _Entries] = {}
         self._guard = threading.Lock()
 
@@ -121,7 +122,7 @@ class ReportIndex:
         """
         if name in ("", ".", "..", INDEX) or "/" in name or "\0" in name:
             return ApplicationReports(name, (), ())
-        listed = _listed(self.directory / name)
+        listed = _listed(self.directory / name, self._most)
         if not listed:
             return ApplicationReports(name, (), ())
         with self._guard:
@@ -166,7 +167,7 @@ class ReportIndex:
                 names = [entry.name for entry in entries if entry.is_dir() and entry.name != INDEX]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        listing = [(name, _listed(self.directory / name)) for name in names]
+        listing = [(name, _listed(self.directory / name, self._most)) for name in names]
         return [(name, listed) for name, listed in listing if listed]
 
     def _file(self, name: str) -> Path:
@@ -327,7 +328,7 @@ def _copy(entries: _Entries) -> _Entries:
     return copy
 
 
-def _listed(directory: Path) -> dict[str, Signature]:
+def _listed(directory: Path, most: int) -> dict[str, Signature]:
     """The newest reports of an application."""
     found: list[tuple[int, str, Signature]] = []
     try:
@@ -340,7 +341,7 @@ def _listed(directory: Path) -> dict[str, Signature]:
                         found.append((status.st_mtime_ns, entry.name, signature))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    return {name: signature for _, name, signature in heapq.nlargest(KEPT, found)}
+    return {name: signature for _, name, signature in heapq.nlargest(most, found)}
 
 
 def _load(file: Path) -> _Entries | None:

@@ -24,7 +24,7 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -223,12 +223,20 @@ class ReadingProgress:
         task: Kafka Streams' task id of the first range, after which the batch is named.
         store: its store.
         span: that range.
+        clock: seconds.
     """
 
-    def __init__(self, place: StagingPlace, task: str, store: str, span: OffsetRange) -> None:
+    def __init__(
+        self,
+        place: StagingPlace,
+        task: str,
+        store: str,
+        span: OffsetRange,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         # A hash, because a name made of these may be longer than a file's or a blob's part may be.
         self._reading = sha256(staging.range_name(task, store, span).encode()).hexdigest()[:32]
-        self._place = place
+        self._place, self._clock = place, clock
         self._told: int | None = None
         self._finished = 0
         self._next = 0.0
@@ -243,7 +251,7 @@ class ReadingProgress:
         Raises:
             Retryable: another task has failed for good.
         """
-        moment = time.monotonic()
+        moment = self._clock()
         if moment < self._next and not now:
             return
         self._next = moment + self._place.interval

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
-from typing import IO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
@@ -26,3 +29,46 @@ def with_clones(monkeypatch: pytest.MonkeyPatch) -> None:
         os.sendfile(made.fileno(), given, 0, os.fstat(given).st_size)
 
     monkeypatch.setattr(fcntl, "ioctl", cloned)
+
+
+def with_free_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Every file system has so many bytes left."""
+    statvfs = os.statvfs
+
+    def full(path: Any) -> Any:
+        found = statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=found.f_flag)
+
+    monkeypatch.setattr(os, "statvfs", full)
+
+
+def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two directories change their names in one step: the kernel has no such call."""
+
+    class Older(ctypes.CDLL):
+        def __getattr__(self, name: str) -> Any:
+            if name == "renameat2":
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", Older)
+
+
+def refusing_exchange(monkeypatch: pytest.MonkeyPatch, of: Path, number: int) -> None:
+    """The kernel refuses with this error to let one directory change its name with another."""
+
+    class Refusing(ctypes.CDLL):
+        def __getattr__(self, name: str) -> Any:
+            call = super().__getattr__(name)
+            if name != "renameat2":
+                return call
+
+            def renameat2(at: int, first: bytes, *others: Any) -> int:
+                if Path(os.fsdecode(first)) == of:
+                    ctypes.set_errno(number)
+                    return -1
+                return int(call(at, first, *others))
+
+            return renameat2
+
+    monkeypatch.setattr(ctypes, "CDLL", Refusing)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.blobs import directory
 from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from tests.harness import mounts
+from tests.harness.filesystems import with_clones, without_clones
 from tests.harness.raising import raises
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -146,7 +146,7 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
-        patched.setattr(directory.os, "fsync", refuse)
+        patched.setattr(os, "fsync", refuse)
         with raises(kind, code, blob="a/b"):
             blobs.put_if_absent("a/b", b"bytes")
     assert list(blobs.list()) == []
@@ -288,22 +288,15 @@ def test_where_copies_were_asked_for_nothing_is_linked(tmp_path: Path) -> None:
 @pytest.fixture
 def no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file system of these tests may be one that clones."""
-    monkeypatch.setattr(directory, "clone", lambda *_: False)
+    without_clones(monkeypatch)
 
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("sharing", [Sharing.ROOM, Sharing.CLONES])
 def test_a_file_is_cloned_rather_than_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: Sharing) -> None:
-    cloned: list[Path] = []
-
-    def clone(source: Path, target: Path) -> bool:
-        cloned.append(source)
-        shutil.copyfile(source, target)
-        return True
-
-    monkeypatch.setattr(directory, "clone", clone)
+    with_clones(monkeypatch)
     file, blob = put(tmp_path, sharing, 0o640)
-    assert cloned == [file]
+    assert blob.read_bytes() == file.read_bytes()
     assert not blob.samefile(file)
     assert stat.S_IMODE(blob.stat().st_mode) == 0o644
 
@@ -342,7 +335,7 @@ def test_a_clone_or_copy_is_forced_to_the_disk_before_it_gets_its_name(
         happened.append("bytes" if path.parent.name == "~partial" else path.name)
 
     link = os.link
-    monkeypatch.setattr(directory, "clone", lambda *paths: bool(shutil.copyfile(*paths)) if as_clone else False)
+    (with_clones if as_clone else without_clones)(monkeypatch)
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
     DirectoryBlobs(tmp_path / "blobs", Sharing.CLONES).put_if_absent("a/b", file)

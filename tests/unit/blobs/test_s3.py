@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,6 @@ def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
 
 
 def test_without_boto3_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statecore.extras.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
     with raises(Invalid, "extra-missing"):
         S3Blobs(S3Location("bucket")).get("name")

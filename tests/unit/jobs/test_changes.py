@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
+from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate_report import Outcome
@@ -107,16 +109,17 @@ def test_a_migration_at_work_is_known_by_its_process(application: Path) -> None:
 
 
 def test_a_migration_that_fails_leaves_nothing_to_go_on_with(
-    application: Path, monkeypatch: pytest.MonkeyPatch
+    application: Path,
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(5, "Input/output error")
+    class Failing(FaultPoints):
+        def reach(self, point: str) -> None:
+            if point == "migrate.after-copy":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     before = seen(application)
-    with monkeypatch.context() as patched:
-        patched.setattr("statecore.jobs.migrate.run_batches", refuse)
-        with pytest.raises(Exception, match="Input/output error"):
-            migrated(application, TargetRelease.V4_3)
+    with pytest.raises(StatecoreError) as caught:
+        migrated(application, TargetRelease.V4_3, faults=Failing())
+    assert isinstance(caught.value.__cause__, OSError)
     assert seen(application) == before
     assert plans(application) == []
 

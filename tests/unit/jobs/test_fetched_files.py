@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statecore.errors import Capacity, Invalid
 from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.filesystem import file_sha256
-from statecore.jobs import fetched_files
 from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_contents import FetchedContents
 from tests.harness import mounts
+from tests.harness.filesystems import with_free_room
 from tests.unit.jobs.fetching import cut, fetch, flipped, refused, request_for, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
 
@@ -38,16 +39,11 @@ def test_replacing_moves_no_byte_of_the_files_that_are_there(shop: Shop, state_d
 def test_too_little_room_is_said_before_anything_comes(
     shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-
-    def ensure(path: Path, needed: int) -> None:
-        asked.append(needed)
-        raise Capacity("Full.", code="no-space", action="Make room.")
-
-    monkeypatch.setattr(fetched_files, "ensure_room", ensure)
+    with_free_room(monkeypatch, 1000)
     error = refused(Capacity, "no-space", shop, state_dir)
     assert "--task" in error.action
-    assert asked[0] > 1.1 * fetch(shop, state_dir, plan_only=True).downloaded_bytes
+    assert error.context["free"] == 1000
+    assert error.context["needed"] > 1.1 * fetch(shop, state_dir, plan_only=True).downloaded_bytes
     assert not state_dir.exists(), "who was refused leaves no trace"
 
 
@@ -55,13 +51,13 @@ def test_files_that_are_here_need_room_where_they_cannot_be_placed_as_they_are(
     shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch(shop, state_dir)
-    asked: list[int] = []
-    monkeypatch.setattr(fetched_files, "ensure_room", lambda _, needed: asked.append(needed))
-    here = fetch(shop, state_dir, replace=True).at_hand_bytes
+    here = fetch(shop, state_dir, replace=True, plan_only=True).at_hand_bytes
     assert here > 0
+    with_free_room(monkeypatch, 0)
+    linked = refused(Capacity, "no-space", shop, state_dir, replace=True).context["needed"]
     (state_dir / "orders").chmod(0o770)
-    fetch(shop, state_dir, replace=True)
-    assert asked[1] - asked[0] == pytest.approx(1.1 * here, rel=0.01)
+    copied = refused(Capacity, "no-space", shop, state_dir, replace=True).context["needed"]
+    assert copied - linked == pytest.approx(1.1 * here, rel=0.01)
 
 
 @pytest.fixture
@@ -99,13 +95,13 @@ def test_a_kill_in_the_middle_of_the_download_keeps_what_came_whole(shop: Shop, 
     assert kept
     inodes: dict[str, int] = {}
 
-    def look(*_: object) -> None:
-        files = state_dir / "orders" / ".statecore" / "fetched" / "files"
-        inodes.update({file.name: file.stat().st_ino for file in files.iterdir()})
+    class Looking(FaultPoints):
+        def reach(self, point: str) -> None:
+            if point == "fetch.after-images":
+                files = state_dir / "orders" / ".statecore" / "fetched" / "files"
+                inodes.update({file.name: file.stat().st_ino for file in files.iterdir()})
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FetchedContents, "compare", look)
-        report = fetch(shop, state_dir)
+    report = fetch(shop, state_dir, faults=Looking())
     assert {name: inodes[name] for name in kept} == kept
     assert report.at_hand_bytes > 0
     assert rows_in(state_dir) == expected(300)
@@ -197,14 +193,15 @@ def test_a_live_file_that_cannot_be_read_is_brought(
     fetch(shop, state_dir)
     whole = fetch(shop, state_dir, replace=True, plan_only=True)
     unreadable = []
+    opened = Path.open
 
-    def read(path: Path) -> str:
-        if not unreadable:
+    def fails_once(path: Path, *how: Any, **more: Any) -> Any:
+        if path.suffix == ".sst" and not unreadable:
             unreadable.append(path.stat().st_size)
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        return file_sha256(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened(path, *how, **more)
 
-    monkeypatch.setattr(fetched_files, "file_sha256", read)
+    monkeypatch.setattr(Path, "open", fails_once)
     report = fetch(shop, state_dir, replace=True)
     assert report.placed
     assert report.at_hand_bytes == whole.at_hand_bytes - unreadable[0] > 0

@@ -21,7 +21,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.images.fold_policy import FOLD
 from statecore.images.model import Run
-from statecore.jobs import fold_merges
 from statecore.jobs.fold_report import FoldOutcome
 from statecore.repository.contents import keep_content, known_content
 from statecore.repository.manifest import StoredRun
@@ -203,11 +202,10 @@ def test_small_results_share_a_pack(farm: Farm) -> None:
     assert "/packs/" in blob
 
 
-def test_more_than_a_batch_is_merged_batch_by_batch(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_batch_is_merged_batch_by_batch(farm: Farm) -> None:
     ats = [At(f"0_{task}", "plain") for task in range(4)]
     farm.checkpoint(*({at: some_rows(number) for at in ats} for number in range(13)))
-    monkeypatch.setattr(fold_merges, "BATCH_BYTES", 1)
-    farm.fold()
+    farm.fold(batch_bytes=1)
     assert all(len(farm.runs(at)) < 8 for at in ats)
     farm.check()
 

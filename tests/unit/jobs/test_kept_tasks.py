@@ -12,7 +12,6 @@ import pytest
 
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import kept_tasks
 from statecore.jobs.kept_tasks import FIRST_RETRY, LAST_RETRY, Held, KeptTasks
 from statecore.metrics import (
     RESTORE_REMAINING,
@@ -92,15 +91,22 @@ class Task:
 class World:
     """Tasks that open, or do not, and a clock."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now, self.said, self.told = 0.0, list[str](), Told()
         self.opened: dict[str, Task] = {}
         self.refused: dict[str, Exception] = {}
         self.ends: Callable[[set[str]], dict[TopicPartition, int]] = lambda _: {}
         self.asked: list[int] = []
-        monkeypatch.setattr(kept_tasks, "changelog_ends", self._ends)
         cluster: Any = None
-        self.kept = KeptTasks(SPEC, cluster, self.open, self.said.append, metrics=self.told, clock=lambda: self.now)
+        self.kept = KeptTasks(
+            SPEC,
+            cluster,
+            self.open,
+            self.said.append,
+            metrics=self.told,
+            clock=lambda: self.now,
+            ends=lambda *asked: self.ask(*asked),
+        )
 
     def open(self, name: str) -> Any:
         if name in self.refused:
@@ -108,7 +114,7 @@ class World:
         self.opened[name] = Task(name)
         return self.opened[name]
 
-    def _ends(self, _cluster: Any, _spec: Any, stores: list[Any], _epochs: Any) -> dict[TopicPartition, int]:
+    def ask(self, _cluster: Any, _spec: Any, stores: list[Any], _epochs: Any) -> Any:
         self.asked.append(len(stores))
         return self.ends({str(len(stores))})
 
@@ -117,8 +123,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 @pytest.mark.parametrize(
@@ -429,7 +435,16 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
 
     bases: Any = SimpleNamespace(is_coming=lambda name: asked.append(name) is not None, close=lambda: None)
     cluster: Any = None
-    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, check=check, bases=bases, clock=lambda: world.now)
+    kept = KeptTasks(
+        SPEC,
+        cluster,
+        world.open,
+        world.said.append,
+        check=check,
+        bases=bases,
+        clock=lambda: world.now,
+        ends=world.ask,
+    )
     kept.take_up("0_0")
     assert (asked, world.opened, kept.report()[0].exit_code) == ([], {}, NotFound.exit_code)
     world.now += FIRST_RETRY
@@ -477,7 +492,7 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
             )
         return {}
 
-    monkeypatch.setattr(kept_tasks, "changelog_ends", ends)
+    world.ask = ends  # type: ignore[method-assign]
     world.opened["0_0"].rounds = [Round({world.opened["0_0"].changelog: Followed(0, 7, 7)})]
     world.round()
     assert asked == [["0_0", "0_1"], ["0_0"]]

@@ -15,7 +15,6 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import convert_tasks as tasks_module
 from statecore.jobs.engine import Question
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate import run_migrate
@@ -245,11 +244,12 @@ def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(
 ) -> None:
     state = state_dir("4.2.0", "0_0", "0_1")
     fault = InjectedFault(point, nth=nth)
-    monkeypatch.setattr(tasks_module, "fault_points_from_environment", lambda: fault)
+    monkeypatch.setenv("STATECORE_FAULT", f"{point}:raise:{nth}")
     request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
     # What stops a worker comes back as a defect of its own.
     with pytest.raises(StatecoreError if point in CONVERSION_POINTS else FaultInjected):
         run_migrate(request, InProcessEngine(), faults=fault)
+    monkeypatch.delenv("STATECORE_FAULT")
     for task in ("0_0", "0_1"):  # each is old or new
         path = state / "old420" / task
         assert (path / ".checkpoint").exists() is (offsets(path) == set())

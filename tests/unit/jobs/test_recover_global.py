@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid, Retryable
-from statecore.faults import VARIABLE, FaultInjected, InjectedFault
-from statecore.jobs import repair
+from statecore.faults import VARIABLE, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.placement.trees import fingerprint
+from tests.harness.raising import raises
 from tests.harness.tiers import three_of
 from tests.unit.jobs.recover_world import TRUTH
 from tests.unit.jobs.recover_world import RecoverWorld as World
@@ -124,20 +124,18 @@ def assert_mended(world: World) -> None:
 
 
 @pytest.mark.parametrize("again", ["the same request", "another"])
-def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(
-    world: World, monkeypatch: pytest.MonkeyPatch, again: str
-) -> None:
+def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(world: World, again: str) -> None:
     approved = half_done(world)
 
-    def away(*_: object, **__: object) -> None:
-        raise Retryable("The brokers are away.", code="test-error", action="Wait.")
+    class Away(FaultPoints):
+        def reach(self, point: str) -> None:
+            if point == "restore.after-lock":
+                raise Retryable("The brokers are away.", code="broker-unreachable", action="Wait.")
 
     same = {"request_id": "r-1"} if again == "the same request" else {}
     for _ in range(2):
-        with monkeypatch.context() as patched:
-            patched.setattr(repair, "run_restore", away)
-            with pytest.raises(Retryable, match="away"):
-                world.recover(apply=True, approved=approved, **same)
+        with raises(Retryable, "broker-unreachable"):
+            world.recover(apply=True, approved=approved, faults=Away(), **same)
     assert not (world.path / ".checkpoint").exists(), "a part is done"
     with pytest.raises(Invalid, match="approved"):
         world.recover(apply=True, approved="0" * 16, **same)

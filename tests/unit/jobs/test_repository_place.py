@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
-from statecore.blobs.directory import DirectoryBlobs
+from statecore.blobs.base import Blob, Blobs
 from statecore.errors import Invalid, NotFound, Retryable
-from statecore.jobs import repository_place
 from statecore.jobs.repository_place import BlobsBelow, RepositoryPlace, blobs_at
+from statecore.repository.layout import Layout
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness.raising import raises
@@ -23,16 +23,22 @@ def place(tmp_path: Path) -> RepositoryPlace:
     return RepositoryPlace(tmp_path.as_uri(), "orders", "a1")
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    counted: Counter[str] = Counter()
+class CountedBlobs(BlobsBelow):
+    """Counts what is asked for."""
 
-    def head(self: DirectoryBlobs, name: str, of: Any = DirectoryBlobs.head) -> Any:
-        counted[name.rpartition("/")[2]] += 1
-        return of(self, name)
+    def __init__(self, of: RepositoryPlace, asked: Counter[str]) -> None:
+        super().__init__(blobs_at(of.url), Layout(of.application_id).staging(of.plan_id))
+        self._asked = asked
 
-    monkeypatch.setattr(DirectoryBlobs, "head", head)
-    return counted
+    def head(self, name: str) -> Blob:
+        self._asked[name.rpartition("/")[2]] += 1
+        return super().head(name)
+
+
+class Impatient(RepositoryPlace):
+    """One at which failures are looked for each time."""
+
+    interval: ClassVar[float] = 0.0
 
 
 def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) -> None:
@@ -51,7 +57,16 @@ def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) ->
         BlobsBelow(blobs, "x").get("../mark")
 
 
-def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(place: RepositoryPlace, asked: Counter[str]) -> None:
+def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    class Counted(RepositoryPlace):
+        interval: ClassVar[float] = 3600.0
+
+        def blobs(self) -> Blobs:
+            return CountedBlobs(self, asked)
+
+    place = Counted(tmp_path.as_uri(), "orders", "a1")
     with pytest.raises(Invalid, match="does not find in"):
         place.check_seen()
     place.prepare()
@@ -62,17 +77,15 @@ def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(place: RepositoryP
     assert asked == {"driver": 1, "failed": 1}
 
 
-def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(
-    place: RepositoryPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(place: RepositoryPlace) -> None:
     place.prepare()
     place.check_failure()
     place.announce_failure()
     place.check_failure()
-    monkeypatch.setattr(repository_place, "_next_look", {})
+    looks = Impatient(place.url, place.application_id, place.plan_id)
     for _ in range(2):
         with raises(Retryable, "other-task-failed"):
-            place.check_failure()
+            looks.check_failure()
 
 
 def test_tasks_in_the_process_of_the_job_put_their_runs_by_its_client_and_others_by_one_of_their_own(

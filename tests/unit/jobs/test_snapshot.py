@@ -22,7 +22,6 @@ from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.jobs import snapshot_parts
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.snapshot_report import SNAPSHOT_REPORT, Outcome
@@ -33,6 +32,7 @@ from statecore.repository.repository import make_repository
 from statecore.repository.upload import SMALL
 from tests.harness import s3_server
 from tests.harness.creation import interrupt_creation
+from tests.harness.filesystems import without_clones
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of
 from tests.unit.jobs.snapshots import World, tree
@@ -169,11 +169,8 @@ def damage(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "shorter", "flipped"])
 @pytest.mark.parametrize("more", [False, True])
-def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch, kind: str, more: bool
-) -> None:
-    monkeypatch.setattr("statecore.repository.upload.SMALL", 1000)
-    world.write({b"key-%d" % number: os.urandom(50) for number in range(200)}, 7)
+def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(world: World, kind: str, more: bool) -> None:
+    world.write({b"key-%d" % number: os.urandom(6000) for number in range(200)}, 7)
     rows = world.rows(world.database())[0]
     world.snapshot()
     assert blobs_of(world, "files")
@@ -332,23 +329,22 @@ def test_a_plan_knows_files_that_the_newest_snapshot_has_in_other_stores(tmp_pat
     assert taken.new_files < taken.files  # CURRENT says the same in both
 
 
-def test_a_plan_reads_no_large_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def rewritten(path: Path, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+def test_a_plan_reads_no_large_file(world: World) -> None:
     world.write({b"%05d" % number: os.urandom(1000) for number in range(2000)}, 7)
     world.snapshot()
     world.write({b"more": os.urandom(2 << 20)}, 8)
-    read: list[Path] = []
-
-    def hashed(path: Path) -> str:
-        read.append(path)
-        return file_sha256(path)
-
-    monkeypatch.setattr(snapshot_parts, "file_sha256", hashed)
+    large = {path: path.read_bytes() for path in world.database().glob("*.sst") if path.stat().st_size >= SMALL}
+    assert max(map(len, large.values())) > 2 << 20
+    for path, content in large.items():  # other bytes in the middle, which who reads them would see
+        rewritten(path, content[:500_000] + bytes(1000) + content[501_000:])
     (planned,) = world.snapshot(plan_only=True).stores
-    assert read
-    assert max(path.stat().st_size for path in world.database().glob("*.sst")) > 2 << 20
-    assert not [
-        path for path in read if path.suffix == ".sst" and (world.database() / path.name).stat().st_size >= SMALL
-    ]
+    for path, content in large.items():
+        rewritten(path, content)
     (taken,) = world.snapshot().stores
     assert planned == taken
     assert 2 << 20 < taken.new_bytes < taken.bytes
@@ -929,7 +925,7 @@ def test_what_is_published_of_every_shape_is_fetched(tmp_path: Path) -> None:
 @pytest.fixture
 def linked(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """With two snapshots of files that are large enough to be linked, on a file system that clones nothing."""
-    monkeypatch.setattr("statecore.blobs.directory.clone", lambda *_: False)
+    without_clones(monkeypatch)
     two_snapshots(world)
     return world
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StagingPlace:
     return HttpPlace(server.port)
 
 
-def reading(place: StagingPlace, span: OffsetRange, store: str = LONG) -> ReadingProgress:
+def reading(
+    place: StagingPlace, span: OffsetRange, store: str = LONG, clock: Callable[[], float] = time.monotonic
+) -> ReadingProgress:
     """What a worker has, which got its place by a message."""
-    return ReadingProgress(pickle.loads(pickle.dumps(place)), "0_0", store, span)
+    return ReadingProgress(pickle.loads(pickle.dumps(place)), "0_0", store, span, clock)
 
 
 def test_a_worker_knows_whether_it_sees_what_the_driver_sees(place: StagingPlace) -> None:
@@ -58,10 +61,9 @@ def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> N
     assert place.told() == 0
 
 
-def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(place), "interval", 3600.0)
+def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace) -> None:
     place.prepare()
-    batch = reading(place, FIRST)
+    batch = reading(place, FIRST, clock=lambda: 1.0)
     for _ in range(3):
         batch.report(60)
         batch.finish(100)
@@ -77,10 +79,9 @@ def test_a_batch_of_which_nothing_was_read_leaves_no_word(place: StagingPlace) -
     assert not list(place.blobs().list())
 
 
-def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(place), "interval", 3600.0)
+def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace) -> None:
     place.prepare()
-    one = reading(place, FIRST)
+    one = reading(place, FIRST, clock=lambda: 1.0)
     for offsets in (10, 20, 30):
         one.report(offsets)
     assert place.told() == 10
@@ -131,7 +132,7 @@ def test_progress_costs_the_requests_that_the_place_says(server: BlobServer) -> 
     place = HttpPlace(server.port)
     place.prepare()
     server.asked.clear()
-    one = reading(place, FIRST)
+    one = reading(place, FIRST, clock=lambda: 1.0)
     for offsets in (10, 20, 30):
         one.report(offsets, now=True)
     assert server.asked == {("PUT", "progress"): 3, ("DELETE", "progress"): 2, ("POST", "failed"): 3}

@@ -12,7 +12,6 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.placement import settlement, trees
 from statecore.placement.apply import plan_placement, recover
 from statecore.placement.exchange import Exchange
 from statecore.placement.journal import read_journal, read_record
@@ -22,6 +21,7 @@ from statecore.placement.trees import file_sizes, fingerprint
 from statecore.progress import NullProgress
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import mounts
+from tests.harness.filesystems import refusing_exchange, without_exchange
 from tests.harness.raising import raises
 from tests.unit.placement.support import ALOS, KIND, changelog, make_image, make_live, refusal
 
@@ -126,12 +126,7 @@ class _At(FaultPoints):
 def refusing(monkeypatch: pytest.MonkeyPatch, directory: StateDirectory, number: int, *, swaps: bool) -> Iterator[None]:
     """The kernel renames the directories of all tasks but the second from now on."""
     stuck = directory.task_path("0_1")
-    exchange, rename = trees.exchange, Path.rename
-
-    def exchanging(first: Path, second: Path) -> bool:
-        if first == stuck and swaps:
-            raise OSError(number, os.strerror(number), str(first), None, str(second))
-        return swaps and exchange(first, second)
+    rename: Callable[[Path, Path], Path] = Path.rename
 
     def renaming(path: Path, target: Path) -> Path:
         if path == stuck and target.name != "probe":
@@ -139,7 +134,10 @@ def refusing(monkeypatch: pytest.MonkeyPatch, directory: StateDirectory, number:
         return rename(path, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(settlement, "exchange", exchanging)
+        if swaps:
+            refusing_exchange(patched, stuck, number)
+        else:
+            without_exchange(patched)
         patched.setattr(Path, "rename", renaming)
         yield
 

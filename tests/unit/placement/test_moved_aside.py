@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,12 +59,12 @@ def test_only_what_has_lain_there_long_enough_is_deleted(directory: StateDirecto
 def test_what_cannot_be_deleted_is_no_reason_to_stop(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def fail(_: Path) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(number, "refused")
 
     put(directory, "0_1", "rocksdb/plain")
     old = move_aside(directory, "0_1", STALE, 1000)
-    monkeypatch.setattr("statecore.placement.moved_aside.remove_tree", fail)
+    monkeypatch.setattr(os, "rmdir", fail)
     delete_expired(directory, STALE, 1001 + KEPT_MS)
     assert moved_aside(directory, STALE) == [old]
 

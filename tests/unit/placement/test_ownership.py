@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,16 +176,16 @@ def test_directories_that_cannot_be_changed_are_found(tmp_path, monkeypatch):
 def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(tmp_path, killed_at, monkeypatch):
     parent = made(tmp_path / "volume", 4242, 4343, 0o750)
     directory = StateDirectory(parent / "state", "app")
-    real = Ownership.give
+    real = os.chmod
 
-    def killed(self: Ownership, path: Path) -> None:
+    def killed(path: Path, mode: int, **how: Any) -> None:
         if path == parent / killed_at:
             os._exit(9)
-        real(self, path)
+        real(path, mode, **how)
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(Ownership, "give", killed)
+        monkeypatch.setattr(os, "chmod", killed)
         directory.lock()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -211,10 +212,10 @@ def test_a_lock_that_cannot_be_given_to_the_application_is_not_left_in_its_way(t
     state = made(tmp_path / "state", 4242, 4343, 0o755)
     app = made(state / "app", 4242, 4343, 0o750)
 
-    def denied(self: Ownership, path: Path) -> None:
+    def denied(path: Path, *_: Any, **__: Any) -> None:
         raise PermissionError(1, "Operation not permitted", str(path))
 
-    monkeypatch.setattr(Ownership, "give", denied)
+    monkeypatch.setattr(os, "chown", denied)
     with pytest.raises(Invalid):
         StateDirectory(state, "app").lock()
     assert list(app.iterdir()) == []

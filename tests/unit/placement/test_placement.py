@@ -17,7 +17,6 @@ from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.placement import apply, settlement
 from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.exchange import replaced_in
@@ -26,6 +25,7 @@ from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.filesystems import without_exchange
 from tests.harness.raising import raises
 from tests.unit.placement.support import (
     ALOS,
@@ -55,7 +55,7 @@ def directory(tmp_path: Path):
 def swapping(request, monkeypatch):
     """Both ways of swapping two directories."""
     if request.param == "renames":
-        monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
+        without_exchange(monkeypatch)
 
 
 def work_content(directory) -> set[str]:
@@ -126,10 +126,10 @@ def test_what_is_kept_and_may_not_be_deleted_by_this_user_stops_no_job(directory
     plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
     apply_placement(plan, keeps=True)
 
-    def refused(path):
+    def refused(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(apply, "remove_tree", refused)
+    monkeypatch.setattr(os, "rmdir", refused)
     report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
     assert report.swept == ()
     assert len(replaced_in(directory)) == 1
@@ -408,19 +408,22 @@ def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset
     assert not (directory.work_path / "journal.json").exists()
 
 
-def test_an_image_that_changes_on_its_way_is_put_back(directory, swapping, monkeypatch):
+def test_an_image_that_changes_on_its_way_is_put_back(directory, swapping):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "s")
-    swap = settlement.Settlement._swap
 
-    def damaging_swap(self, entry):
-        swap(self, entry)
-        if entry.task == "0_0":
-            next(directory.task_path("0_0").rglob("*.sst")).write_bytes(b"")
+    class Damaging(FaultPoints):
+        swapped = 0
 
-    monkeypatch.setattr(settlement.Settlement, "_swap", damaging_swap)
+        def reach(self, point):
+            if point == "placement.after-swap":
+                self.swapped += 1
+                if self.swapped == 1:
+                    next(directory.task_path("0_0").rglob("*.sst")).write_bytes(b"")
+
+    images = [make_image(directory, task, "s") for task in ("0_0", "0_1")]
     with raises(Corrupted, "staged-task-changed", tasks=["0_0"]):
-        place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s"), replace=True)
+        apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), Damaging())
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
     assert not (directory.work_path / "journal.json").exists()
 
@@ -536,7 +539,7 @@ def test_recovery_leaves_a_directory_that_the_application_used_meanwhile(directo
 
 
 def test_recovery_keeps_the_old_directory_aside_when_the_application_made_another(directory, monkeypatch):
-    monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
+    without_exchange(monkeypatch)
     make_live(directory, "0_0", "s")
     interrupted(directory, "placement.between-renames", make_image(directory, "0_0", "s"))
     assert not directory.task_path("0_0").exists()

@@ -9,12 +9,12 @@ import pytest
 
 from statecore.errors import Capacity
 from statecore.faults import PLACEMENT_POINTS, FaultPoints
-from statecore.placement import settlement
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness import mounts
+from tests.harness.filesystems import without_exchange
 from tests.harness.tiers import three_of
 from tests.unit.placement.support import make_image, make_live, offset_of, sibling
 
@@ -43,7 +43,7 @@ def test_before_the_journal_nothing_is_replaced_and_after_it_no_room_is_needed(
     disk: mounts.Disk, monkeypatch: pytest.MonkeyPatch, point: str, way: str
 ) -> None:
     if way == "renames":
-        monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
+        without_exchange(monkeypatch)
     elif point == "placement.between-renames":
         return
     directory = StateDirectory(disk.path / f"{point}-{way}", "app")

@@ -16,11 +16,11 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement import settlement
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.database_state import read_database_state
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
+from tests.harness.filesystems import without_exchange
 from tests.harness.raising import raises
 from tests.unit.placement.support import (
     ALOS,
@@ -362,7 +362,7 @@ NORTH, SOUTH = "__north__/0_1", "__south__/0_1"
 def swapping(request, monkeypatch):
     """Both ways of swapping two directories."""
     if request.param == "renames":
-        monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
+        without_exchange(monkeypatch)
 
 
 def test_a_task_of_a_named_topology_is_placed_where_nothing_was_and_where_something_was(directory, swapping):

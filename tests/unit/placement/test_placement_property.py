@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from statecore.faults import PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.placement import settlement
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.filesystems import without_exchange
 from tests.harness.tiers import one_of
 from tests.unit.placement.support import make_image, make_live, offset_of, sibling
 
@@ -57,7 +57,7 @@ def expected(before: Content, placed: set[tuple[str, str]], exactly_once: bool) 
 )
 def test_any_stores_of_any_tasks_with_a_failure_anywhere(monkeypatch, swapping, live, placed, guarantee, point, nth):
     if swapping == "renames":
-        monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
+        without_exchange(monkeypatch)
     state_dir = Path(mkdtemp(prefix="statecore-property-"))
     directory = StateDirectory(state_dir, "app")
     try:

@@ -367,14 +367,14 @@ def test_who_opened_the_lock_before_it_was_taken_away_does_not_hold_another_file
 
 
 def test_a_directory_that_another_refused_job_takes_away_meanwhile_is_made_again(directory, monkeypatch):
-    real, goes = state_directory.ApplicationLock, [True, True]
+    real, goes = os.open, [True, True]
 
-    def lock(*arguments):
-        if goes and goes.pop():
+    def opened(path, flags, *more, **how):
+        if flags & os.O_CREAT and path == directory.path / ".lock" and goes and goes.pop():
             shutil.rmtree(directory.path)
-        return real(*arguments)
+        return real(path, flags, *more, **how)
 
-    monkeypatch.setattr(state_directory, "ApplicationLock", lock)
+    monkeypatch.setattr(os, "open", opened)
     with directory.lock() as held:
         held.check()
         assert directory.work_path.is_dir()
