@@ -69,6 +69,7 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
     assert shop.snapshots() == [first.published.snapshot]
 
 
+@pytest.mark.full
 def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     shop.write(600)
     shop.checkpoint()
@@ -370,6 +371,7 @@ def of_stores(report: object) -> dict[tuple[str, str], tuple[int | None, str | N
     return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start_from", first_of(["cheapest", "none"]))
 def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_that_nothing_was_published(
     broker: Broker, tmp_path: Path, start_from: str

@@ -132,6 +132,7 @@ def test_a_little_tail_is_read_here_and_progress_is_told_line_by_line(shop: Shop
     assert {"plan", "read", "publish"} <= {one["phase"] for one in phases}
 
 
+@pytest.mark.full
 def test_two_at_once_do_no_harm(shop: Shop) -> None:
     shop.write(200)
     both = [Job.here(shop, name) for name in ("one", "other")]

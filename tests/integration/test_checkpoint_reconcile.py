@@ -157,7 +157,7 @@ def test_a_store_that_was_made_right_is_advanced_by_its_tail_again(shop: Compact
     before = shop.stores_there()
     shop.write(50, only=["plain"])
     report = shop.reconcile()
-    assert not about(report, "compared with")
+    assert not about(report, "was compared with its")
     assert all(put_above(before[key], shop.stores_there()[key]) != (0, 0) for key in PLAIN)
     assert sum(one.records for one in report.stores) == 50
     assert shop.fetched() == shop.restored()
@@ -289,7 +289,7 @@ def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted
     assert parents_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
     (said,) = about(report, "Store plain of task 0_1 is not advanced from")
     assert "not what was written" in said
-    assert len(about(report, "compared with")) == 1
+    assert len(about(report, "was compared with its")) == 1
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 

@@ -26,6 +26,7 @@ from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.s3_server import S3Server
 from tests.harness.shop import Shop
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
@@ -165,8 +166,9 @@ def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_re
         assert shop.fetched() == shop.restored()
 
 
+@pytest.mark.parametrize("point", first_of(["publish.after-manifest", "checkpoint.after-plan"]))
 def test_an_object_store_that_goes_away_is_waited_for_by_a_retry(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
@@ -175,15 +177,14 @@ def test_an_object_store_that_goes_away_is_waited_for_by_a_retry(
         shop = Shop.small(broker.bootstrap_servers, tmp_path, url=url_of(server, "away", proxy.endpoint))
         shop.write()
         shop.checkpoint()
-        for point in ("checkpoint.after-plan", "publish.after-manifest"):
-            before = shop.snapshots()
-            shop.write(40)
-            with pytest.raises(Retryable):
-                shop.checkpoint(request_id=point, faults=Between(point, server.stop))
-            server.start()
-            proxy.target = urlsplit(server.endpoint)
-            assert shop.snapshots() == before
-            report = shop.checkpoint(request_id=point)
-            assert any("taken up" in note for note in report.notes)
-            assert len(shop.snapshots()) == len(before) + 1
+        before = shop.snapshots()
+        shop.write(40)
+        with pytest.raises(Retryable):
+            shop.checkpoint(request_id=point, faults=Between(point, server.stop))
+        server.start()
+        proxy.target = urlsplit(server.endpoint)
+        assert shop.snapshots() == before
+        report = shop.checkpoint(request_id=point)
+        assert any("taken up" in note for note in report.notes)
+        assert len(shop.snapshots()) == len(before) + 1
         assert shop.fetched() == shop.restored()

@@ -177,6 +177,7 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
     assert started(world) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_fetch_places_a_task_that_has_a_custom_store(
     made: Callable[..., World], tmp_path: Path, guarantee: str

@@ -26,6 +26,8 @@ from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.maintenance.row_diff import Difference, RowCounts
 from statecore.repository.repository import make_repository
+from statecore.spark import diff_job
+from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS
 from tests.harness.kinds import PLAIN
@@ -181,31 +183,17 @@ def test_a_store_that_is_behind_is_held_against_the_log_up_to_its_own_offset(bro
     assert report.counts.missing or report.counts.different
 
 
-def submitted(world: KindsWorld, state_dir: Path, tmp_path: Path, master: str, *conf: str) -> dict[str, Any]:
-    """The report of the job that ``spark-submit`` runs: one row of the store ``key-value`` is missing."""
+def lacking_a_row(world: KindsWorld, state_dir: Path) -> str:
+    """Deletes a row of the store ``key-value``; a request that finds it."""
     (key, _), *_ = world.rows()["0_1", "key-value"]["default"]
     change(state_dir / world.application_id / "0_1" / "rocksdb" / "key-value", "default", {key: None})
-    request = {
-        "spec": world.spec(),
-        "state_dir": str(state_dir),
-        "with_changelog": True,
-        "stores": ["key-value", "window"],
-    }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    done = subprocess.run(
-        [
-            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master),
-            *(word for one in conf for word in ("--conf", one)),
-            *(str(ROOT / "spark_jobs" / "diff.py"), "--report", str(tmp_path / "report.json")),
-            *("--request", json.dumps(request)),
-        ],
-        env={**kept, "PYTHONPATH": str(ROOT), "PYSPARK_DRIVER_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
-    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
+    stores = ["key-value", "window"]
+    return json.dumps({"spec": world.spec(), "state_dir": str(state_dir), "with_changelog": True, "stores": stores})
+
+
+def found_by_spark(file: Path, state_dir: Path) -> dict[str, Any]:
+    """The report, in which that row is missing and nothing else."""
+    report: dict[str, Any] = json.loads(file.read_text())
     found = {(one["task"], one["store"]): one["compared"]["counts"] for one in report["stores"]}
     assert found.pop(("0_1", "key-value"))["missing"] == 1
     assert not any(one["missing"] or one["extra"] or one["different"] for one in found.values())
@@ -213,9 +201,15 @@ def submitted(world: KindsWorld, state_dir: Path, tmp_path: Path, master: str, *
     return report
 
 
-def test_a_spark_job_compares(world: KindsWorld, copy: Path, tmp_path: Path) -> None:
-    report = submitted(world, copy, tmp_path, "local[2]", f"spark.pyspark.python={sys.executable}")
-    assert report["ran_on"]["master"] == "local[2]"
+# PySpark leaves its gateway's sockets and pipe to the end of the process.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_spark_builds_and_compares(world: KindsWorld, copy: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    request = lacking_a_row(world, copy)
+    with spark_context("tests", "local[2]"):
+        assert diff_job.main(["--report", str(report), "--request", request]) == Verdict.DIFFERENT.exit_code
+    assert found_by_spark(report, copy)["ran_on"]["master"] == "local[2]"
 
 
 @pytest.mark.full
@@ -224,11 +218,25 @@ def test_executors_of_a_cluster_build_and_compare(
 ) -> None:
     spark_cluster.await_idle()
     known = {one["id"] for one in spark_cluster.applications()}
+    request = lacking_a_row(world, copy)
     conf = (
         *(f"spark.pyspark.python={sys.executable}", f"spark.executorEnv.PYTHONPATH={ROOT}"),
         *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
     )
-    report = submitted(world, copy, tmp_path, spark_cluster.master, *conf)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    done = subprocess.run(
+        [
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", spark_cluster.master),
+            *(word for one in conf for word in ("--conf", one)),
+            *(str(ROOT / "spark_jobs" / "diff.py"), "--report", str(tmp_path / "report.json"), "--request", request),
+        ],
+        env={**kept, "PYTHONPATH": str(ROOT), "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
+    report = found_by_spark(tmp_path / "report.json", copy)
     assert (report["ran_on"]["master"], report["ran_on"]["executors"]) == (spark_cluster.master, 2)
     (mine,) = [one for one in spark_cluster.applications() if one["id"] not in known]
     assert spark_cluster.executors_of(mine["id"]) == set(spark_cluster.hosts)
