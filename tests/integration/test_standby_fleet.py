@@ -175,12 +175,12 @@ def content(shop: Shop, state_dir: Path, task: str) -> dict[tuple[str, str], tup
 
 
 @pytest.mark.parametrize(
-    ("added", "restarted"), [("", "a"), pytest.param("d", "abcd", marks=pytest.mark.full)], ids=["one", "all"]
+    ("added", "restarted"), [("", "a"), pytest.param("db", "abcd", marks=pytest.mark.full)], ids=["one", "all"]
 )
 def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_happens_to_the_members(
     broker: Broker, tmp_path: Path, ends: ExitStack, added: str, restarted: str
 ) -> None:
-    """One is killed and comes back, others are added, some are restarted one after the other."""
+    """One is killed, others are added, of whom it is one itself, and some are restarted one after the other."""
     shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=EXACTLY_ONCE, has_global=False, partitions=len(TASKS))
     shop.write(4_000)
     writer = Writer(shop)
@@ -200,10 +200,10 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
     b.kill()
     wait(lambda: placed(a, c), a, c)
     members = {one.name: one for one in (a, c)}
-    for name in (*added, "b"):
+    for name in added:
         members[name] = start(name)
         wait(lambda: placed(*members.values()), *members.values())
-    assert had.keys() & members["b"].lags.keys()
+    assert "b" not in members or had.keys() & members["b"].lags.keys()
 
     given = {name: set(one.lags) for name, one in members.items()}
     for name in restarted:
@@ -233,8 +233,8 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
         for task in given[name]:
             there = content(shop, members[name].state_dir, task)
             assert there == {key: found for key, found in restored.items() if key[0] == task}
-    again = [row for row in (*table, *last["b"]) if row.member == "b" and row.task in had]
-    assert again
+    again = [row for row in table if row.member == "b" and row.task in had]
+    assert bool(again) is ("b" in members)
     assert all(row.first > 0 for row in again)  # it was killed, and went on from its last commit
     assert not [line for one in members.values() for line in one.lines if "made anew" in line]
 
