@@ -31,7 +31,7 @@ from statecore.changelog.horizon import is_purely_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.soundness import start_moved
-from statecore.changelog.weighing import weigh
+from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.faults import FaultPoints
 from statecore.formats.segments import first_live_segment
@@ -175,6 +175,9 @@ class Reconciler:
         memory_budget: bytes of records that a task may hold.
         progress: told how far it is.
         faults: points at which tests let the process die.
+        batch_bytes: bytes of logs and parents that are on the disk at once.
+        read: reads the logs of a plan.
+        weigh: says how large they are.
     """
 
     def __init__(
@@ -189,7 +192,11 @@ class Reconciler:
         memory_budget: int,
         progress: Progress,
         faults: FaultPoints,
+        batch_bytes: int = BATCH_BYTES,
+        read: Callable[..., Mapping[Key, Sequence[RangeResult]]] = read_runs,
+        weigh: Callable[..., Weights] = weigh,
     ) -> None:
+        self._batch_bytes, self._read, self._weigh = batch_bytes, read, weigh
         self._planned, self._spec, self._shelf = planned, spec, shelf
         self._settings, self._connect, self._engine = settings, connect, engine
         self._budget, self._progress, self._faults = memory_budget, progress, faults
@@ -211,7 +218,7 @@ class Reconciler:
             engine.start("reconcile", self._spec) as workers,
             tempfile.TemporaryDirectory(prefix="statecore-reconcile-", ignore_cleanup_errors=True) as scratch,
         ):
-            for batch in _batches(found, sized):
+            for batch in _batches(found, sized, self._batch_bytes):
                 self._take(workers, batch, [sized[one.key].part for one in batch], Path(scratch))
             self._publisher.flush()
         self._faults.reach("reconcile.after-files")
@@ -227,7 +234,7 @@ class Reconciler:
         """The plan of the whole log of each of some partitions, and what it takes of the disk with its parent."""
         spans = {part: OffsetRange(part.topic, part.partition, part.log_start, part.end) for part in parts}
         with self._connect() as cluster:
-            shapes = weigh(cluster, set(spans.values()), workers, self._budget).shapes
+            shapes = self._weigh(cluster, set(spans.values()), workers, self._budget).shapes
         ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         for one in plan_ranges(set(spans.values()), workers, shapes, memory_budget=self._budget):
             ranges[one.topic_partition].append((one.start, one.end))
@@ -255,7 +262,7 @@ class Reconciler:
             try:
                 # What the log left is about as large as the parent; more than that nobody knows before it is read.
                 ensure_room(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
-                logs = read_runs(workers, plan, self._settings, place, self._budget, self._progress)
+                logs = self._read(workers, plan, self._settings, place, self._budget, self._progress)
             except Capacity as error:
                 self._made.refused += [_no(one, _words(error)) for one in batch]
                 return
@@ -343,12 +350,12 @@ class _Sized(NamedTuple):
     bytes: int
 
 
-def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized]) -> Iterator[list[Refused]]:
+def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized], batch_bytes: int) -> Iterator[list[Refused]]:
     """The stores, as many together as have so many bytes."""
     batch: list[Refused] = []
     size = 0
     for one in found:
-        if batch and size + sized[one.key].bytes > BATCH_BYTES:
+        if batch and size + sized[one.key].bytes > batch_bytes:
             yield batch
             batch, size = [], 0
         batch.append(one)

@@ -86,8 +86,10 @@ class ChangeLoggingStore(WrappedStore):
         transactional: bool = False,
         kind: StoreKind | None = None,
         timeout: float = 60.0,
+        most_in_flight: int = _MOST_IN_FLIGHT,
     ) -> None:
         super().__init__(store)
+        self._most_in_flight = most_in_flight
         self._kind = kind or kind_of(store)
         check_kind(self._kind)
         self._producer = producer
@@ -154,7 +156,7 @@ class ChangeLoggingStore(WrappedStore):
                 self._refuse(error)
             raise  # a signal handler's: nobody knows whether it was sent
         self._sent.append(sent)
-        if len(self._sent) > _MOST_IN_FLIGHT:
+        if len(self._sent) > self._most_in_flight:
             self._take(self._sent.popleft())
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:

@@ -36,7 +36,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.runtime.assigned import Assigned, HandedOver
-from statecore.runtime.assignment.leader import decide
+from statecore.runtime.assignment.leader import Decision, decide
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
     KEEP,
@@ -75,8 +75,11 @@ class TaskGroup:
         ends: Ends,
         assignment: AssignmentSettings | None = None,
         clock: Clock = time.monotonic,
+        decide: Callable[..., Decision] = decide,
+        consumer: Callable[[Cluster, GroupSettings, TaskGroup], GroupConsumer] = GroupConsumer,
     ) -> None:
         self._cluster, self.settings, self._read_ends = cluster, settings, ends
+        self._decide, self._make_consumer = decide, consumer
         self.assignment_settings = assignment or AssignmentSettings()
         self._clock = clock
         self._consumer: GroupConsumer | None = None
@@ -131,7 +134,7 @@ class TaskGroup:
         self._ends_read_at = self._clock()
         self._sums = dict(sums)
         self._encode()
-        self._consumer = GroupConsumer(self._cluster, self.settings, self)
+        self._consumer = self._make_consumer(self._cluster, self.settings, self)
 
     def poll(self, timeout: float) -> Assigned | None:
         """Take part: heartbeats are sent as long as this is called every ``max.poll.interval.ms``.
@@ -261,7 +264,7 @@ class TaskGroup:
         with self._lock:
             ends = self._ends
         try:
-            decision = decide(
+            decision = self._decide(
                 subscriptions,
                 leader,
                 ends,

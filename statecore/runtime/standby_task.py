@@ -117,8 +117,9 @@ class StandbyTask:
         settings: StandbySettings = StandbySettings(),
         *,
         checkpoints: CheckpointSettings | None = None,
+        uptime: Callable[[], int] = uptime_ms,
     ) -> None:
-        self.stores = stores
+        self.stores, self._uptime_ms = stores, uptime
         self._cluster = cluster
         self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.timeout))
         self._isolation = isolation
@@ -437,7 +438,7 @@ class StandbyTask:
         if moved is None and any(one.removed for one in behind):
             finished_ms = self._cluster.time_ms()
             if finished_ms is None or known.horizon_ms is None:
-                known, finished_ms = self._here.instead_of(known), uptime_ms()
+                known, finished_ms = self._here.instead_of(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
             topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
             why = missed_deletes(known, topic, behind, finished_ms)

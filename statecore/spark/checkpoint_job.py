@@ -15,9 +15,10 @@ so is this process.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from statecore.faults import FaultPoints
 from statecore.jobs.checkpoint import LITTLE, run_checkpoint
@@ -55,8 +56,12 @@ class NotHere:
         raise HandedOver
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., Any] = run_checkpoint) -> int:
     """Run the job.
+
+    Args:
+        arguments: of the command line; ``None`` for this process's.
+        checkpoint: takes the checkpoint.
 
     Returns:
         The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. Report or error lie in the file named by
@@ -75,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_the_starter()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
-        result = run_checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
+        result = checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
         if options.go_on and isinstance(result, RestoreReport):
             # The plan is that of this very attempt: nothing has failed before.
             return replace(result, notes=tuple(note for note in result.notes if note != TAKEN_UP))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from statecore.faults import FaultPoints
 from statecore.jobs.command import parser_of, run_command, say
@@ -14,8 +14,16 @@ from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    restore: Callable[..., RestoreReport | RestorePlan] = run_restore,
+) -> int:
     """Run the job.
+
+    Args:
+        arguments: of the command line; ``None`` for this process's.
+        restore: restores.
 
     Returns:
         The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
@@ -23,6 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser_of("restore.py", "Rebuild stores of one application.", "RestoreRequest").parse_args(arguments)
 
     def run(request: RestoreRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
-        return run_restore(request, SparkEngine(options.master), progress, faults=faults, say=say)
+        return restore(request, SparkEngine(options.master), progress, faults=faults, say=say)
 
     return run_command(options, RestoreRequest, run)

@@ -8,7 +8,7 @@ application's directory: each is asked before it is given a task.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from statecore.faults import FaultPoints
 from statecore.jobs.command import parser_of, run_command, say
@@ -21,8 +21,12 @@ from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, migrate: Callable[..., MigrateReport] = run_migrate) -> int:
     """Run the job.
+
+    Args:
+        arguments: of the command line; ``None`` for this process's.
+        migrate: migrates.
 
     Returns:
         The exit code: 0, also of a plan that is refused, or that of the error's kind. Report or error lie in the file
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run(request: MigrateRequest, progress: Progress, faults: FaultPoints) -> MigrateReport:
         engine = ProcessEngine() if options.here else SparkEngine(options.master)
-        return run_migrate(request, engine, progress, faults=faults, say=say)
+        return migrate(request, engine, progress, faults=faults, say=say)
 
     return run_command(options, MigrateRequest, run)
 

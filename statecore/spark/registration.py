@@ -34,8 +34,8 @@ _switched_off: set[str] = set()
 """Those of them that were switched off here, and not by the configuration."""
 
 
-def registered(conf: SparkConf, master: str) -> SparkContext:
-    """A new context, on a standalone master within ``REGISTRATION_SECONDS``.
+def registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECONDS) -> SparkContext:
+    """A new context, on a standalone master within so many seconds.
 
     Raises:
         Retryable: what listens at the master's address does not take the job.
@@ -55,11 +55,11 @@ def registered(conf: SparkConf, master: str) -> SparkContext:
     with _quiet(SparkContext._jvm, conf):
         threading.Thread(target=make, name="spark-register", daemon=True).start()
         try:
-            return made.result(REGISTRATION_SECONDS)
+            return made.result(seconds)
         except TimeoutError:
             made.add_done_callback(_stop_late)
             raise Retryable(
-                f"What listens at {master} did not take the job within {REGISTRATION_SECONDS:g} s.",
+                f"What listens at {master} did not take the job within {seconds:g} s.",
                 code="spark-master-not-responding",
                 action="Check that it is the port of a Spark master (7077, not that of its page), of the same release "
                 "of Spark, and that it can reach this host.",

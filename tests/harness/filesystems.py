@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -72,3 +73,22 @@ def refusing_exchange(monkeypatch: pytest.MonkeyPatch, of: Path, number: int) ->
             return renameat2
 
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, of: Callable[[Path], bool]) -> None:
+    """The system refuses a call of ``os`` for some paths.
+
+    Args:
+        monkeypatch: takes it back.
+        call: its name: ``rename``, ``replace``, ``unlink``, ``rmdir``.
+        number: the error.
+        of: whether it is refused for a path, or to a path; of a tree that is deleted it is asked by names alone.
+    """
+    real = getattr(os, call)
+
+    def refused(*paths: Any, **how: Any) -> Any:
+        if any(of(Path(path)) for path in paths if isinstance(path, str | os.PathLike)):
+            raise OSError(number, os.strerror(number), str(paths[0]))
+        return real(*paths, **how)
+
+    monkeypatch.setattr(os, call, refused)

@@ -43,6 +43,7 @@ def decide(
     settings: AssignmentSettings,
     *,
     is_late: Callable[[], bool] = lambda: False,
+    assign: Callable[..., Assignment] = assign,
 ) -> Decision:
     """What the leader gives to each member.
 
@@ -56,6 +57,7 @@ def decide(
         ends: every task it knows, with its end sum.
         settings: how tasks are assigned.
         is_late: see :func:`assign`.
+        assign: assigns the tasks.
     """
     versions = {member: version_of(data) for member, data in subscriptions.items()}
     most = _most([version for version in versions.values() if version is not None], VERSION)

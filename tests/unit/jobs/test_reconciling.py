@@ -13,13 +13,14 @@ import pytest
 
 from statecore.changelog.model import ReadStatistics, TopicDescription
 from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.weighing import Weights
 from statecore.errors import Capacity, Fenced
 from statecore.faults import NO_FAULTS
 from statecore.images.digest import EMPTY, combined, digest_of
 from statecore.images.model import Below, RunFile, StoreDigest
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
-from statecore.jobs import reconciling, staging
+from statecore.jobs import staging
 from statecore.jobs.checkpoint_plan import CheckpointPlan
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.parents import Parent, Refused
@@ -31,6 +32,7 @@ from statecore.progress import NullProgress
 from statecore.repository.download import FILES, Wanted, download
 from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskPart
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.filesystems import with_free_room
 from tests.unit.images.changelog import Record, batches, expected_rows
 from tests.unit.jobs.published import TOPIC_ID, Shop, records
 
@@ -56,7 +58,9 @@ class World:
     seen: ReadStatistics = field(default_factory=lambda: ReadStatistics(records=9))
     epoch_end: int = NEW_END
     batches: list[list[tuple[str, str]]] = field(default_factory=list)
+    files_before: list[int] = field(default_factory=list)
     full: bool = False
+    turned: bool = False
 
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
@@ -103,7 +107,7 @@ class World:
     def refused(self, key: tuple[str, str]) -> Refused:
         return Refused(*key, self.snapshot, "compaction has removed offsets", missed_deletes=True)
 
-    def reconcile(self, *keys: tuple[str, str]) -> Reconciliation:
+    def reconcile(self, *keys: tuple[str, str], **options: Any) -> Reconciliation:
         planned = self.planned(*keys)
         ends = {part.topic_partition: self.epoch_end for part in planned.frozen.plan.partitions}
 
@@ -121,6 +125,11 @@ class World:
             memory_budget=1 << 20,
             progress=NullProgress(),
             faults=NO_FAULTS,
+            read=self.read,
+            weigh=lambda _, spans, *__: Weights(
+                {span.topic_partition: PartitionShape.of_offsets(span) for span in spans}, None
+            ),
+            **options,
         ).run([self.refused(key) for key in keys])
 
     def read(self, workers: Any, plan: RestorePlan, cluster: Any, place: Any, *_: Any) -> Mapping[Any, Any]:
@@ -128,6 +137,7 @@ class World:
         if self.full:
             raise Capacity("The disk is full.", code="test-error", action="Make room.")
         self.batches.append(list(plan.stores))
+        self.files_before.append(sum(path.is_file() for path in self.left()))
         place.prepare()
         found = {}
         for key, (part,) in plan.stores.items():
@@ -142,6 +152,9 @@ class World:
                 files = builder.finish(NEW_END)
                 for file in files:
                     staging.keep(place.blobs(), file)
+                    if self.turned:
+                        path = place.blobs().local_path(staging.run_name(file))
+                        path.write_bytes(bytes(file.file_bytes))
             span = part.offset_ranges[0]
             runs = tuple(file.run for file in files)
             stream_time = builder.statistics.stream_time
@@ -184,14 +197,6 @@ def world(own_shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wo
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     made = World(own_shop, tmp_path / "scratch")
-    monkeypatch.setattr(reconciling, "read_runs", made.read)
-    monkeypatch.setattr(
-        reconciling,
-        "weigh",
-        lambda _, spans, *__: SimpleNamespace(
-            shapes={span.topic_partition: PartitionShape.of_offsets(span) for span in spans}
-        ),
-    )
     for key in (CLICKS, PLAIN, OTHER):
         made.logs[key] = later(key)
     return made
@@ -246,20 +251,10 @@ def test_a_store_that_is_as_its_log_says_needs_no_run_and_ends_later_all_the_sam
     assert store.identity != world.stores[PLAIN].identity
 
 
-def test_stores_are_taken_a_few_at_a_time_and_the_disk_is_empty_in_between(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconciling, "BATCH_BYTES", 1)
-    read, seen = world.read, []
-
-    def looked(*given: Any) -> Mapping[Any, Any]:
-        seen.append([path for path in world.left() if path.is_file()])
-        return read(*given)
-
-    monkeypatch.setattr(reconciling, "read_runs", looked)
-    made = world.reconcile(PLAIN, OTHER, CLICKS)
+def test_stores_are_taken_a_few_at_a_time_and_the_disk_is_empty_in_between(world: World) -> None:
+    made = world.reconcile(PLAIN, OTHER, CLICKS, batch_bytes=1)
     assert world.batches == [[PLAIN], [OTHER], [CLICKS]]
-    assert [len(files) for files in seen] == [0, 1, 2], "what differs waits to share a pack"
+    assert world.files_before == [0, 1, 2], "what differs waits to share a pack"
     assert len(made.stores) == 3
 
 
@@ -283,13 +278,9 @@ def test_where_there_is_no_room_stores_are_rebuilt(world: World, monkeypatch: py
     assert [one.key for one in world.reconcile(PLAIN, OTHER).refused] == [PLAIN, OTHER]
     world.full = False
 
-    def none(path: Path, needed: int) -> None:
-        assert needed > sum(stored.run.file_bytes for stored in world.stores[PLAIN].databases[0].runs)
-        raise Capacity("There is too little.", code="test-error", action="")
-
-    monkeypatch.setattr(reconciling, "ensure_room", none)
+    with_free_room(monkeypatch, sum(stored.run.file_bytes for stored in world.stores[PLAIN].databases[0].runs))
     (one,) = world.reconcile(PLAIN).refused
-    assert one.why.endswith(" too little")
+    assert one.why.endswith(" are needed")
     assert world.batches == []
 
 
@@ -305,8 +296,8 @@ def test_a_log_that_loses_its_start_or_its_end_meanwhile_tells_nothing(world: Wo
     assert ("truncated at 450" in one.why, "end 500" in one.why) == (True, True)
 
 
-def test_a_run_that_this_disk_has_changed_is_not_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciling.staging, "is_whole", lambda *_: False)
+def test_a_run_that_this_disk_has_changed_is_not_compared(world: World) -> None:
+    world.turned = True
     (one,) = world.reconcile(PLAIN).refused
     assert "just read" in one.why
 

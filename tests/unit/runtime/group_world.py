@@ -6,14 +6,13 @@ What the leader has decided is handed over to all as soon as all have joined, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-import pytest
-
 from statecore.changelog.cluster import Cluster
-from statecore.runtime import group as group_module
-from statecore.runtime.assignment.model import AssignmentSettings
+from statecore.runtime.assignment.leader import assign, decide
+from statecore.runtime.assignment.model import Assignment, AssignmentSettings
 from statecore.runtime.group import GroupSettings, TaskGroup
 from statecore.runtime.group_consumer import NOT_IN_THE_GROUP
 
@@ -21,13 +20,13 @@ from statecore.runtime.group_consumer import NOT_IN_THE_GROUP
 class Coordinator:
     """The broker's part of one group, and the clock of all."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: Mapping[str, int], replicas: int = 1) -> None:
+    def __init__(self, ends: Mapping[str, int], replicas: int = 1, assign: Callable[..., Assignment] = assign) -> None:
+        self._decide = partial(decide, assign=assign)
         self.ends, self.replicas, self.now, self.generation = ends, replicas, 0.0, 0
         self.members: dict[str, Consumer] = {}
         self.joined: dict[str, bytes] = {}
         self.is_joining = False
         self.given: dict[str, bytes] = {}
-        monkeypatch.setattr(group_module, "GroupConsumer", self._consumer)
 
     def start(self, name: str, sums: Mapping[str, int]) -> TaskGroup:
         """A new process, which joins when it is polled first."""
@@ -37,6 +36,8 @@ class Coordinator:
             ends=lambda: self.ends,
             assignment=AssignmentSettings(replicas=self.replicas, recovery_lag=0, max_warmups=2),
             clock=lambda: self.now,
+            decide=self._decide,
+            consumer=self._consumer,  # type: ignore[arg-type]
         )
         made.start(sums)
         return made

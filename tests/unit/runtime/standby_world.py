@@ -20,7 +20,7 @@ from statecore.faults import NO_FAULTS, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.changelog_ends import ChangelogEnd, uptime_ms
 from statecore.runtime.standby_task import Round, StandbySettings, StandbyTask
 from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -120,7 +120,7 @@ class World:
         self.directory = StateDirectory(state_dir, APPLICATION)
         self.spec = spec or spec_of()
         self.log = Log()
-        self.now = 1_000_000.0
+        self.now, self.tells_time = 1_000_000.0, True
         self.faults = faults
         self.reader = Reader(self.log)
 
@@ -128,7 +128,7 @@ class World:
         """The stores, closed."""
         return TaskStores(self.spec, self.directory, TASK, faults=self.faults, now=lambda: self.now)
 
-    def task(self, piece_offsets: int = 2_000_000) -> StandbyTask:
+    def task(self, piece_offsets: int = 2_000_000, uptime: Callable[[], int] = uptime_ms) -> StandbyTask:
         """The task, closed."""
         settings = StandbySettings(piece_offsets=piece_offsets)
         made = StandbyTask(
@@ -136,13 +136,14 @@ class World:
             cast(Cluster, self),
             IsolationLevel.READ_UNCOMMITTED,
             settings,
+            uptime=uptime,
         )
         made._reader = cast(Any, self.reader)
         return made
 
     def time_ms(self) -> int | None:
         """As :meth:`Cluster.time_ms`."""
-        return int(self.now * 1000)
+        return int(self.now * 1000) if self.tells_time else None
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """As :meth:`Cluster.describe_topics`."""

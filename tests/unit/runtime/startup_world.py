@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Fenced, Invalid
+from statecore.errors import Corrupted
 from statecore.faults import InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_OPEN
@@ -26,6 +27,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
+from tests.harness.filesystems import refusing
 
 APPLICATION = "app"
 KV, WINDOW = "by-id", "per-hour"
@@ -134,17 +136,14 @@ class OpenStores(Task):
         self._log.append(f"close {self._name}")
 
 
-def lock_lost(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """In the place of a function: the lock is lost, and what it does fails for another reason."""
+def lock_lost(world: World, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The lock is lost while the system does something, and that fails for another reason."""
 
-    def lost(_: StateDirectory) -> None:
-        raise Fenced("The lock is lost.", code="test-error", action="None.")
+    def lost(_: Path) -> bool:
+        (world.directory.path / ".lock").unlink(missing_ok=True)
+        return True
 
-    def fail(*_: object) -> None:
-        monkeypatch.setattr(StateDirectory, "check_locked", lost)
-        raise Invalid("It is not there.", code="test-error", action="None.")
-
-    return fail
+    refusing(monkeypatch, call, errno.EIO, lost)
 
 
 def opener(world: World, log: list[str], corrupt: str = "") -> Callable[[str], Task]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from statecore.runtime.checkpoint_policy import (
     TaskCheckpointer,
 )
 from statecore.runtime.task_offsets import TaskOffsets, TaskStore
+from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
 
@@ -138,11 +140,8 @@ def test_a_checkpoint_that_failed_is_tried_again_at_the_next_commit(
 ) -> None:
     task = Task(tmp_path, 60_000)
 
-    def full(*_: object) -> None:
-        raise Capacity("The disk is full.", code="test-error", action="Free some.")
-
     with monkeypatch.context() as patched:
-        patched.setattr("statecore.runtime.task_offsets.write_offsets", full)
+        refusing(patched, "replace", errno.ENOSPC, lambda path: path.name == ".checkpoint")
         with pytest.raises(Capacity):
             task.commit(60)
     assert task.store.committed_offset(CHANGELOG) == 1, "the commit stands"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Capacity, Fenced, Invalid
+from statecore.errors import Fenced, Invalid
 from statecore.faults import CLEANING_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import stores_in
 from statecore.placement.database_state import create_database
-from statecore.placement.moved_aside import delete_aside, moved_aside
-from statecore.runtime import cleaning
+from statecore.placement.moved_aside import moved_aside
 from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned, could_go
 from statecore.spec.model import StoreSpec
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.filesystems import refusing
+from tests.harness.raising import raises
 from tests.harness.tiers import one_of, three_of
 from tests.unit.runtime.startup_world import APPLICATION, KV, World, changelog, lock_lost, spec_of
 
@@ -91,10 +93,7 @@ def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -
 def test_a_disk_that_is_full_keeps_a_task_and_ends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     put(world, "0_0")
 
-    def full(*_: object) -> None:
-        raise Capacity("No space left on device.", code="test-error", action="Make room.")
-
-    monkeypatch.setattr(cleaning, "move_aside", full)
+    refusing(monkeypatch, "rename", errno.ENOSPC, lambda _: True)
     assert "No space left" in clean(world, {"0_0": 10}).kept["0_0"]
 
 
@@ -269,13 +268,10 @@ def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world:
 def test_what_cannot_be_deleted_is_said_and_goes_next_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     put(world, "0_0")
 
-    def refusing(*_: object) -> None:
-        raise Invalid("In use.", code="store-exists", action="None.")
-
-    monkeypatch.setattr(cleaning, "delete_aside", refusing)
-    assert clean(world, {"0_0": 10}).left == {"0_0": "In use."}
+    with monkeypatch.context() as patched:
+        refusing(patched, "rmdir", errno.EBUSY, lambda _: True)
+        assert list(clean(world, {"0_0": 10}).left) == ["0_0"]
     assert not world.path("0_0").exists()
-    monkeypatch.setattr(cleaning, "delete_aside", delete_aside)
     assert clean(world, {}).deleted == ("0_0",)
 
 
@@ -312,11 +308,11 @@ def test_killed_at_any_point_a_task_is_whole_or_gone_and_the_next_cleaner_ends_i
     assert not moved_aside(world.directory, "cleaned")
 
 
-@pytest.mark.parametrize("step", ["move_aside", "delete_aside"])
+@pytest.mark.parametrize("call", ["rename", "rmdir"])
 def test_a_lock_that_is_lost_meanwhile_ends_the_cleaning(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     put(world, "0_0")
-    monkeypatch.setattr(cleaning, step, lock_lost(monkeypatch))
-    with pytest.raises(Fenced, match="is lost"):
+    lock_lost(world, monkeypatch, call)
+    with raises(Fenced, "lock-lost"):
         clean(world, {"0_0": 10})

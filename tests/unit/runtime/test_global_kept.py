@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement import moved_aside
 from statecore.runtime.global_state import GlobalState, RecoveryReason
 from statecore.runtime.global_stores import GlobalStores
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
 from tests.unit.changelog.scripted import Part
 from tests.unit.runtime.global_world import KIND, STORE, World, log, poll_until, rows
@@ -217,16 +216,13 @@ def test_what_is_kept_is_deleted_after_a_week_while_it_runs(world: World) -> Non
 def test_what_cannot_be_deleted_after_a_week_is_no_reason_to_stop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Path) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with world.stores() as stores:
         running(stores)
         recreated_and_empty(world)
         stores.poll()
         running(stores)
         world.now += WEEK + 3600
-        monkeypatch.setattr(moved_aside, "remove_tree", fail)
+        refusing(monkeypatch, "unlink", errno.EIO, lambda path: not path.is_absolute())  # of a tree
         stores.poll()
         assert stores.state is GlobalState.RUNNING
         assert world.kept() == [BEFORE]

@@ -43,7 +43,7 @@ def test_a_group_that_was_not_started_says_so() -> None:
     group.close()
 
 
-def test_a_leader_decides_for_a_third_of_its_session_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_decides_for_a_third_of_its_session_at_most() -> None:
     """The broker hears nothing of it meanwhile, and makes another member the leader after a session."""
     now, late = [100.0], list[bool]()
 
@@ -53,9 +53,8 @@ def test_a_leader_decides_for_a_third_of_its_session_at_most(monkeypatch: pytest
             late.append(is_late())
         return Decision({}, None)
 
-    monkeypatch.setattr(group_module, "decide", decide)
     settings = GroupSettings("g", ("t",), "spec", session_timeout_ms=6_000)
-    with TaskGroup(Cluster("127.0.0.1:1"), settings, ends=dict, clock=lambda: now[0]) as group:
+    with TaskGroup(Cluster("127.0.0.1:1"), settings, ends=dict, clock=lambda: now[0], decide=decide) as group:
         group.lead(1, "m", {})
     assert late == [False, False, True]
 

@@ -13,7 +13,7 @@ from hypothesis import given as forall
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from statecore.runtime.assignment import leader
+from statecore.runtime.assignment.leader import assign
 from statecore.runtime.assignment.model import Assignment, Member, Placement, Role
 from statecore.runtime.assignment.protocol import decode_subscription
 from statecore.runtime.group import Assigned, TaskGroup
@@ -63,8 +63,10 @@ class Process:
 
 
 class World:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, disks: dict[str, dict[str, int]], replicas: int = 1) -> None:
-        self.coordinator = Coordinator(monkeypatch, ENDS, replicas)
+    def __init__(
+        self, disks: dict[str, dict[str, int]], replicas: int = 1, assign: Callable[..., Assignment] = assign
+    ) -> None:
+        self.coordinator = Coordinator(ENDS, replicas, assign)
         self.processes = {name: Process(self.coordinator, name, dict(disk)) for name, disk in disks.items()}
 
     def settle(self) -> None:
@@ -114,10 +116,13 @@ DISKS = st.fixed_dictionaries({name: st.sampled_from([{}, ENDS, dict.fromkeys(li
 
 
 def play(
-    disks: dict[str, dict[str, int]], begin: list[str], steps: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    disks: dict[str, dict[str, int]],
+    begin: list[str],
+    steps: list[tuple[str, str]],
+    assign: Callable[..., Assignment] = assign,
 ) -> None:
     """Let processes do one thing after the other; whatever was whole somewhere has to be so after each."""
-    world = World(monkeypatch, {name: disks[name] for name in begin})
+    world = World({name: disks[name] for name in begin}, assign=assign)
     world.settle()
     for what, name in steps:
         process = world.processes.get(name)
@@ -135,8 +140,7 @@ def play(
 def test_of_every_task_that_was_ever_whole_somebody_has_all(
     disks: dict[str, dict[str, int]], begin: list[str], steps: list[tuple[str, str]]
 ) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        play(disks, begin, steps, monkeypatch)
+    play(disks, begin, steps)
 
 
 @pytest.mark.full
@@ -145,27 +149,25 @@ def test_of_every_task_that_was_ever_whole_somebody_has_all(
 def test_so_it_is_also_where_tasks_go_from_one_whole_copy_to_another_for_no_reason(
     disks: dict[str, dict[str, int]], course: tuple[list[str], list[tuple[str, str]]], chance: random.Random
 ) -> None:
-    def assign(members: Sequence[Member], ends: Mapping[str, int], *_: object, **__: object) -> Assignment:
+    def from_copy_to_copy(members: Sequence[Member], ends: Mapping[str, int], *_: object, **__: object) -> Assignment:
         roles: dict[str, dict[str, Role]] = {member.id: {} for member in members}
         for task, end in ends.items():
             whole = [member for member in members if member.copy(task).sum >= end]
             roles[chance.choice(whole or list(members)).id][task] = Role.STANDBY
         return Assignment({member: Placement(given) for member, given in roles.items()})
 
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(leader, "assign", assign)
-        play(disks, *course, monkeypatch)
+    play(disks, *course, from_copy_to_copy)
 
 
-def two_with_one_task_each_way(monkeypatch: pytest.MonkeyPatch) -> World:
+def two_with_one_task_each_way() -> World:
     """Both have all tasks on their disks, and each keeps half of them."""
-    world = World(monkeypatch, {name: dict(ENDS) for name in "ab"})
+    world = World({name: dict(ENDS) for name in "ab"})
     world.settle()
     return world
 
 
-def test_what_others_keep_goes_by_an_assignment_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = two_with_one_task_each_way(monkeypatch)
+def test_what_others_keep_goes_by_an_assignment_that_was_asked_for() -> None:
+    world = two_with_one_task_each_way()
     a, b = world.processes.values()
     assert a.assigned is not None
     assert not a.assigned.is_new  # the first one may be what the broker has handed to its predecessor
@@ -179,9 +181,9 @@ def test_what_others_keep_goes_by_an_assignment_that_was_asked_for(monkeypatch: 
     assert all(world.whole(task) for task in ENDS)
 
 
-def test_nothing_goes_once_the_member_has_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_goes_once_the_member_has_joined_again() -> None:
     """In the next generation others may count on what it had when it joined."""
-    world = two_with_one_task_each_way(monkeypatch)
+    world = two_with_one_task_each_way()
     a, b = world.processes.values()
     a.group.probe()
     world.settle()
@@ -196,8 +198,8 @@ def test_nothing_goes_once_the_member_has_joined_again(monkeypatch: pytest.Monke
     assert a.clean()
 
 
-def test_what_is_to_be_deleted_is_no_part_of_what_the_member_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = two_with_one_task_each_way(monkeypatch)
+def test_what_is_to_be_deleted_is_no_part_of_what_the_member_says() -> None:
+    world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
     world.settle()
@@ -210,8 +212,8 @@ def test_what_is_to_be_deleted_is_no_part_of_what_the_member_says(monkeypatch: p
     assert not a.group.take_back(second)
 
 
-def test_a_member_that_was_not_asked_for_long_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = two_with_one_task_each_way(monkeypatch)
+def test_a_member_that_was_not_asked_for_long_deletes_nothing() -> None:
+    world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
     world.settle()
@@ -219,10 +221,8 @@ def test_a_member_that_was_not_asked_for_long_deletes_nothing(monkeypatch: pytes
     assert a.clean() == []
 
 
-def test_who_fell_out_deletes_nothing_until_the_others_have_said_anew_what_they_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = two_with_one_task_each_way(monkeypatch)
+def test_who_fell_out_deletes_nothing_until_the_others_have_said_anew_what_they_have() -> None:
+    world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
     world.settle()
@@ -235,10 +235,8 @@ def test_who_fell_out_deletes_nothing_until_the_others_have_said_anew_what_they_
     assert not a.assigned.is_new
 
 
-def test_a_member_that_was_restarted_is_handed_what_it_had_and_deletes_nothing_by_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = two_with_one_task_each_way(monkeypatch)
+def test_a_member_that_was_restarted_is_handed_what_it_had_and_deletes_nothing_by_it() -> None:
+    world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
     world.settle()
@@ -249,8 +247,8 @@ def test_a_member_that_was_restarted_is_handed_what_it_had_and_deletes_nothing_b
     assert again.clean() == []
 
 
-def test_a_copy_that_warms_up_is_no_reason_to_delete_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, {"a": dict(ENDS), "b": {}})
+def test_a_copy_that_warms_up_is_no_reason_to_delete_another() -> None:
+    world = World({"a": dict(ENDS), "b": {}})
     for _ in range(3):
         for one in world.processes.values():
             one.poll()
@@ -260,9 +258,9 @@ def test_a_copy_that_warms_up_is_no_reason_to_delete_another(monkeypatch: pytest
     assert not world.processes["a"].assigned.elsewhere  # type: ignore[union-attr]
 
 
-def test_a_member_whose_copy_became_less_asks_once_for_another_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_whose_copy_became_less_asks_once_for_another_assignment() -> None:
     """A standby that was made anew, or could not be opened: whoever has what is left of it counts on it no more."""
-    world = two_with_one_task_each_way(monkeypatch)
+    world = two_with_one_task_each_way()
     a, b = world.processes.values()
     assert b.assigned is not None
     lost = min(b.assigned.roles)

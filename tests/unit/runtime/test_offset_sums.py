@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Invalid
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement import contents
 from statecore.placement.database_state import create_database
-from statecore.runtime import database_offsets
 from statecore.runtime.offset_sums import (
     Source,
     Standing,
@@ -27,6 +25,7 @@ from statecore.runtime.offset_sums import (
     read_task_sum,
 )
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.filesystems import refusing
 from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, spec_of
 
 
@@ -69,19 +68,16 @@ def test_stores_that_are_not_logged_or_global_do_not_count(world: World, declare
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_younger_checkpoint_is_believed_and_no_database_is_opened(
-    world: World, monkeypatch: pytest.MonkeyPatch, declared: bool
-) -> None:
+def test_a_younger_checkpoint_is_believed_and_no_database_is_opened(world: World, declared: bool) -> None:
     world.put_task("0_0", 4)
     world.write_checkpoint("0_0", {changelog(KV): 3, changelog(WINDOW): 4})
-    monkeypatch.setattr(database_offsets, "read_database_state", _forbidden)
+    for manifest in world.path("0_0").rglob("MANIFEST-*"):  # who opens the database sees no more than damage
+        status = manifest.stat()
+        manifest.write_bytes(b"nonsense")
+        os.utime(manifest, ns=(status.st_atime_ns, status.st_mtime_ns))
     found = read(world, declared=declared)
     assert by_store(found) == {KV: (3, Source.FILE), WINDOW: (4, Source.FILE)}
     assert found.sum == 9
-
-
-def _forbidden(database: Path) -> None:
-    raise AssertionError(f"{database} was opened")
 
 
 def test_an_older_checkpoint_was_left_by_who_died_and_the_databases_are_asked(world: World) -> None:
@@ -189,14 +185,7 @@ def test_every_other_directory_is_an_entry_with_its_reason(world: World, monkeyp
     broken = world.put_plain("0_4", 4)
     next(broken.glob("MANIFEST-*")).write_bytes(b"nonsense")
     world.put_task("0_5", 4)
-    real = contents.directories_in
-
-    def refusing(path: Path) -> list[Path]:
-        if path.parent.name == "0_5":
-            raise Invalid(f"{path} cannot be read.", code="test-error", action="None.")
-        return real(path)
-
-    monkeypatch.setattr(contents, "directories_in", refusing)
+    refusing(monkeypatch, "scandir", errno.EACCES, lambda path: path.parent.name == "0_5")
     sums = read_offset_sums(world.directory, spec_of())
     assert {task: one.standing for task, one in sums.items()} == {
         "0_0": Standing.KNOWN,

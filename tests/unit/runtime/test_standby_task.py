@@ -22,7 +22,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.moved_aside import moved_aside
 from statecore.placement.trees import fingerprint
 from statecore.placement.work_directory import STALE
-from statecore.runtime import standby_task
 from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.standby_task import Round, StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
@@ -567,12 +566,11 @@ def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_h
 
 
 def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""
     uptime = 5_000_000
-    monkeypatch.setattr(standby_task, "uptime_ms", lambda: uptime)
-    monkeypatch.setattr(World, "time_ms", lambda _: None)
+    world.tells_time = False
 
     def follow(task: StandbyTask) -> Round:
         ends = {at: replace(end, asked_at_ms=None, here_ms=uptime) for at, end in world.log.ends(0).items()}
@@ -581,7 +579,7 @@ def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
     for number in range(30):
         world.log.put(f"k{number % 7}", "v")
     world.compact(12, 13, 14, 21)
-    task = world.task(piece_offsets=10)
+    task = world.task(piece_offsets=10, uptime=lambda: uptime)
     task.open()
     assert not follow(task).stale
     world.log.put("k1", "w")
@@ -597,7 +595,7 @@ def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
     task.close()
     world.compact(world.log.put("k2", None))
     world.log.put("k1", "y")
-    task = world.task()
+    task = world.task(uptime=lambda: uptime)
     task.open()
     assert list(follow(task).stale) == [STORE], "another process knows nothing of it"
     task.close()

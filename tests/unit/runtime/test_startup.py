@@ -12,13 +12,13 @@ from statecore.errors import Capacity, Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.placement.moved_aside import moved_aside
-from statecore.runtime import startup
 from statecore.runtime.offset_sums import Standing
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task import Task
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
+from tests.harness.raising import raises
 from tests.harness.tiers import three_of
 from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, lock_lost, opener, spec_of
 
@@ -417,6 +417,6 @@ def test_a_lock_that_is_lost_while_a_task_is_moved_aside_ends_the_start(
 ) -> None:
     world.put_task("0_1", 9)
     break_it(world, "0_1")
-    monkeypatch.setattr(startup, "move_aside", lock_lost(monkeypatch))
-    with pytest.raises(Fenced, match="is lost"):
+    lock_lost(world, monkeypatch, "rename")
+    with raises(Fenced, "lock-lost"):
         StartupTasks(world.directory, spec_of(), opener(world, [])).start()

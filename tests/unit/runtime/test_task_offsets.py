@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
 
@@ -242,10 +244,12 @@ def test_the_file_is_written_behind_a_flush_of_every_store(tmp_path: Path, monke
     task.commit(5)
     seen: list[tuple[str, str]] = []
 
-    def look(file: Path, offsets: dict[TopicPartition, int]) -> None:
-        seen.append((task.inside.happened[-1], task.rows_beside.happened[-1]))
+    def look(path: Path) -> bool:
+        if path.name == ".checkpoint":
+            seen.append((task.inside.happened[-1], task.rows_beside.happened[-1]))
+        return False
 
-    monkeypatch.setattr("statecore.runtime.task_offsets.write_offsets", look)
+    refusing(monkeypatch, "replace", errno.EIO, look)
     task.offsets.checkpoint()
     assert seen == [("flush", "flush")]
 

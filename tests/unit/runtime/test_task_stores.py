@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -21,7 +22,6 @@ from statecore.placement.moved_aside import moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.placement.work_directory import JOURNAL, STALE
-from statecore.runtime import task_stores
 from statecore.runtime.offset_sums import Source, read_task_sum
 from statecore.runtime.task_stores import TaskStores, tasks_of
 from statecore.spec.model import ApplicationSpec
@@ -29,6 +29,7 @@ from statecore.spec.reader import parse_spec
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from tests.golden.directories import golden_directories, names, unpacked
+from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
 from tests.unit.maintenance.stored import write_database
 from tests.unit.runtime.standby_world import APPLICATION, TASK, World, changelog_of, spec_of, store_of
@@ -163,12 +164,9 @@ def test_stores_are_closed_also_where_the_file_of_offsets_cannot_be_deleted(
         stores = world.stores()
         stores.open()
 
-        def refuse(file: Path) -> None:
-            raise Invalid(f"{file} could not be deleted.", code="test-error", action="Mount it for writing.")
-
         with monkeypatch.context() as patched:
-            patched.setattr(task_stores, "remove_offsets", refuse)
-            with pytest.raises(Invalid, match="could not be deleted"):
+            refusing(patched, "unlink", errno.EROFS, lambda path: path.name == ".checkpoint")
+            with raises(Invalid, "read-only-file-system"):
                 stores.close()
         assert not stores.is_open
         again = world.stores()

@@ -26,9 +26,9 @@ SPEC = {
 }
 
 
-def run(tmp_path: Path, request: dict[str, Any], *arguments: str) -> tuple[int, dict[str, Any]]:
+def run(tmp_path: Path, request: dict[str, Any], *arguments: str, **instead: Any) -> tuple[int, dict[str, Any]]:
     report = tmp_path / "out.json"
-    code = checkpoint_job.main(["--request", json.dumps(request), "--report", str(report), *arguments])
+    code = checkpoint_job.main(["--request", json.dumps(request), "--report", str(report), *arguments], **instead)
     return code, json.loads(report.read_text())
 
 
@@ -54,9 +54,8 @@ def test_long_tails_want_spark_and_leave_no_error(
             pytest.fail("an engine was started")
 
     seen: list[int] = []
-    monkeypatch.setattr(checkpoint_job, "run_checkpoint", starts)
     monkeypatch.setattr(checkpoint_job, "end_with_the_starter", lambda: None)
-    code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments)
+    code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments, checkpoint=starts)
     assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
     assert (said["application_id"], seen) == ("app", [little])
 
@@ -68,9 +67,10 @@ def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() ->
 
 @pytest.mark.parametrize(("arguments", "notes"), [((), [TAKEN_UP, "A fact."]), (("--go-on",), ["A fact."])])
 def test_whoever_goes_on_with_what_was_planned_for_it_does_not_speak_of_an_earlier_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], notes: list[str]
+    tmp_path: Path, arguments: tuple[str, ...], notes: list[str]
 ) -> None:
     report = RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(TAKEN_UP, "A fact."))
-    monkeypatch.setattr(checkpoint_job, "run_checkpoint", lambda *_, **__: report)
-    code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, *arguments)
+    code, said = run(
+        tmp_path, {"spec": SPEC, "repository": "file:///r"}, *arguments, checkpoint=lambda *_, **__: report
+    )
     assert (code, said["notes"]) == (0, notes)

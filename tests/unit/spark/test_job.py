@@ -14,6 +14,7 @@ import pytest
 
 from statecore.errors import Fenced
 from statecore.jobs.attempt import REPORT_VERSION, moment
+from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report_head import Outcome, read_head
 from statecore.progress import parse_machine_line
@@ -30,8 +31,8 @@ SPEC = {
 }
 
 
-def run(tmp_path: Path, request: str) -> tuple[int, dict[str, Any]]:
-    code = job.main(["--request", request, "--report", str(tmp_path / "reports" / "out.json")])
+def run(tmp_path: Path, request: str, **instead: Any) -> tuple[int, dict[str, Any]]:
+    code = job.main(["--request", request, "--report", str(tmp_path / "reports" / "out.json")], **instead)
     document = json.loads((tmp_path / "reports" / "out.json").read_text())
     assert isinstance(document, dict)
     return code, document
@@ -70,14 +71,11 @@ def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
         (RuntimeError("unforeseen"), 1, "StatecoreError"),
     ],
 )
-def test_whatever_stops_the_job_is_in_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, code: int, kind: str
-) -> None:
-    def fail(*_: Any) -> None:
-        raise raised
+def test_whatever_stops_the_job_is_in_the_report(tmp_path: Path, raised: Exception, code: int, kind: str) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise as_statecore_error(raised, "stores were rebuilt")
 
-    monkeypatch.setattr("statecore.jobs.restore._run_restore", fail)
-    found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}))
+    found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}), restore=fail)
     assert (found, error["error"]) == (code, kind)
     assert str(raised.args[-1]) in error["what"]
 
@@ -99,7 +97,7 @@ def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
     assert started <= finished
 
 
-def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path) -> None:
     """What lies at the report's path while the job runs is what a kill leaves there."""
     seen: list[dict[str, Any]] = []
 
@@ -107,17 +105,16 @@ def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path, monkeypatch
         seen.append(json.loads((tmp_path / "reports" / "out.json").read_text()))
         raise Fenced("in use", code="test-error", action="stop it")
 
-    monkeypatch.setattr("statecore.spark.job.run_restore", killed)
-    run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}))
+    run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}), restore=killed)
     head = read_head(seen[0], 0.0)
     assert (head.outcome, head.finished) == (Outcome.BEGUN, "")
     assert head.attempt.instance == ("app", socket.gethostname(), str(tmp_path))
 
 
-def test_a_plan_is_reported_as_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_reported_as_a_plan(tmp_path: Path) -> None:
     plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, ())
-    monkeypatch.setattr("statecore.spark.job.run_restore", lambda *_, **__: plan)
-    code, document = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "plan_only": True}))
+    request = json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "plan_only": True})
+    code, document = run(tmp_path, request, restore=lambda *_, **__: plan)
     assert code == 0
     assert {name: document[name] for name in plan.to_json()} == plan.to_json()
     assert read_head(document, 0.0).outcome is Outcome.PLANNED

@@ -19,9 +19,9 @@ from statecore.spark.engine import SparkEngine
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "kafka-streams-4.2.0-task.tar.gz"
 
 
-def run(tmp_path: Path, request: dict[str, Any], *arguments: str) -> tuple[int, dict[str, Any]]:
+def run(tmp_path: Path, request: dict[str, Any], *arguments: str, **instead: Any) -> tuple[int, dict[str, Any]]:
     report = tmp_path / "out.json"
-    code = migrate_job.main(["--request", json.dumps(request), "--report", str(report), *arguments])
+    code = migrate_job.main(["--request", json.dumps(request), "--report", str(report), *arguments], **instead)
     return code, json.loads(report.read_text())
 
 
@@ -54,8 +54,7 @@ def test_who_converts_is_who_was_asked_for(
         raise Invalid("That was all.", code="test-error", action="None.")
 
     seen: list[Engine] = []
-    monkeypatch.setattr(migrate_job, "run_migrate", runs)
     monkeypatch.setattr(migrate_job, "end_with_the_starter", lambda: None)
-    run(tmp_path, {"application_id": "orders", "state_dir": "/srv", "to": "4.3"}, *arguments)
+    run(tmp_path, {"application_id": "orders", "state_dir": "/srv", "to": "4.3"}, *arguments, migrate=runs)
     (engine,) = seen
     assert isinstance(engine, kind)

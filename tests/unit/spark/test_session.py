@@ -34,9 +34,8 @@ class SlowContext:
 
 def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
-    monkeypatch.setattr(registration, "REGISTRATION_SECONDS", 0.05)
     with raises(Retryable, "spark-master-not-responding", master="spark://one:7077"):
-        registration.registered(None, "spark://one:7077")  # type: ignore[arg-type]
+        registration.registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
     assert SlowContext.stopped.wait(300)
