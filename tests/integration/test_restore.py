@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from statecore.changelog.weighing import weigh
 from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.plan import RestorePlan
@@ -371,7 +372,7 @@ def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: py
     world.feed()
     world.live()
     world.lose()
-    monkeypatch.setattr("statecore.changelog.weighing.log_sizes", lambda *_: {"all": 1 << 60})
+    monkeypatch.setitem(weigh.__kwdefaults__, "sizes_of", lambda *_: {"all": 1 << 60})
     error = refused(world, StatecoreError, "are needed")
     assert error.exit_code == 15
 
