@@ -16,11 +16,15 @@ import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests.harness.airflow_site import AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.harness.fleet import Fleet
+from tests.harness.s3_server import CREDENTIALS
 from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
@@ -85,6 +89,9 @@ LONGEST_FIRST = (
 Counts only where workers take the files in their order (``--no-loadscope-reorder``; else: those with most tests first).
 """
 
+TOGETHER = {"integration/test_airflow": "airflow"}
+"""Files whose names begin so run on one worker, because they share a server that takes long to start."""
+
 SYSTEMS = ("broker", "own_broker", "cluster", "streams_jvm", "jvm", "fleet", "spark", "spark_cluster", "server", "s3")
 """Fixtures that start or use a real system: ``make test-times`` tells time by them."""
 
@@ -98,6 +105,10 @@ for _name in ("NO_PROXY", "no_proxy"):
 # A shell that runs tests in the background has Ctrl-C ignored, which every process that a test starts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Time decides nothing: neither how long an example takes, nor how long it takes to make one.
+settings.register_profile("statecore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("statecore")
 
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -123,6 +134,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers take whole files, and all files of ``TOGETHER`` that share a server."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((server for name, server in TOGETHER.items() if name in file), file)
+
+    return ByServer(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -168,10 +194,27 @@ def fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A standalone cluster with two workers of one core each, shared by the tests of a worker."""
-    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the driver's machine, which the workers of ``spark_cluster`` do not see."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory, drivers: Path) -> Iterator[SparkCluster]:
+    """A standalone cluster with two workers of one core each, shared by the tests of a worker.
+
+    The credentials of the tests' S3 servers are in the workers' environment, as a pod's or an instance's are.
+    """
+    directory = tmp_path_factory.mktemp("spark-cluster")
+    with SparkCluster(directory, hidden=(drivers,), environment=CREDENTIALS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowSite]:
+    """One Airflow, shared by the tests of a worker; its Dags are paused until a test wants them."""
+    with airflow_site(tmp_path_factory.mktemp("airflow")) as site:
+        yield site
 
 
 @pytest.fixture

@@ -59,18 +59,19 @@ class EvenChunks:
     A chunk has as many rows as fit into its limits of rows, of bytes of keys and of bytes of values, and at least one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = _ROWS_AT_ONCE, bytes_each: int = _BYTES_AT_ONCE) -> None:
+        self._rows, self._bytes = rows, bytes_each
         self._held: Chunk | None = None
 
     def add(self, chunk: Chunk) -> Iterator[Chunk]:
         """The chunks that are whole now. The given one is kept until then, so nobody may write to its buffers."""
         if self._held is not None:
-            if _is_whole(self._held, chunk):  # as in most cases, and then nothing is copied
+            if self._is_whole(self._held, chunk):  # as in most cases, and then nothing is copied
                 yield self._held
             else:
                 chunk = _joined(self._held, chunk)
         low, count = 0, len(chunk.valid)
-        while (end := _end(chunk, low)) < count:
+        while (end := self._end(chunk, low)) < count:
             yield _part(chunk, low, end)
             low = end
         self._held = _part(chunk, low, count)
@@ -81,21 +82,19 @@ class EvenChunks:
             yield self._held
             self._held = None
 
+    def _is_whole(self, chunk: Chunk, following: Chunk) -> bool:
+        """Whether the first row of the following chunk does not fit into one."""
+        sizes = [(chunk.keys, following.key_offsets), (chunk.values, following.value_offsets)]
+        return len(chunk.valid) == self._rows or any(
+            len(have) + int(offsets[1] - offsets[0]) > self._bytes for have, offsets in sizes
+        )
 
-def _is_whole(chunk: Chunk, following: Chunk) -> bool:
-    """Whether the first row of the following chunk does not fit into one."""
-    sizes = [(chunk.keys, following.key_offsets), (chunk.values, following.value_offsets)]
-    return len(chunk.valid) == _ROWS_AT_ONCE or any(
-        len(have) + int(offsets[1] - offsets[0]) > _BYTES_AT_ONCE for have, offsets in sizes
-    )
-
-
-def _end(chunk: Chunk, low: int) -> int:
-    """Where the chunk ends that begins at a row."""
-    ends = [low + _ROWS_AT_ONCE]
-    for offsets in (chunk.key_offsets, chunk.value_offsets):
-        ends.append(int(np.searchsorted(offsets, offsets[low] + _BYTES_AT_ONCE, side="right")) - 1)
-    return max(low + 1, min(ends))
+    def _end(self, chunk: Chunk, low: int) -> int:
+        """Where the chunk ends that begins at a row."""
+        ends = [low + self._rows]
+        for offsets in (chunk.key_offsets, chunk.value_offsets):
+            ends.append(int(np.searchsorted(offsets, offsets[low] + self._bytes, side="right")) - 1)
+        return max(low + 1, min(ends))
 
 
 def _part(chunk: Chunk, low: int, high: int) -> Chunk:

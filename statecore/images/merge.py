@@ -19,18 +19,16 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
-from statecore.images.merging import MergingRuns, Rows
+from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run_of_any
 from statecore.images.tables import open_table
 
-# Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.
-_ROWS_AT_ONCE = 4096
-_BYTES_AT_ONCE = 1 << 20
 
-
-def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -> RunFile | None:
+def merge_runs(
+    path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
+) -> RunFile | None:
     """Merge runs of one database into one run.
 
     Args:
@@ -39,6 +37,7 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
             (:class:`Run` says what can be seen of that). Their files have been compared with their hashes.
         keep_tombstones: write deletes. They may be left out only where the oldest run of the database is among these
             and no base lies below.
+        limits: how much is held at once.
 
     Returns:
         The run, of all their offsets; ``None`` when no row is left.
@@ -52,16 +51,18 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
     if not runs:
         raise Invalid("Runs are merged, and at least one.", code="runs-missing", action="Name the runs of a database.")
     check_order(runs)
-    made = merged_file(path, runs, keep_tombstones=keep_tombstones)
+    made = merged_file(path, runs, keep_tombstones=keep_tombstones, limits=limits)
     return made and runs[0].origin.of(replace(made, start=runs[0].start, end=runs[-1].end))
 
 
-def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -> RunFile | None:
+def merged_file(
+    path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
+) -> RunFile | None:
     """As :func:`merge_runs`, for who knows the order of the runs otherwise: those of a global store are of several
     partitions. The run says no offsets.
     """
     refuse_records(runs)
-    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
+    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs], limits=limits)
     return write_merged(path, runs, merging, keep_tombstones=keep_tombstones)
 
 
@@ -90,7 +91,7 @@ def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, k
 
 def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
     """The rows that are left."""
-    rows, more = Rows.room(_ROWS_AT_ONCE, _BYTES_AT_ONCE), True
+    rows, more = Rows.room(merging.limits), True
     while more:
         more = merging.take(rows, keep_deletes=keep_tombstones)
         taken = merging.state.taken

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +24,27 @@ from statecore.images.tables import KeyRange, Table, damaged, first_block, index
 from statecore.kernels.library import address_of
 
 _ALL = KeyRange()
-_KEY_ROOM = 256  # bytes that each run has for its key before a longer one comes
+
+
+@dataclass(frozen=True)
+class MergeLimits:
+    """How much a merge holds and does at once.
+
+    Attributes:
+        rows: rows that are copied before they are written; blocks of the file end there, so another limit is another
+            file.
+        bytes_each: bytes of keys, and of values, likewise. A larger row is copied alone.
+        key_bytes: memory for the key of each run before a longer one comes.
+        entries: what a kernel reads in one call: a second of work at most, so that an interrupt is heard.
+    """
+
+    rows: int = 4096
+    bytes_each: int = 1 << 20
+    key_bytes: int = 256
+    entries: int = 4 << 20
+
+
+LIMITS = MergeLimits()
 
 
 class Rows(NamedTuple):
@@ -46,14 +67,14 @@ class Rows(NamedTuple):
         }
 
     @classmethod
-    def room(cls, rows: int, bytes_each: int) -> Self:
+    def room(cls, limits: MergeLimits) -> Self:
         """Buffers for so many rows, and so many bytes of keys and of values."""
         return cls(
-            key_offsets=np.zeros(rows + 1, np.int64),
-            keys=np.empty(bytes_each, np.uint8),
-            value_offsets=np.zeros(rows + 1, np.int64),
-            values=np.empty(bytes_each, np.uint8),
-            valid=np.empty(rows, np.uint8),
+            key_offsets=np.zeros(limits.rows + 1, np.int64),
+            keys=np.empty(limits.bytes_each, np.uint8),
+            value_offsets=np.zeros(limits.rows + 1, np.int64),
+            values=np.empty(limits.bytes_each, np.uint8),
+            valid=np.empty(limits.rows, np.uint8),
         )
 
     def with_room_for(self, key_bytes: int, value_bytes: int) -> Self:
@@ -82,20 +103,23 @@ class MergingRuns:
         runs: the runs in the order they were applied.
         tables: their files, from :func:`statecore.images.tables.open_table`.
         keys: which of their rows are read; only blocks that may hold such keys are looked at.
+        limits: how much is held and done at once.
 
     Raises:
         Corrupted: a run is not in the format that its footer says.
     """
 
-    def __init__(self, runs: Sequence[RunFile], tables: Sequence[Table], keys: KeyRange = _ALL) -> None:
+    def __init__(
+        self, runs: Sequence[RunFile], tables: Sequence[Table], keys: KeyRange = _ALL, limits: MergeLimits = LIMITS
+    ) -> None:
         count = len(runs)
-        self._runs, self._tables = runs, tables
+        self.limits, self._runs, self._tables = limits, runs, tables
         self._is_whole = keys == _ALL
         self._low = np.frombuffer(keys.low or b"\0", np.uint8)
         self._high = np.frombuffer(keys.high or b"\0", np.uint8)
         self._cursors, self._heap = np.zeros((count, len(CURSOR)), np.int64), np.zeros(count, np.int64)
-        self._keys = [np.zeros(_KEY_ROOM, np.uint8) for _ in runs]
-        self._last = np.zeros(_KEY_ROOM, np.uint8)
+        self._keys = [np.zeros(limits.key_bytes, np.uint8) for _ in runs]
+        self._last = np.zeros(limits.key_bytes, np.uint8)
         bounds = State(
             last=address_of(self._last),
             low=address_of(self._low),
@@ -126,8 +150,8 @@ class MergingRuns:
         cursor = Cursor(*self._cursors[self._heap[0]].tolist())
         return cursor.key_length, cursor.value_length
 
-    def add_up(self, limit: int) -> bool:
-        """Read so many rows and add those that count to ``state``; whether there are more.
+    def add_up(self) -> bool:
+        """Read rows for a while and add those that count to ``state``; whether there are more.
 
         Raises:
             Corrupted: a run is not in the format that its footer says, or has not as many entries as it should.
@@ -138,7 +162,7 @@ class MergingRuns:
                 cursors=self._cursors,
                 heap=self._heap,
                 state=self._state,
-                limit=limit,
+                limit=self.limits.entries,
                 seed_a=SEEDS[0],
                 seed_b=SEEDS[1],
             )

@@ -31,22 +31,22 @@ from statecore.images import reconcile_kernel
 from statecore.images.key_table import Chunk
 from statecore.images.merge import refuse_records
 from statecore.images.merged_kernel import STATE
-from statecore.images.merging import MergingRuns, Rows
+from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, Rows
 from statecore.images.model import RunFile
 from statecore.images.reconcile_kernel import PENDING, Pending
 from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run_of_any
 from statecore.images.tables import open_table
 
-# As in a merge: blocks of the file end where chunks do, so other limits are another file.
-_ROWS_AT_ONCE = 4096
-_BYTES_AT_ONCE = 1 << 20
-# A second of work at most, so that an interrupt is heard.
-_READ_AT_ONCE = 4 << 20
-
 
 def reconciled_run(
-    path: Path, parent: Sequence[RunFile], log: Sequence[RunFile], *, start: int, end: int
+    path: Path,
+    parent: Sequence[RunFile],
+    log: Sequence[RunFile],
+    *,
+    start: int,
+    end: int,
+    limits: MergeLimits = LIMITS,
 ) -> RunFile | None:
     """Write the run that, applied above the parent, shows what the whole log shows.
 
@@ -57,6 +57,7 @@ def reconciled_run(
             both have been compared with their hashes.
         start: where the parent ends.
         end: where the log was read to.
+        limits: how much is held and read at once.
 
     Returns:
         The run, of the offsets from ``start`` to ``end``; ``None`` where both show the same.
@@ -71,7 +72,7 @@ def reconciled_run(
     if not runs:
         return None
     _check(parent, log, start, end)
-    made = write_run_of_any(path, _chunks(_Differing(parent, log)))
+    made = write_run_of_any(path, _chunks(DifferingRuns(parent, log, limits)))
     if made is None:
         return None
     stream_time = max(run.stream_time for run in runs)
@@ -108,12 +109,12 @@ def _check(parent: Sequence[RunFile], log: Sequence[RunFile], start: int, end: i
         )
 
 
-class _Differing(MergingRuns):
+class DifferingRuns(MergingRuns):
     """A parent and a log that are read together."""
 
-    def __init__(self, parent: Sequence[RunFile], log: Sequence[RunFile]) -> None:
+    def __init__(self, parent: Sequence[RunFile], log: Sequence[RunFile], limits: MergeLimits = LIMITS) -> None:
         runs = [*parent, *log]
-        super().__init__(runs, [open_table(run, run.path) for run in runs])
+        super().__init__(runs, [open_table(run, run.path) for run in runs], limits=limits)
         self._parents = len(parent)
         self._pending = np.array(Pending(), np.int64)
 
@@ -137,15 +138,15 @@ class _Differing(MergingRuns):
                 state=self._state,
                 pending=self._pending,
                 parents=self._parents,
-                most=_READ_AT_ONCE,
+                most=self.limits.entries,
                 **rows.arguments,
             )
         )
 
 
-def _chunks(differing: _Differing) -> Iterator[Chunk]:
+def _chunks(differing: DifferingRuns) -> Iterator[Chunk]:
     """The rows of the difference."""
-    rows, more = Rows.room(_ROWS_AT_ONCE, _BYTES_AT_ONCE), True
+    rows, more = Rows.room(differing.limits), True
     while more:
         more = differing.differ(rows)
         if taken := differing.state.taken:

@@ -26,12 +26,9 @@ import numpy as np
 
 from statecore.images import kernel, merged_kernel
 from statecore.images.digest import EMPTY, combined
-from statecore.images.merging import MergingRuns
+from statecore.images.merging import LIMITS, MergeLimits, MergingRuns
 from statecore.images.model import Run, RunFile, StoreDigest
 from statecore.images.tables import Table, open_table
-
-# A second of work at most, so that an interrupt is heard.
-_ROWS_AT_ONCE = 4 << 20
 
 
 def told_digest(runs: Sequence[Run]) -> StoreDigest | None:
@@ -41,12 +38,13 @@ def told_digest(runs: Sequence[Run]) -> StoreDigest | None:
     return reduce(combined, [StoreDigest(run.rows, run.bytes, run.digest) for run in runs], StoreDigest(0, 0, EMPTY))
 
 
-def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest:
+def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeLimits = LIMITS) -> StoreDigest:
     """What a database shows into which these runs, and nothing else, were ingested.
 
     Args:
         runs: the runs in the order they were applied.
         files: their files in that order, already proven to be what the runs say (their SHA-256).
+        limits: how much is read at once.
 
     Returns:
         Rows, bytes and digest.
@@ -63,7 +61,8 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest
         run = runs[group[0]]
         of_group = StoreDigest(run.rows, run.bytes, run.digest)
         if len(group) > 1:
-            of_group = _merge([runs[number] for number in group], [tables.pop(number) for number in group])
+            together, opened = [runs[number] for number in group], [tables.pop(number) for number in group]
+            of_group = added_up(MergingRuns(together, opened, limits=limits))
         found = combined(found, of_group)
     return found
 
@@ -83,17 +82,13 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def _merge(runs: Sequence[RunFile], tables: Sequence[Table]) -> StoreDigest:
-    return added_up(MergingRuns(runs, tables))
-
-
 def added_up(merging: MergingRuns) -> StoreDigest:
     """What is shown of all rows that are left to be read.
 
     Raises:
         Corrupted: a run is not in the format of runs.
     """
-    while merging.add_up(_ROWS_AT_ONCE):
+    while merging.add_up():
         pass
     found = merging.state
     sums = np.array([found.sum_a, found.sum_b]).view(np.uint64).tolist()

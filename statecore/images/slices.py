@@ -31,7 +31,7 @@ from statecore.filesystem import file_sha256
 from statecore.images.digest import EMPTY, combined
 from statecore.images.merge import refuse_records, write_merged
 from statecore.images.merge_policy import runs_to_merge
-from statecore.images.merging import MergingRuns, check_entries
+from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, check_entries
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, StoreDigest
 from statecore.images.runs_digest import added_up
 from statecore.images.tables import KeyRange, Table, damaged, index_entry, open_table
@@ -40,7 +40,9 @@ _PLACES_EACH = 16
 """Places in the indexes, for each slice, among which the cuts are chosen; each run has its share of them."""
 
 
-def merge_slice(directory: Path, runs: Sequence[RunFile], part: int, parts: int) -> tuple[SliceContent, list[RunFile]]:
+def merge_slice(
+    directory: Path, runs: Sequence[RunFile], part: int, parts: int, *, limits: MergeLimits = LIMITS
+) -> tuple[SliceContent, list[RunFile]]:
     """Work on one slice of a database that has nothing below its runs.
 
     Args:
@@ -48,6 +50,7 @@ def merge_slice(directory: Path, runs: Sequence[RunFile], part: int, parts: int)
         runs: all runs of the database, in the order they are applied.
         part: number of the slice, from 0.
         parts: how many there are, from :func:`statecore.images.merge_policy.slices_of`.
+        limits: how much is held at once.
 
     Returns:
         What the slice holds, and the files that were written of it.
@@ -71,7 +74,7 @@ def merge_slice(directory: Path, runs: Sequence[RunFile], part: int, parts: int)
     keys, entries = ranges[part], [0] * len(runs)
     made: list[RunFile | None] = []
     for group in groups:
-        merging = MergingRuns(runs[group], tables[group], keys)
+        merging = MergingRuns(runs[group], tables[group], keys, limits)
         path = directory / f"merged-{group.start:05d}"
         made.append(write_merged(path, runs[group], merging, keep_tombstones=group.start > 0))
         entries[group] = merging.entries
@@ -81,7 +84,7 @@ def merge_slice(directory: Path, runs: Sequence[RunFile], part: int, parts: int)
         open_table(run, run.path) if number is None else tables[number]
         for run, number in zip(left, numbers, strict=True)
     ]
-    adding = MergingRuns(left, opened, keys)
+    adding = MergingRuns(left, opened, keys, limits)
     content = added_up(adding)
     for place, count in zip(numbers, adding.entries, strict=True):
         if place is not None:

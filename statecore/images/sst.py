@@ -72,12 +72,14 @@ class ColumnarSstWriter:
 
     Args:
         path: the file. If it exists it is unlinked, not written over: it may be a second name of an ingested file.
+        most_index_bytes: how large its index may become.
 
     Raises:
         Invalid: the file cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, most_index_bytes: int = _MOST_INDEX_BYTES) -> None:
+        self._most_index_bytes = most_index_bytes
         self._path = path
         self._hash = sha256()
         self._at = 0
@@ -189,7 +191,7 @@ class ColumnarSstWriter:
         return self._hash.hexdigest()
 
     def _index_blocks(self, entries: bytes, starts: npt.NDArray[np.uint32]) -> None:
-        if self._index_bytes + len(entries) > _MOST_INDEX_BYTES:
+        if self._index_bytes + len(entries) > self._most_index_bytes:
             raise Invalid(
                 f"The keys of {self._path} are too many and too long for one file: its index has more than 4 GiB.",
                 code="sst-index-too-large",

@@ -258,7 +258,7 @@ class Copier:
                 "Correct the spec.",
             )
         if any(partitions != offsets.keys() for offsets in said.values()):
-            raise _unfit("segment-offsets-mismatch", "its segments have offsets of different partitions", _RECOVER)
+            raise _unfit("segment-offsets-differ", "its segments have offsets of different partitions", _RECOVER)
         offsets = {partition: min(one[partition] for one in said.values()) for partition in sorted(partitions)}
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
@@ -287,7 +287,7 @@ class Copier:
                     "Close the application: it is exactly-once, and its stores are not transactional.",
                 )
             raise _unfit(
-                "unclean-shutdown",
+                "not-closed-cleanly",
                 "it was not closed cleanly, and under exactly-once its rows may be of a transaction that was aborted",
                 "Start the application, which restores it, and close it; or restore it (statecore restore --replace).",
             )
@@ -309,7 +309,7 @@ class Copier:
         greatest = {partition: max(said[partition] for _, said in looks.values()) for partition in offsets}
         if self.exactly_once and not transactional:
             raise _unfit(
-                "segment-offsets-mismatch",
+                "segment-offsets-differ",
                 f"its segments disagree: one says {_words(offsets)}, another {_words(greatest)}",
                 "Restore it (statecore restore --replace). Where the application enables transactional state stores, "
                 "declare transactional_state_stores: true in the spec instead: then all are right.",

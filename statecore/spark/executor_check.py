@@ -155,7 +155,7 @@ def problems_of(said: str, python: str, token: Path | None, question: Question) 
         add("kernels-not-loadable", f"statecore's kernels cannot be loaded ({answer['why']})", choose)
     if answer["token"] != (None if token is None else token.name):
         add(
-            "staging-directory-not-shared",
+            "staging-not-shared",
             f"the staging directory {question.directory} is not the one that the driver sees",
             "Give a staging directory (staging_dir) on a file system that all executors share with the driver under "
             "the same path, and the right to read and write there.",

@@ -22,6 +22,7 @@ _AT_ONCE = {
 }
 
 _FOREIGN_KEYS = 5
+_COUNT = 30
 
 
 def _final(name: str, windows: str, keys: str) -> Add:
@@ -81,7 +82,7 @@ def _feed(base: int, partitions: int) -> list[Portion]:
     if partitions != 1:
         raise ValueError("what tasks of two partitions write is in no order")
     records: dict[str, list[Record]] = {}
-    for role, portion in feed(base, partitions):
+    for role, portion in feed(base, partitions, _COUNT):
         records.setdefault(role, []).extend(portion)
     fitting = {role: [_fitting(role, i, one) for i, one in enumerate(every)] for role, every in records.items()}
     cuts = {role: len(every) * 2 // 3 for role, every in fitting.items()}

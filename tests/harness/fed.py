@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.harness import directory, topics
 from tests.harness.feeds import MINUTE, SPAN, Portion
@@ -45,6 +46,8 @@ class FedApplication:
         kinds: KindsApplication,
         partitions: int = PARTITIONS,
         base: int | None = None,
+        *,
+        create: bool = True,
     ) -> None:
         self.servers, self.kinds = servers, kinds
         self.application_id, self.state_dir, self.guarantee = application_id, state_dir, guarantee
@@ -53,13 +56,20 @@ class FedApplication:
         self.inputs = {role: f"{application_id}-{role}" for role in kinds.roles()}
         self.outputs = {role: f"{application_id}-{role}" for role in kinds.outputs}
         self.description = ""
-        for topic in (*self.inputs.values(), *self.outputs.values()):
-            topics.create(self.servers, topic, partitions)
+        if create:
+            for topic in (*self.inputs.values(), *self.outputs.values()):
+                topics.create(self.servers, topic, partitions)
 
     @property
     def directory(self) -> Path:
         """The application's state directory."""
         return self.state_dir / self.application_id
+
+    def at(self, state_dir: Path) -> Self:
+        """The same application with another state directory."""
+        other = copy.copy(self)
+        other.state_dir = state_dir
+        return other
 
     def feed(self, portions: list[Portion]) -> None:
         """Produces portions, all roles' at once, and waits each time until the application has them."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -53,6 +52,7 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 
 _HEAP_MB = 320
 _COMMIT_INTERVAL_MS = 100
+_COMMIT_SECONDS = 120.0
 
 
 class Moment(Enum):
@@ -194,7 +194,13 @@ class VersionedApplication(FedApplication):
                 expected = table(self._fed.get(case.source, ()), timestamped=case.query.timestamped)
                 found = eventually(lambda store=case.store: self._running.query_rows(store, None), expected)  # type: ignore[misc, union-attr]
                 assert found == expected, f"{case.store} has not come to the end of its topic"
-        time.sleep(2 * _COMMIT_INTERVAL_MS / 1000)  # the group's commit comes before the stores'
+        self._committed(self._running)
+
+    def _committed(self, running: AnyVersion) -> None:
+        """Waits until the stores' commit is done, and the markers are in the logs: the group's comes before both."""
+        running.wait_for_turn()
+        if self.guarantee != "at_least_once":
+            topics.wait_until_stable(self.servers, self.changelogs(), _COMMIT_SECONDS)
 
     def answers(self, running: StreamsApplication, until: int | None = None, *, history: bool = False) -> Answers:
         """What every store that can be asked answers; the arguments are those of ``prepare``."""

@@ -20,6 +20,11 @@ from tests.harness.streams import StreamsJvm
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 
+each_guarantee = pytest.mark.parametrize(
+    "guarantee", [EXACTLY_ONCE, pytest.param(AT_LEAST_ONCE, marks=pytest.mark.full)]
+)
+"""Runs a test once for each guarantee; ``make test`` has exactly-once alone."""
+
 
 @dataclass(frozen=True)
 class Mode:

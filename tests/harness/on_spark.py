@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from statecore.faults import FaultPoints
 from statecore.jobs import restore
+from statecore.jobs.engine import Engine
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
@@ -19,7 +20,10 @@ def run_restore(
     *,
     master: str | None = None,
     spark_conf: Mapping[str, str] | None = None,
+    engine: Engine | None = None,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
 ) -> RestoreReport | RestorePlan:
-    return restore.run_restore(request, SparkEngine(master, spark_conf or {}), progress, faults=faults, say=say)
+    """A restore on Spark, unless another engine is given."""
+    engine = engine or SparkEngine(master, spark_conf or {})
+    return restore.run_restore(request, engine, progress, faults=faults, say=say)

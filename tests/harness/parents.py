@@ -8,6 +8,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
 from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Parent
@@ -40,7 +41,7 @@ def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool
     return ParentEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, horizon)
 
 
-def why_hopeless(cluster: Cluster, parent: ParentEnd) -> str | None:
+def why_hopeless(cluster: Cluster, parent: ParentEnd) -> Reason | None:
     """What is asked before anything is read."""
     tp = parent.topic_partition
     described = cluster.describe_topics([tp.topic])[tp.topic]
@@ -48,7 +49,7 @@ def why_hopeless(cluster: Cluster, parent: ParentEnd) -> str | None:
     return refusal(parent, described, log, cluster.epoch_ends({tp: parent.leader_epoch})[tp])
 
 
-def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatistics]) -> str | None:
+def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatistics]) -> Reason | None:
     """What is decided when the tail has been read, of all that was seen."""
     tp = parent.topic_partition
     log, topic = log_of(cluster, tp.topic), cluster.describe_topics([tp.topic])[tp.topic]

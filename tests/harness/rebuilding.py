@@ -6,20 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.jobs.engine import Engine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.spark.engine import SparkEngine
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.fed import PARTITIONS, Answers, FedApplication, Rows, eventually, restored, table
 from tests.harness.kinds import KindsApplication
-from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsApplication, StreamsJvm
 
 __all__ = ["PARTITIONS", "Answers", "KindsWorld", "Rows", "eventually", "left_behind", "restored", "table"]
 
 
 class KindsWorld(FedApplication):
-    """The same, run in one JVM, and ways to lose and rebuild it."""
+    """The same, run in one JVM, and ways to lose and rebuild it.
+
+    Attributes:
+        engine: what a restore works on.
+    """
+
+    engine: Engine = SparkEngine(None, {})
 
     def __init__(
         self,
@@ -30,8 +38,12 @@ class KindsWorld(FedApplication):
         guarantee: str,
         kinds: KindsApplication,
         partitions: int = PARTITIONS,
+        base: int | None = None,
+        *,
+        create: bool = True,
     ) -> None:
-        super().__init__(broker.bootstrap_servers, application_id, state_dir, guarantee, kinds, partitions)
+        servers = broker.bootstrap_servers
+        super().__init__(servers, application_id, state_dir, guarantee, kinds, partitions, base, create=create)
         self.jvm = jvm
 
     def application(self) -> StreamsApplication:
@@ -49,10 +61,13 @@ class KindsWorld(FedApplication):
         self.description = made.describe()
         return made
 
-    def restore(self, *, spec: Mapping[str, Any] | None = None, **changes: Any) -> RestoreReport:
-        """Rebuilds the state."""
+    def restore(
+        self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any
+    ) -> RestoreReport:
+        """Rebuilds the state, by the engine that the world has unless another is given."""
         wanted = {"transaction_wait": 5.0, **changes}
-        report = run_restore(RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted))
+        request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
+        report = run_restore(request, engine or self.engine)
         assert isinstance(report, RestoreReport)
         return report
 

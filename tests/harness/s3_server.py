@@ -19,6 +19,9 @@ from tests.harness import keeper, versitygw
 from tests.harness.broker import free_ports
 
 ACCESS, SECRET, REGION = "tests", "a secret of the tests", "us-east-1"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
+"""The owner's, as environment variables."""
+
 _START_SECONDS = 60.0
 
 

@@ -220,6 +220,9 @@ class StreamsApplication:
             # A member that was killed is forgotten after this time, and only then does a restarted one get its tasks.
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
+            # A consumer with nothing to fetch waits so long before it fetches from further partitions or ends: with
+            # Kafka's 500 ms a start that restores anything, and every close, take half a second and more of waiting.
+            "fetch.max.wait.ms": "50",
             **(properties or {}),
         }
         if self.properties.get("group.protocol") == "streams":  # its brokers say how long a session is
@@ -303,6 +306,25 @@ class StreamsApplication:
             else:
                 done.append(Restored(*key, int(arguments[2]), begun.get(key, int(nanos)), int(nanos)))
         return done
+
+    def wait_for_turn(self, timeout: float = 120.0) -> None:
+        """Waits until each stream thread has begun another turn: what it had committed, its stores have, too."""
+        before, deadline = self._turns(), time.monotonic() + timeout
+        while any(now <= then for now, then in zip(self._turns(), before, strict=True)):
+            if time.monotonic() > deadline:
+                raise StreamsFailed(f"{self.application_id} has polled nothing for {timeout} s:\n{self.jvm.log_tail()}")
+            time.sleep(0.02)
+
+    def _turns(self) -> list[float]:
+        """How often each stream thread has polled; a turn is to poll, to process and to commit."""
+        java, metrics = self.jvm.jvm, self._streams.metrics()
+        found = []
+        for thread in self._streams.metadataForLocalThreads().toArray():
+            tags = java.java.util.HashMap()
+            tags.put("thread-id", thread.threadName())
+            name = java.org.apache.kafka.common.MetricName("poll-total", "stream-thread-metrics", "", tags)
+            found.append(float(metrics.get(name).metricValue()))
+        return found
 
     def restored_records(self) -> dict[tuple[str, int], int]:
         """Records that Kafka Streams had to restore, by (store, partition); absent or 0: nothing."""

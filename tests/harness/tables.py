@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from statecore.faults import FaultPoints
+from statecore.jobs.engine import Engine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.progress import Progress
@@ -86,6 +88,10 @@ class World:
             for key, families in directory.read_application(self.state_dir / self.application_id).items()
         }
 
+    def spec(self) -> dict[str, Any]:
+        """What statecore is told."""
+        return dict(self.request().spec or {})
+
     def request(self, **changes: Any) -> RestoreRequest:
         spec: dict[str, Any] = {
             "application_id": self.application_id,
@@ -97,8 +103,44 @@ class World:
         return RestoreRequest(state_dir=str(self.state_dir), spec=spec, **{"transaction_wait": 5.0, **changes})
 
     def restore(
-        self, *, faults: FaultPoints | None = None, progress: Progress | None = None, **changes: Any
+        self,
+        *,
+        faults: FaultPoints | None = None,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+        **changes: Any,
     ) -> RestoreReport:
-        report = run_restore(self.request(**changes), progress, faults=faults)
+        """Rebuilds the state, on Spark unless another engine is given."""
+        report = run_restore(self.request(**changes), progress, faults=faults, engine=engine)
         assert isinstance(report, RestoreReport)
         return report
+
+
+@dataclass(frozen=True)
+class Lived:
+    """An application that was fed and closed; nobody changes its directory, and nobody writes to its topics.
+
+    Attributes:
+        world: the application.
+        answers: what its stores answered.
+        rows: of its databases.
+    """
+
+    world: World
+    answers: Answers
+    rows: dict[tuple[str, str], dict[str, list[tuple[bytes, bytes]]]]
+
+    @staticmethod
+    def of(world: World) -> Lived:
+        """Feed an application, and run it until it has consumed everything."""
+        world.feed()
+        return Lived(world, world.live(), world.rows())
+
+    def lost(self, state_dir: Path) -> World:
+        """The application with a state directory in which nothing is."""
+        return self.world.at(state_dir)
+
+    def copied(self, state_dir: Path) -> World:
+        """The application with a copy of its directory."""
+        shutil.copytree(self.world.state_dir, state_dir, dirs_exist_ok=True)
+        return self.world.at(state_dir)

@@ -292,6 +292,20 @@ def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str
             wanted = wanted or [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
 
 
+def wait_until_stable(bootstrap_servers: str, names: Iterable[str], timeout: float = _TIMEOUT) -> None:
+    """Waits until no transaction is open over these topics: a commit is answered before its markers are in the logs."""
+    admin = _admin(bootstrap_servers)
+    wanted = [TopicPartition(name, p) for name in names for p in range(_leaders(admin, name))]
+    _until(
+        lambda: (
+            _offsets(admin, wanted, OffsetSpec.latest(), "read_committed")
+            == _offsets(admin, wanted, OffsetSpec.latest(), "read_uncommitted")
+        ),
+        "a transaction is still open",
+        timeout,
+    )
+
+
 @lru_cache(maxsize=8)
 def _admin(bootstrap_servers: str) -> AdminClient:
     # One client for each broker: a new one now and then waits one or three seconds on librdkafka's own timers before

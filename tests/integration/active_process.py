@@ -74,7 +74,7 @@ class Member:
 
     def catch_up(self, task: ActiveTask) -> int:
         """Have a task run that is restoring; how many records it took for that."""
-        deadline, records = time.monotonic() + 60, 0
+        deadline, records = time.monotonic() + 180, 0
         while True:
             caught_up = task.catch_up()
             records += caught_up.records
@@ -89,7 +89,7 @@ class Member:
         if not self.consumer.subscription():
             self.consumer.assign([at])
         self.consumer.seek(at, task.positions()[self.input] or 0)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while (task.positions()[self.input] or 0) < until:
             assert time.monotonic() < deadline, "the input never came"
             for records in self.consumer.poll(timeout_ms=200, max_records=20).values():
@@ -106,7 +106,7 @@ class Member:
         self.consumer.close()
         self.consumer = self._consumer(heartbeat_interval_ms=heartbeat_ms, session_timeout_ms=45_000)
         self.consumer.subscribe([self.input.topic])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not self.consumer.assignment():
             assert time.monotonic() < deadline, "it never joined"
             self.consumer.poll(timeout_ms=60_000, max_records=1)

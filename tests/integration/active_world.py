@@ -106,7 +106,7 @@ def follow(cluster: Cluster, spec: ApplicationSpec, task: StandbyTask) -> int:
 
     A commit is answered before its markers are in the logs, so the round begins when no transaction is open over them.
     """
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         ends = changelog_ends(cluster, spec, [store.spec for store in task.stores.stores], task.epochs())
         if all(one.log.last_stable == one.log.log_end for one in ends.values()):

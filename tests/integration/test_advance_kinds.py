@@ -15,21 +15,36 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.parents import DIRECTORY
 from statecore.jobs.report import RestoreReport
 from tests.harness.broker import Broker
-from tests.harness.feeds import MORE, SPAN, more
+from tests.harness.feeds import EVENTS, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
-from tests.integration.test_snapshot import valid_now
+from tests.harness.tiers import first_of
+from tests.integration.test_every_kind import valid_now
 
 pytestmark = pytest.mark.integration
 
+FEW = replace(
+    PLAIN,
+    name="few",
+    cases=tuple(
+        case
+        for case in PLAIN.cases
+        if case.store in ("key-value", "versioned-key-value", "timestamped-window", "session")
+    ),
+    feed=lambda base, partitions: [one for one in PLAIN.feed(base, partitions) if one[0] == EVENTS],
+)
+"""A store of each layout: the kinds themselves are restored by ``test_kinds.py``."""
+
 # A window store without a record has no segment, so there is nothing to advance; what comes then is restored.
 APPLICATIONS = (
+    FEW,
     replace(PLAIN, cases=tuple(case for case in PLAIN.cases if case.store != "sparse-window")),
     HEADERS,
     SOURCES,
 )
+ALL = [pytest.param(mode, kinds, id=f"{mode.name}-{kinds.name}") for mode in MODES for kinds in APPLICATIONS]
 
 
 def versioned_of(kinds: KindsApplication) -> set[str]:
@@ -42,7 +57,7 @@ def without_versioned(kinds: KindsApplication, rows: Rows) -> Rows:
     return {key: found for key, found in rows.items() if key[1] not in versioned_of(kinds) and any(found.values())}
 
 
-@pytest.mark.parametrize(("mode", "kinds"), in_tiers((mode, kinds) for mode in MODES for kinds in APPLICATIONS))
+@pytest.mark.parametrize(("mode", "kinds"), first_of(ALL))
 def test_kafka_streams_restores_no_more_than_versioned_stores_after_its_own_directory_was_advanced(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, mode: Mode, kinds: KindsApplication
 ) -> None:

@@ -1,7 +1,7 @@
 """A real Airflow, driven through its public REST API: real scheduler, real task processes, real spark-submit.
 
-Most runs submit a small script that starts a Spark context: what is tried is the way from the REST API to the driver
-and back. One run is of the real job, on a real changelog.
+Some runs submit a small script: what is tried is the way from the REST API to the driver and back. The others are of
+the real job, on a real changelog.
 """
 
 from __future__ import annotations
@@ -26,86 +26,29 @@ from demo.stop import stop_all
 from statecore.jobs.declaration import declared_fields
 from statecore.jobs.request import RestoreRequest
 from tests.harness import topics
+from tests.harness.airflow_site import LOCAL, REFUSAL, AirflowSite, identities, spark_jobs, still_there
 from tests.harness.broker import Broker
-from tests.harness.keeper import started_at
-from tests.unit.airflow.stub import JOB, spec
+from tests.unit.airflow.stub import spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DAG = "restore_stores"
-ROOT = Path(__file__).resolve().parents[2]
-
-CHOOSE = f"""
-import json, runpy, sys
-request = json.loads(sys.argv[sys.argv.index("--request") + 1])
-if request["spec"]["application_id"] not in ("orders", "broken", "slow"):
-    runpy.run_path({str(ROOT / "spark_jobs" / "restore.py")!r}, run_name="__main__")
-    sys.exit(0)
-"""
-
-SPARK = """
-from pyspark import SparkContext
-context = SparkContext.getOrCreate()
-assert context.master == "local[1]", context.master
-assert context.parallelize(range(10), 1).sum() == 45
-if request["spec"]["application_id"] == "slow":
-    import time
-    pathlib.Path(__file__).with_name("slow.started").touch()
-    time.sleep(600)
-context.stop()
-"""
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("spark_jobs")
-    head, mark, tail = JOB.partition('print("an ordinary line")')
-    (directory / "restore.py").write_text(f"{CHOOSE}{head}{mark}\n{SPARK}{tail}")
-    said = {
-        "error": "NotFound",
-        "code": "topic-not-found",
-        "exit_code": 14,
-        "what": "No topic of that name.",
-        "action": "Correct the spec.",
-    }
-    (directory / "behaviour.json").write_text(json.dumps({"broken": said}))
-    return directory
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, jobs: Path) -> Iterator[AirflowServer]:
-    home = tmp_path_factory.mktemp("demo") / "airflow"
-    one = AirflowServer(home, spark_master="local[1]", environment={"STATECORE_SPARK_JOBS": str(jobs)})
-    try:
-        one.start().wait_healthy()
-        yield one
-        _stops_cleanly(one)
-    finally:
-        one.stop()
-
-
-def _stops_cleanly(server: AirflowServer) -> None:
-    """Not a test of its own: it ends the server that all the others use."""
-    running = identities(server)
-    assert running
-    assert server.stop()
-    assert still_there(running) == []
-    assert AirflowServer.attach(server.home) is None
-    assert not server.stop()
-
-
-def identities(server: AirflowServer) -> dict[int, str]:
-    """The server's processes with their start times: a pid alone may be another process's a moment later."""
-    return {pid: began for pid in server.processes() if (began := started_at(pid)) is not None}
-
-
-def still_there(processes: dict[int, str]) -> list[int]:
-    """Those of them that live."""
-    return [pid for pid, began in processes.items() if started_at(pid) == began]
+def server(airflow: AirflowSite) -> Iterator[AirflowServer]:
+    with airflow.running(DAG):
+        yield airflow.server
 
 
 def conf(*applications: str, **fields: Any) -> dict[str, Any]:
-    return {"applications": [json.dumps(spec(one)) for one in applications], "state_dir": "/nowhere/state", **fields}
+    """Restores by the stub; nothing is published."""
+    return {
+        "applications": [json.dumps(spec(one)) for one in applications],
+        "state_dir": "/nowhere/state",
+        "repository": None,
+        **fields,
+    }
 
 
 def by_name(tasks: list[TaskStatus], task_id: str) -> dict[str, str | None]:
@@ -114,7 +57,7 @@ def by_name(tasks: list[TaskStatus], task_id: str) -> dict[str, str | None]:
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=120) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -145,30 +88,61 @@ def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServ
     progress = server.api("GET", path)
     assert [(one["key"], one["value"]["count"]) for one in progress["task_state_store"]] == [("progress", 100)]
     assert server.api("GET", "/plugins/importErrors")["import_errors"] == []
-    events = server.api("GET", "/assets/events")["asset_events"]
-    assert {(one["uri"], one["extra"]["rows"]) for one in events if one["source_run_id"] == run} == {
+    assert {(one["uri"], one["extra"]["rows"]) for one in events_of(server, run)} == {
         ("statecore://orders/by-id", 800),
         ("statecore://orders/clicks", 800),
     }
 
 
 def test_a_job_that_refuses_fails_the_run_at_once_with_the_reason_in_the_log(server: AirflowServer) -> None:
-    run = server.trigger(DAG, conf("broken"))
+    run = server.trigger(DAG, conf("refusing"))
     assert server.wait(DAG, run, 300) == "failed"
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     assert (restore.state, restore.try_number) == ("failed", 1)
-    assert "NotFound (topic-not-found): No topic of that name." in server.why(DAG, run)
-    assert "What to do: Correct the spec." in server.why(DAG, run)
+    why = server.why(DAG, run)
+    assert f"NotFound (topic-not-found): {REFUSAL['what']}" in why
+    assert f"What to do: {REFUSAL['action']}" in why
 
 
-def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
+def test_the_real_job_restores_a_changelog_publishes_it_and_refuses_to_overwrite_it(
+    server: AirflowServer, airflow: AirflowSite, broker: Broker, application_id: str, state_dir: Path
+) -> None:
+    parameters = fed(broker, application_id, state_dir)
+    run = server.trigger(DAG, parameters)
+    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
+    log = server.task_log(DAG, run, restore)
+    for phase in ("starting Spark", "loading", "plan", "wait for Spark", "read", "build", "place"):
+        assert f"{phase}: " in log, log
+    summary = server.xcom(DAG, run, "restore", map_index=0)
+    assert (summary["master"], summary["repository"]) == (LOCAL, airflow.repository)
+    part = server.xcom(DAG, run, "restore", "store_by-id", map_index=0)
+    assert (part["totals"]["records"], part["totals"]["rows"]) == (5000, 500)
+    assert part["committed_offsets"] == {"0": 2499, "1": 2499}
+    for task in ("0_0", "0_1"):
+        assert (state_dir / application_id / task / "rocksdb" / "by-id" / "CURRENT").is_file()
+    announced = {one["uri"]: one["extra"] for one in events_of(server, run)}
+    assert announced.keys() == {f"statecore://{application_id}/", f"statecore://{application_id}/by-id"}
+    assert announced[f"statecore://{application_id}/"]["snapshot"] == summary["published"]["snapshot"]
+    assert announced[f"statecore://{application_id}/by-id"]["state_dir"] == str(state_dir)
+    again = server.trigger(DAG, {**parameters, "start_from": "none"})
+    assert server.wait(DAG, again, 300) == "failed"
+    assert "JobRefused: Invalid (placement-refused): " in server.why(DAG, again)
+    assert events_of(server, again) == []
+    # The failure is not hidden by the success before it.
+    (shown,) = stores_page(server, f"stores?q={application_id}")["applications"]
+    (here,) = shown["instances"]
+    assert (here["state_dir"], [part["task"] for part in here["partitions"]]) == (str(state_dir), ["0_0", "0_1"])
+    assert (here["last"]["outcome"], here["last"]["error"]["error"]) == ("failed", "Invalid")
+    assert here["last_restored"]["attempt"]["request_id"] == f"{DAG}/{run}/restore/0"
+    assert here["host"] == here["last"]["attempt"]["host"] == socket.gethostname()
+
+
+@pytest.mark.full
+def test_a_plan_changes_nothing_and_the_page_tells_directories_apart(
     server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
 ) -> None:
-    topic = f"{application_id}-by-id-changelog"
-    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
-    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
-    topics.produce(broker.bootstrap_servers, topic, records)
-    parameters = {"applications": [json.dumps(real_spec(broker, application_id))], "state_dir": str(state_dir)}
+    parameters = {**fed(broker, application_id, state_dir), "repository": None}
     plan = server.trigger(DAG, {**parameters, "plan_only": True})
     assert server.wait(DAG, plan, 300) == "success", server.why(DAG, plan)
     shown = server.xcom(DAG, plan, "restore", "plan", map_index=0)
@@ -178,42 +152,32 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     ]
     assert events_of(server, plan) == []
     assert not state_dir.exists() or not any(state_dir.iterdir())
-    run = server.trigger(DAG, parameters)
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
-    (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
-    log = server.task_log(DAG, run, restore)
-    for phase in ("starting Spark", "loading", "plan", "wait for Spark", "read", "build", "place"):
-        assert f"{phase}: " in log, log
-    part = server.xcom(DAG, run, "restore", "store_by-id", map_index=0)
-    assert (part["totals"]["records"], part["totals"]["rows"]) == (5000, 500)
-    assert part["committed_offsets"] == {"0": 2499, "1": 2499}
-    for task in ("0_0", "0_1"):
-        assert (state_dir / application_id / task / "rocksdb" / "by-id" / "CURRENT").is_file()
     elsewhere = {**parameters, "state_dir": f"{state_dir}-elsewhere", "partitions": [1]}
-    other = server.trigger(DAG, elsewhere)
-    assert server.wait(DAG, other, 300) == "success", server.why(DAG, other)
-    again = server.trigger(DAG, {**parameters, "start_from": "none"})
-    assert server.wait(DAG, again, 300) == "failed"
-    assert "JobRefused: Invalid (placement-refused): " in server.why(DAG, again)
-    # The page tells the two directories apart, and the failure is not hidden by the success before it.
-    page = stores_page(server, f"stores?q={application_id}")
-    (shown,) = page["applications"]
-    found = {one["state_dir"]: one for one in shown["instances"]}
+    runs = [server.trigger(DAG, one) for one in (parameters, elsewhere)]
+    for run in runs:
+        assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    (page,) = stores_page(server, f"stores?q={application_id}")["applications"]
+    found = {one["state_dir"]: one for one in page["instances"]}
     assert {where: [part["task"] for part in one["partitions"]] for where, one in found.items()} == {
         str(state_dir): ["0_0", "0_1"],
         f"{state_dir}-elsewhere": ["0_1"],
     }
-    here = found[str(state_dir)]
-    assert (here["last"]["outcome"], here["last"]["error"]["error"]) == ("failed", "Invalid")
-    assert here["last_restored"]["attempt"]["request_id"] == f"{DAG}/{run}/restore/0"
-    assert here["host"] == here["last"]["attempt"]["host"] == socket.gethostname()
-    events = server.api("GET", "/assets/events")["asset_events"]
-    assert {one["source_run_id"]: one["extra"]["state_dir"] for one in events if application_id in one["uri"]} == {
-        run: str(state_dir),
-        other: f"{state_dir}-elsewhere",
-    }
+    assert [{one["extra"]["state_dir"] for one in events_of(server, run)} for run in runs] == [
+        {str(state_dir)},
+        {f"{state_dir}-elsewhere"},
+    ]
 
 
+def fed(broker: Broker, application_id: str, state_dir: Path) -> dict[str, Any]:
+    """The parameters that restore an application whose changelog has 5000 records of 500 keys."""
+    topic = f"{application_id}-by-id-changelog"
+    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
+    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
+    topics.produce(broker.bootstrap_servers, topic, records)
+    return {"applications": [json.dumps(real_spec(broker, application_id))], "state_dir": str(state_dir)}
+
+
+@pytest.mark.full
 def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
     server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
 ) -> None:
@@ -221,7 +185,7 @@ def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
     whole, broken = f"{application_id}-whole", f"{application_id}-broken"
     produce_changelog(broker, whole)
     specs = [json.dumps(real_spec(broker, one)) for one in (whole, broken)]
-    run = server.trigger(DAG, {"applications": specs, "state_dir": str(state_dir)})
+    run = server.trigger(DAG, {"applications": specs, "state_dir": str(state_dir), "repository": None})
     assert server.wait(DAG, run, 300) == "failed"
     assert by_name(server.tasks(DAG, run), "restore") == {whole: "success", broken: "failed"}
     (first,) = events_of(server, run)
@@ -298,15 +262,17 @@ def test_nobody_gets_in_without_a_password(server: AirflowServer) -> None:
     assert status_of(f"{server.url}/api/v2/monitor/health") == 200
 
 
-def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jobs: Path) -> None:
+@pytest.mark.full
+def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path) -> None:
     """Also when the parent was killed, which leaves its four children and a job behind."""
     home = tmp_path / "airflow"
+    jobs = spark_jobs(tmp_path / "spark_jobs")
     started = jobs / "slow.started"
-    one = AirflowServer(home, spark_master="local[1]", environment={"STATECORE_SPARK_JOBS": str(jobs)})
+    one = AirflowServer(home, spark_master=LOCAL, environment={"STATECORE_SPARK_JOBS": str(jobs)})
     try:
         one.start().wait_healthy()
         one.trigger(DAG, conf("slow"))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not started.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         assert started.exists()

@@ -21,9 +21,9 @@ from demo.airflow_server import AirflowServer
 from statecore.jobs.due import made_ms
 from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
+from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site
 from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
 from tests.integration.test_airflow import stores_page
@@ -33,21 +33,23 @@ from tests.unit.airflow.stub import spec
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 DAG = "checkpoint_stores"
-TICK, OFTEN, RARELY = 15, 20, 86_400
-"""Seconds between two looks, and between two checkpoints."""
+SOON, RARELY = 2, 86_400
+"""Seconds between two checkpoints: of what is new by the next run, and of what is not."""
 
-LONG = 2_000
-"""Offsets from which Spark reads a tail."""
+TICK, OFTEN = 15, 20
+"""Seconds between two looks by schedule, and between two checkpoints, where the schedule is the subject."""
 
 
 class Site:
-    """Applications, the site's settings, and the server that works on them."""
+    """Applications of a site, which runs by schedule look at."""
 
-    def __init__(self, root: Path, broker: Broker, repository: str) -> None:
-        self.broker, self.repository = broker, repository
-        self.specs = root / "specs"
-        self.specs.mkdir()
+    def __init__(self, airflow: AirflowSite, broker: Broker, interval: int) -> None:
+        self.broker, self.repository, self.specs = broker, airflow.repository, airflow.specs
         self.names: dict[str, str] = {}
+        self.application("often", interval)
+        self.application("rarely", RARELY)
+        self.application("idle", interval)
+        (self.specs / "broken.yaml").write_text("application_id: broken\nsubtopologies: none\n")
 
     def application(self, name: str, interval: int) -> None:
         """Declare one, with a changelog of 100 records."""
@@ -73,45 +75,24 @@ class Site:
 
     def snapshots(self, name: str) -> tuple[SnapshotEntry, ...]:
         """The checkpoints that the head names, newest first."""
-        found = Shelf.at(self.repository, self.names[name]).read_head()
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in s3_server.CREDENTIALS.items():
+                patch.setenv(variable, value)
+            found = Shelf.at(self.repository, self.names[name]).read_head()
         return () if found is None else tuple(one for one in found.head.snapshots if one.origin == "checkpoint")
 
 
 @pytest.fixture(scope="module")
-def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with s3_server.serving() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
-        url = server.bucket("states").below("of-checkpoints").url
-        make_repository(url)
-        made = Site(tmp_path_factory.mktemp("site"), broker, url)
-        made.application("often", OFTEN)
-        made.application("rarely", RARELY)
-        made.application("idle", OFTEN)
-        (made.specs / "broken.yaml").write_text("application_id: broken\nsubtopologies: none\n")
-        yield made
+def site(airflow: AirflowSite, broker: Broker) -> Site:
+    return Site(airflow, broker, SOON)
 
 
 @pytest.fixture(scope="module")
-def server(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
-    connection = {"conn_type": "aws", "login": s3_server.ACCESS, "password": s3_server.SECRET}
-    environment = {
-        "STATECORE_SPECS": ":".join(map(site.path, ("often", "broken", "rarely", "idle"))),
-        "STATECORE_REPOSITORY": site.repository,
-        "STATECORE_CHECKPOINT_TICK": f"{TICK}s",
-        "STATECORE_SPARK_FROM": str(LONG),
-        "STATECORE_AWS_CONN": "the_object_store",
-        "AIRFLOW_CONN_THE_OBJECT_STORE": json.dumps(connection),
-        "AWS_ACCESS_KEY_ID": "",  # those of the connection are the only ones
-        "AWS_SECRET_ACCESS_KEY": "",
-    }
-    home = tmp_path_factory.mktemp("checkpoints") / "airflow"
-    one = AirflowServer(home, spark_master="local[1]", environment=environment)
-    try:
-        one.start().wait_healthy()
-        yield one
-    finally:
-        one.stop()
+def server(site: Site, airflow: AirflowSite) -> Iterator[AirflowServer]:
+    """The server, once the schedule has had its one run."""
+    with airflow.running(DAG):
+        until(lambda: runs_of(airflow.server), airflow.server)
+        yield airflow.server
 
 
 def runs_of(server: AirflowServer) -> list[str]:
@@ -122,7 +103,7 @@ def runs_of(server: AirflowServer) -> list[str]:
     ]
 
 
-def until(what: Callable[[], Any], server: AirflowServer, seconds: float = 240, pause: float = 1) -> Any:
+def until(what: Callable[[], Any], server: AirflowServer, seconds: float = 300, pause: float = 0.3) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := what():
@@ -144,15 +125,17 @@ def made_in(server: AirflowServer, snapshot: str) -> str | None:
     )
 
 
-def outcomes(server: AirflowServer) -> dict[str, str]:
-    """How the latest attempt of each application ended, as the page *State stores* tells it to programs."""
-    shown = stores_page(server, "stores")["applications"]
-    return {one["instance"]: one["outcome"] for one in map(last_of, shown)}
+def outcomes(server: AirflowServer, asked: str) -> dict[str, str]:
+    """How the latest attempts ended of what has this in its name, as the page *State stores* tells it to programs."""
+    shown = stores_page(server, f"stores?q={quote(asked)}")["applications"]
+    instances = [one for application in shown for one in application["instances"] if not one["state_dir"]]
+    return {one["application_id"]: one["last"]["outcome"] for one in instances}
 
 
-def last_of(application: dict[str, Any]) -> dict[str, str]:
-    (instance,) = application["instances"]
-    return {"instance": instance["application_id"], "outcome": instance["last"]["outcome"]}
+def ended(server: AirflowServer, **conf: Any) -> tuple[str, str]:
+    """A run that somebody starts, and how it ended; without parameters it does what a run by schedule does."""
+    run = server.trigger(DAG, conf)
+    return run, server.wait(DAG, run, 300)
 
 
 def html(server: AirflowServer, asked: str) -> str:
@@ -160,69 +143,77 @@ def html(server: AirflowServer, asked: str) -> str:
     token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
     headers = {"Authorization": f"Bearer {token['access_token']}"}
     request = urllib.request.Request(f"{server.url}/state-stores/?q={quote(asked)}", headers=headers)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as response:
         return str(response.read().decode())
 
 
-def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_keeps_none_waiting(
+def test_a_run_by_schedule_advances_what_is_due_and_one_that_is_broken_keeps_none_waiting(
     server: AirflowServer, site: Site
 ) -> None:
     often, rarely, idle = (site.names[name] for name in ("often", "rarely", "idle"))
-    first = until(lambda: runs_of(server), server)[0]
-    assert mapped(server, first) == {
-        often: "success",
-        rarely: "success",
-        idle: "success",
-        "broken": "failed",
-    }
+    first = runs_of(server)[0]
+    assert mapped(server, first) == {often: "success", rarely: "success", idle: "success", "broken": "failed"}
     assert "expected a mapping" in server.why(DAG, first)
-    assert outcomes(server)["broken"] == "failed"
-    assert outcomes(server)[idle] == "published"
+    assert outcomes(server, "broken") == {"broken": "failed"}
+    assert outcomes(server, idle)[idle] in ("published", "unchanged")
     assert "The latest attempt failed" in html(server, "broken")
     assert "expected a mapping" in html(server, "broken")
-    before = {name: site.snapshots(name) for name in ("often", "rarely", "idle")}
-    assert {name: len(found) for name, found in before.items()} == dict.fromkeys(before, 1)
+    assert len(events_of(server, first)) == 3
 
+    # Something is new of two, of which the interval of one is over; of the third nothing is new.
+    before = {name: site.snapshots(name) for name in ("often", "rarely", "idle")}
     for name in ("often", "rarely"):
         site.produce(name, 30)
-    until(lambda: len(site.snapshots("often")) == 2, server)
-    entry, earlier = site.snapshots("often")
-    assert earlier == before["often"][0]
-    assert site.snapshots("rarely") == before["rarely"]
-    # Nothing is new of the idle one, although its interval is over: it gets no task, and no snapshot.
-    made = until(lambda: made_in(server, entry.snapshot), server)
-    assert set(mapped(server, made)) == {often, "broken"}
-    assert site.snapshots("idle") == before["idle"]
+    made, state = ended(server)
+    assert state == "failed"
+    assert mapped(server, made) == {often: "success", "broken": "failed"}, server.why(DAG, made)
+    entry, *earlier = site.snapshots("often")
+    assert tuple(earlier) == before["often"]
+    assert {name: site.snapshots(name) for name in ("rarely", "idle")} == {
+        name: before[name] for name in ("rarely", "idle")
+    }
     (event,) = events_of(server, made)
     assert (event["uri"], event["extra"]["snapshot"]) == (f"statecore://{often}/", entry.snapshot)
     said = server.task_log(DAG, made, next(task for task in server.tasks(DAG, made) if task.name == often))
     assert "read: 30 of 30" in said or "30 records" in said, said
     assert "starting Spark" not in said
-    moments = [made_ms([one]) or 0 for one in site.snapshots("often")]
-    assert moments[0] - moments[1] >= OFTEN * 1000 // 2
+
+
+@pytest.mark.full
+def test_ticks_advance_each_application_at_its_interval(broker: Broker, tmp_path: Path) -> None:
+    """With a server of its own, whose schedule ticks all the time."""
+    with airflow_site(tmp_path, STATECORE_CHECKPOINT_TICK=f"{TICK}s") as airflow, airflow.running(DAG):
+        server, site = airflow.server, Site(airflow, broker, OFTEN)
+        until(lambda: all(site.snapshots(name) for name in site.names), server)
+        before = {name: site.snapshots(name) for name in site.names}
+        assert {name: len(found) for name, found in before.items()} == dict.fromkeys(site.names, 1)
+        for name in ("often", "rarely"):
+            site.produce(name, 30)
+        until(lambda: len(site.snapshots("often")) == 2, server)
+        entry, earlier = site.snapshots("often")
+        assert earlier == before["often"][0]
+        # Nothing is new of the idle one, although its interval is over: it gets no task, and no snapshot.
+        made = until(lambda: made_in(server, entry.snapshot), server)
+        assert set(mapped(server, made)) == {site.names["often"], "broken"}
+        assert {name: site.snapshots(name) for name in ("rarely", "idle")} == {
+            name: before[name] for name in ("rarely", "idle")
+        }
+        moments = [made_ms([one]) or 0 for one in site.snapshots("often")]
+        assert moments[0] - moments[1] >= OFTEN * 1000 // 2
 
 
 def test_a_long_tail_is_read_by_spark_and_the_report_says_so(server: AirflowServer, site: Site) -> None:
-    known = site.snapshots("often")
-    site.produce("often", LONG + 500)
-    until(lambda: site.snapshots("often") != known, server)
-
-    def summary_by_spark() -> dict[str, Any] | None:
-        for run in reversed(runs_of(server)):
-            for task in server.tasks(DAG, run):
-                if task.name == site.names["often"] and task.state == "success":
-                    summary = server.xcom(DAG, run, "checkpoint", map_index=task.map_index)
-                    if summary["totals"]["records"] >= LONG:
-                        return {**summary, "log": server.task_log(DAG, run, task)}
-        return None
-
-    summary = until(summary_by_spark, server)
-    assert (summary["master"], summary["totals"]["records"]) == ("local[1]", LONG + 500)
-    assert "Spark runs on local[1]" in summary["log"]
-    assert "Spark goes on by the plan of this task" in summary["log"]
+    site.produce("often", SPARK_FROM + 500)
+    run, state = ended(server, applications=[site.path("often")])
+    assert state == "success", server.why(DAG, run)
+    summary = server.xcom(DAG, run, "checkpoint", map_index=0)
+    assert (summary["master"], summary["totals"]["records"]) == (LOCAL, SPARK_FROM + 500)
+    (task,) = [task for task in server.tasks(DAG, run) if task.task_id == "checkpoint"]
+    log = server.task_log(DAG, run, task)
+    assert f"Spark runs on {LOCAL}" in log
     assert not summary["notes"], "nothing has failed before"
-    assert TAKEN_UP not in summary["log"]
-    assert summary["published"]["snapshot"] in {one.snapshot for one in site.snapshots("often")}
+    assert TAKEN_UP not in log
+    assert summary["published"]["snapshot"] == site.snapshots("often")[0].snapshot
 
 
 def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowServer, site: Site) -> None:
@@ -233,10 +224,11 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
         began = started_at(process)
         path = f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/checkpoint/0"
         server.api("PATCH", path, {"new_state": "failed"})
-        until(lambda: started_at(process) != began, server, 20)
+        until(lambda: started_at(process) != began, server)
     assert server.wait(DAG, run, 120) == "failed"
 
 
+@pytest.mark.full
 def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(server: AirflowServer, site: Site) -> None:
     run = server.trigger(DAG, {"applications": [site.path("rarely")], "force": True})
     stopped = until(lambda: jobs_of(server, site.path("rarely")), server, pause=0.02)
@@ -245,13 +237,13 @@ def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(serve
     try:
         known = site.snapshots("often")
         site.produce("often", 30)
-        until(lambda: site.snapshots("often") != known, server)
+        ended(server)
+        assert len(site.snapshots("often")) == len(known) + 1
         assert server.api("GET", f"/dags/{DAG}/dagRuns/{quote(run)}")["state"] == "running"
     finally:
         for process in stopped:
             os.kill(process, signal.SIGCONT)
-    assert server.wait(DAG, run, 120) == "success", server.why(DAG, run)
-    site.produce("rarely", 30)
+    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
 
 
 def jobs_of(server: AirflowServer, named: str) -> list[int]:
@@ -269,38 +261,39 @@ def test_a_run_by_hand_makes_the_checkpoint_that_is_asked_for_and_says_no_secret
     server: AirflowServer, site: Site
 ) -> None:
     before = site.snapshots("rarely")
-    run = server.trigger(DAG, {"applications": [site.path("rarely")], "force": True})
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    run, state = ended(server, applications=[site.path("rarely")], force=True)
+    assert state == "success", server.why(DAG, run)
     assert len(site.snapshots("rarely")) == len(before) + 1
     assert s3_server.SECRET not in said_by(server, DAG, run, "checkpoint")
-    again = server.trigger(DAG, {"applications": [site.path("rarely")]})
-    assert server.wait(DAG, again, 300) == "success", server.why(DAG, again)
+    again, state = ended(server, applications=[site.path("rarely")])
+    assert state == "success", server.why(DAG, again)
     assert [task.state for task in server.tasks(DAG, again)] == ["success", "skipped"]
     assert len(site.snapshots("rarely")) == len(before) + 1
 
 
+@pytest.mark.full
 def test_an_application_is_red_on_the_page_for_as_long_as_nobody_can_look_at_it(
     server: AirflowServer, site: Site
 ) -> None:
     idle, path = site.names["idle"], site.path("idle")
-    until(lambda: outcomes(server).get(idle) in ("published", "unchanged"), server)
-    # No checkpoint of it is under way that would read the spec, and fail by itself.
-    until(lambda: any(idle not in mapped(server, run) for run in runs_of(server)[-1:]), server)
     known = site.snapshots("idle")
     file = Path(path)
     declared = file.read_text()
     try:
         file.write_text(f"application_id: {idle}\nsubtopologies: none\n")
-        until(lambda: outcomes(server).get(idle) == "failed", server)
+        ended(server)
+        assert outcomes(server, idle) == {idle: "failed"}
         failed = html(server, idle)
         assert all(said in failed for said in ("The latest attempt failed", "expected a mapping", "Before that, "))
         assert ">-1<" not in failed
         file.unlink()
-        until(lambda: outcomes(server).get(path) == "failed", server)
+        ended(server)
+        assert outcomes(server, path) == {path: "failed"}
         assert f"There is no spec {path}." in html(server, path)
     finally:
         file.write_text(declared)
     # Nothing is new, so there is no checkpoint: it is enough that somebody could look.
-    until(lambda: outcomes(server).get(idle) in ("published", "unchanged"), server)
-    assert path not in outcomes(server)
+    ended(server)
+    assert outcomes(server, idle)[idle] in ("published", "unchanged")
+    assert outcomes(server, path) == {}
     assert site.snapshots("idle") == known

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from demo.airflow_server import AirflowServer
+from tests.harness.airflow_site import AirflowSite
 from tests.harness.broker import Broker
 from tests.harness.small import small_application
 from tests.harness.spark_cluster import SparkCluster
@@ -23,15 +24,9 @@ DAG = "restore_stores"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster) -> Iterator[AirflowServer]:
-    home = tmp_path_factory.mktemp("clustered") / "airflow"
-    settings = {
-        "STATECORE_EXECUTOR_PYTHON": sys.executable,
-        "STATECORE_EXECUTOR_MEMORY": "512m",
-        "STATECORE_SPARK_CONF": json.dumps({"spark.driver.host": "127.0.0.1"}),
-    }
-    with AirflowServer(home, spark_master=spark_cluster.master, environment=settings) as one:
-        yield one
+def server(airflow: AirflowSite, spark_cluster: SparkCluster) -> Iterator[AirflowServer]:
+    with airflow.running(DAG), airflow.on_spark(spark_cluster.master):
+        yield airflow.server
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def declared(broker: Broker) -> dict[str, Any]:
 def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(
     server: AirflowServer, spark_cluster: SparkCluster, declared: dict[str, Any], state_dir: Path
 ) -> None:
-    parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir)}
+    parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir), "repository": None}
     run = server.trigger(DAG, {**parameters, "spark_conf": ["spark.executor.memory=600m"]})
     assert server.wait(DAG, run, 600) == "success", server.why(DAG, run)
     summary = server.xcom(DAG, run, "restore", map_index=0)
@@ -62,16 +57,17 @@ def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(
         assert (state_dir / declared["application_id"] / task / "rocksdb" / "by-id" / "CURRENT").is_file()
 
 
+@pytest.mark.full
 def test_executors_that_lack_statecore_fail_the_run_at_once_by_name_of_host(
     server: AirflowServer, spark_cluster: SparkCluster, declared: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir), "executor_python": python}
-    run = server.trigger(DAG, parameters)
+    run = server.trigger(DAG, {**parameters, "repository": None})
     assert server.wait(DAG, run, 600) == "failed"
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     assert (restore.state, restore.try_number) == ("failed", 1)
     why = server.why(DAG, run)
+    assert "Invalid (executors-unfit): " in why
     assert f"on {', '.join(spark_cluster.hosts)} {python} has no statecore" in why
-    assert "executor_python" in why

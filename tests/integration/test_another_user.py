@@ -37,7 +37,7 @@ def modes(directory: Path) -> dict[str, str]:
 
 def restore(world: World, spec: Path, user: AnotherUser | None) -> None:
     """Rebuild by the command line, as this user or as root."""
-    words = [sys.executable, "-m", "statecore.cli.main", "restore", "--json", "--master", "local[2]"]
+    words = [sys.executable, "-m", "statecore.cli.main", "restore", "--json", "--engine", "processes"]
     words += ["--spec", str(spec), "--state-dir", str(world.state_dir)]
     command, environment = (user.command(*words), user.environment) if user else (words, dict(os.environ))
     environment["PYTHONPATH"] = str(ROOT)
@@ -47,7 +47,7 @@ def restore(world: World, spec: Path, user: AnotherUser | None) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("umask", ["077", "002"])
+@pytest.mark.parametrize("umask", ["077", pytest.param("002", marks=pytest.mark.full)])
 def test_what_a_user_other_than_root_rebuilds_its_application_opens(
     broker: Broker, application_id: str, tmp_path: Path, umask: str
 ) -> None:

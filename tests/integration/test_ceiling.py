@@ -14,7 +14,7 @@ from tests.harness.topics import Record
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_every_committed_record_is_counted_once_however_many_share_the_partitions(
     broker: Broker, processes: int
 ) -> None:

@@ -27,7 +27,9 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.raising import raises
 from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
 
@@ -66,6 +68,7 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
     assert shop.snapshots() == [first.published.snapshot]
 
 
+@pytest.mark.full
 def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     shop.write(600)
     shop.checkpoint()
@@ -96,7 +99,7 @@ def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_pu
     assert upon(shop.checkpoint()) == {PLAIN_0: (False, 0, 3)}
     with shop.transaction({"a": None, "c": "1"}) as producer:
         assert shop.checkpoint().published is None, "nothing is stable behind the snapshot"
-        producer.abort_transaction(60)
+        producer.abort_transaction(120)
     before = shop.stores_there()[PLAIN_0].databases
     assert shop.checkpoint().published is not None, "nobody reads what was aborted again, nor is it due at every tick"
     assert shop.stores_there()[PLAIN_0].databases == before
@@ -122,19 +125,20 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
 
     def changed(because: str, *whole: str, **asked: Any) -> None:
         shop.write(30)
-        with pytest.raises(Invalid, match=because):
+        with raises(Invalid, "advance-refused") as caught:
             shop.checkpoint(when_refused=WhenRefused.REFUSE)
+        assert all(because in problem for problem in caught.value.context["problems"])
         report = shop.checkpoint(**asked)
         assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
-        assert any(note.startswith("No snapshot is advanced for") for note in report.notes)
+        assert any(note.startswith("No snapshot is advanced") for note in report.notes)
         assert shop.fetched() == shop.restored()
 
     shop.write()
     shop.checkpoint()
     shop.stores["plain"] = {"kind": "timestamped-key-value"}
-    changed("its kind is key-value there, and the spec declares timestamped-key-value", "plain")
+    changed("kind is key-value there", "plain")
     shop.stores["clicks"] = {**CLICKS, "retention": "20m", "segment_interval": "5m"}
-    changed("its retention is 10m there, and the spec declares 20m", "clicks")
+    changed("retention is 10m there", "clicks")
     shop.stores["clicks"] = {**CLICKS, "segment_interval": "5m"}
     shop.write(30)
     assert {advanced for advanced, _, _ in upon(shop.checkpoint()).values()} == {True}, "a shorter one does no harm"
@@ -142,10 +146,10 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
     shop.stores["plain"] = {**shop.stores["plain"], "changelog": shop.changelog("elsewhere")}
     topics.create(shop.servers, shop.changelog("plain"), shop.partitions, shop.configs)
     topics.commit(shop.servers, shop.application_id, {(shop.changelog("plain"), part): 0 for part in range(2)})
-    with pytest.raises(Invalid, match="its changelog is"):
+    with raises(Invalid, "advance-refused"):
         shop.checkpoint(when_refused=WhenRefused.REFUSE)
     shop.guarantee = EXACTLY_ONCE
-    with pytest.raises(Invalid, match="its processing guarantee is at_least_once"):
+    with raises(Invalid, "advance-refused"):
         shop.checkpoint(when_refused=WhenRefused.REFUSE)
 
 
@@ -176,7 +180,7 @@ def test_stores_and_partitions_come_and_go(broker: Broker, tmp_path: Path) -> No
     }
     assert shop.fetched() == shop.restored()
     topics.grow(shop.servers, [shop.names], 3)
-    with pytest.raises(Invalid, match="and the store those of"):
+    with raises(Invalid, "advance-refused"):
         shop.checkpoint(when_refused=WhenRefused.REFUSE)
     report = shop.checkpoint()
     assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == {"names"}
@@ -240,7 +244,7 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     shop.write(30)
     report = shop.checkpoint(versioned=VersionedStart.LATEST)
     assert upon(report) == {PLAIN_0: (True, 90, 120), past: (True, 90, 90)}
-    assert any("Versioned stores stay as the snapshot has them" in note for note in report.notes)
+    assert any("Versioned stores stay" in note for note in report.notes)
     assert shop.fetched() == {PLAIN_0: shop.restored()[PLAIN_0], past: there[past]}
     later = time.time() + 600
     for versioned_ms, due in ((86_400_000, False), (0, True)):
@@ -266,7 +270,7 @@ class Slow(FaultPoints):
     def reach(self, point: str) -> None:
         if point == "checkpoint.after-runs":
             self.has_read.set()
-            assert self.may_go_on.wait(60)
+            assert self.may_go_on.wait(300)
 
 
 def test_while_a_checkpoint_takes_long_no_other_is_due(
@@ -278,14 +282,14 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
     slow = Slow()
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(shop.checkpoint, faults=slow)
-        assert slow.has_read.wait(60)
-        deadline = time.monotonic() + 30
+        assert slow.has_read.wait(300)
+        deadline = time.monotonic() + 300
         while heard_of(shop.shelf, time.time()) is None:
             assert time.monotonic() < deadline, "it says nothing"
             time.sleep(0.05)
         verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
-        assert made.result(60).published is not None
+        assert made.result(300).published is not None
     assert (verdict.is_due, verdict.why[:16]) == (False, "one is under way")
     assert heard_of(shop.shelf, time.time()) is None
 
@@ -352,7 +356,7 @@ def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker
     shop.write(100)
     shop.checkpoint()
     damage_first_run(shop)
-    with pytest.raises(Invalid, match="were not to be rebuilt") as refused:
+    with raises(Invalid, "advance-refused") as refused:
         checkpoints_until_said(shop, "were not folded", when_refused=WhenRefused.REFUSE)
     assert "damaged or gone" in refused.value.what
 
@@ -366,7 +370,8 @@ def of_stores(report: object) -> dict[tuple[str, str], tuple[int | None, str | N
     return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
 
 
-@pytest.mark.parametrize("start_from", ["cheapest", "none"])
+@pytest.mark.full
+@pytest.mark.parametrize("start_from", first_of(["cheapest", "none"]))
 def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_that_nothing_was_published(
     broker: Broker, tmp_path: Path, start_from: str
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_little_tail_is_read_here_and_progress_is_told_line_by_line(shop: Shop
     assert {"plan", "read", "publish"} <= {one["phase"] for one in phases}
 
 
+@pytest.mark.full
 def test_two_at_once_do_no_harm(shop: Shop) -> None:
     shop.write(200)
     both = [Job.here(shop, name) for name in ("one", "other")]
@@ -157,6 +158,6 @@ def test_it_ends_with_its_starter_in_the_middle_of_work(tmp_path: Path, how: str
             job.process.send_signal(signal.SIGTERM)
         else:
             job.process.stdin.close()
-        assert job.process.wait(10) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
+        assert job.process.wait(120) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
         job.process.stdout.close()
         job.process.stdin.close()

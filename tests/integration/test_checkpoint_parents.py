@@ -27,7 +27,9 @@ from tests.harness import topics
 from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
+from tests.harness.raising import raises
 from tests.harness.shop import PLAIN, Shop
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -43,11 +45,11 @@ def configure(shop: Shop, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, shop.changelog(), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": shop.servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(120)
     # The controller has answered; the broker that is asked for it may learn of it a moment later.
     asked = ConfigResource(ResourceType.TOPIC, shop.changelog())
-    deadline = time.monotonic() + 90
-    while admin.describe_configs([asked])[asked].result(30)[name].value != value:
+    deadline = time.monotonic() + 300
+    while admin.describe_configs([asked])[asked].result(120)[name].value != value:
         assert time.monotonic() < deadline, f"the broker has not learnt of {name}"
         time.sleep(0.05)
 
@@ -55,7 +57,7 @@ def configure(shop: Shop, name: str, value: str) -> None:
 def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
     """Compact what there is, until no record of this key is left."""
     configure(shop, "min.cleanable.dirty.ratio", "0.01")
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while True:
         filler = Record(b"filler", b"%d" % time.time_ns())
         topics.compact(shop.servers, shop.changelog(), 0, broker.data_directory, filler)
@@ -92,18 +94,19 @@ def test_deletes_that_were_compacted_away_refuse_every_snapshot_before_them(brok
     shop.put({"stays": "at last"})
     compact(shop, broker, gone="gone-0")
     before = shop.stores_there()
-    with pytest.raises(Invalid, match="and were not to be rebuilt") as caught:
+    with raises(Invalid, "advance-refused") as caught:
         shop.checkpoint(when_refused=WhenRefused.REFUSE)
-    assert "which may have been deletes" in caught.value.what
+    assert any("compaction" in problem for problem in caught.value.context["problems"])
     assert shop.snapshots() == snapshots
     assert shop.stores_there() == before
 
     report, said = said_of(shop)
     assert advanced(report)[:2] == ("", topics.start_offset(shop.servers, shop.changelog(), 0))
-    assert f"is not advanced from {snapshots[0]}: compaction has removed" in said
-    assert "where delete.retention.ms (100ms) is 5 min or less" in said
-    older = f"{', '.join(snapshots[1:4])} and 1 more"
-    assert f"not advanced from {older}: the same speaks against it as against {snapshots[0]}." in said
+    newest, others = said.splitlines()
+    assert f"from {snapshots[0]}: compaction" in newest
+    assert "delete.retention.ms (100ms)" in newest
+    assert f"{', '.join(snapshots[1:4])} and 1 more" in others
+    assert snapshots[0] in others
     assert WHOLE in report.notes
     assert shop.fetched() == shop.restored()
     assert {key for key, _ in shop.fetched().values()} == {6}, "the rows of four keys, the filler, and stays"
@@ -155,7 +158,7 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
     consumed(2)
     newest, older = shop.snapshots()
     report, said = said_of(shop)
-    assert f"not advanced from {newest}: it has {source}-0 up to 3, and what is read of that ends at 2 now" in said
+    assert f"from {newest}: it has {source}-0 up to 3" in said
     assert advanced(report) == (older, 2, 2), "the group was set back, and so is what it starts from"
     assert shop.fetched() == shop.restored()
     consumed(3)
@@ -165,11 +168,13 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
     consumed(topics.end_offset(shop.servers, source, 0))
     report, said = said_of(shop)
     assert advanced(report)[0] == ""
-    assert "nobody knows since when something has lain behind the parent's end" in said
+    assert "nobody knows since when" in said
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["at once", "at the second try"])
+@pytest.mark.parametrize(
+    "killed", first_of([pytest.param(True, id="at the second try"), pytest.param(False, id="at once")])
+)
 def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: Path, killed: bool) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.put({f"key-{number}": "old" for number in range(10)})
@@ -178,18 +183,18 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     topics.create(shop.servers, shop.changelog(), 1, topics.UNCLEANED)
     shop.put({"other": "new"})
     for _ in range(2):
-        with pytest.raises(Invalid, match="was deleted and created again"):
+        with raises(Invalid, "advance-refused"):
             shop.checkpoint(request_id="refused", when_refused=WhenRefused.REFUSE)
     if killed:
         with pytest.raises(FaultInjected):
             shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
-        with pytest.raises(Invalid, match="was deleted and created again"):
+        with raises(Invalid, "advance-refused"):
             shop.checkpoint(request_id="killed", when_refused=WhenRefused.REFUSE)
         with pytest.raises(FaultInjected):
             shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
     report, said = said_of(shop, request_id="killed")
     assert advanced(report) == ("", 0, 1)
-    assert "was deleted and created again" in said
+    assert "created again" in said
     assert shop.fetched() == shop.restored()
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 
@@ -204,15 +209,15 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(
     topics.delete(shop.servers, shop.changelog())
     topics.create(shop.servers, shop.changelog(), 1, topics.UNCLEANED)
     shop.put({"c": "1", "d": "1", "e": "1"})
-    with pytest.raises(Invalid, match="was deleted and created again"):
+    with raises(Invalid, "advance-refused"):
         shop.checkpoint(request_id="killed", when_refused=WhenRefused.REFUSE)
     report, said = said_of(shop, request_id="killed")
-    assert "was deleted and created again" in said
+    assert "created again" in said
     assert advanced(report) == ("", 0, 3)
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("when", ["before", "between plan and read"])
+@pytest.mark.parametrize("when", first_of(["between plan and read", "before"]))
 def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
     """Up to the parent's end it may take what it likes."""
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)
@@ -275,7 +280,7 @@ def test_retention_that_removes_segments_of_the_tail_while_it_is_read_refuses_th
     with patch("statecore.changelog.reader.ReaderOptions", options), patch.object(RunBuilder, "add", slowly):
         report, said = said_of(shop)
     assert fetched > 5
-    assert f"not advanced from {parent}: {shop.changelog()}-0 began at 1401, after the parent's end 1" in said
+    assert f"{parent}: {shop.changelog()}-0 began at 1401" in said
     assert advanced(report) == ("", 1401, 2001)
     assert shop.fetched() == shop.restored()
 
@@ -308,8 +313,9 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_advanced_from_before_tha
         assert isinstance(planned, RestorePlan)
         assert [(part.parent, part.start, part.end) for part in planned.partitions] == [(older, 100, 170)]
         report, said = said_of(shop, request_id="killed", when_refused=WhenRefused.REFUSE)
-        assert f"{shop.changelog()}-0 was truncated at 100, below the plan's end 151, and has other records" in said
-        assert f"not advanced from {newer}: {shop.changelog()}-0 was truncated at 100, below the parent's end" in said
+        assert f"{shop.changelog()}-0 was truncated at 100" in said
+        assert "the plan's end 151" in said
+        assert f"from {newer}: {shop.changelog()}-0" in said
         assert advanced(report) == (older, 100, 170)
         assert shop.snapshots()[1:] == [newer, older]
         assert shop.fetched() == shop.restored()

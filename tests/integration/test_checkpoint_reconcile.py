@@ -29,6 +29,7 @@ from tests.harness import topics
 from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 from tests.integration.test_tail_evidence import configure
 
@@ -64,7 +65,7 @@ class Compacted(Shop):
         if topic == self.changelog("clicks"):
             key += (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
         filler = Record(key, b"12345678 filler", partition, self.now)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while True:
             with suppress(TimeoutError):  # of a broker that does not know its new settings yet
                 topics.compact(self.servers, topic, partition, self.broker.data_directory, filler, timeout=5)
@@ -135,7 +136,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         tasks = sorted({task for task, name in parents if name == store})
         of = f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
         (said,) = about(report, f"Store {store} of {of} is not advanced from {first.snapshot}")
-        assert "which may have been deletes" in said
+        assert "compaction has removed" in said
         assert why in said
         assert shop.said.count(said) == 1
     (rebuilt,) = about(report, "No snapshot is advanced for ")
@@ -156,7 +157,7 @@ def test_a_store_that_was_made_right_is_advanced_by_its_tail_again(shop: Compact
     before = shop.stores_there()
     shop.write(50, only=["plain"])
     report = shop.reconcile()
-    assert not about(report, "compared with its whole changelog")
+    assert not about(report, "was compared with its")
     assert all(put_above(before[key], shop.stores_there()[key]) != (0, 0) for key in PLAIN)
     assert sum(one.records for one in report.stores) == 50
     assert shop.fetched() == shop.restored()
@@ -188,7 +189,7 @@ def test_what_is_put_is_the_difference_and_not_the_store(shop: Compacted) -> Non
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
-@pytest.mark.parametrize("age", ["known", "too great", "unknown"])
+@pytest.mark.parametrize("age", first_of(["too great", "known", "unknown"]))
 def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_log_though_no_delete_is_gone(
     shop: Compacted, monkeypatch: pytest.MonkeyPatch, age: str
 ) -> None:
@@ -228,30 +229,32 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
     for report in (None, shop.checkpoint(**asked, say=said.append)):
         of_both = [line for line in said if "Store plain of tasks 0_0, 0_1 is not advanced from" in line]
         assert f"{made[-1]}: compaction has removed" in of_both[0]
-        assert "which may have been deletes" in of_both[0]
         older = f"{', '.join(made[-2:-5:-1])} and 1 more"
-        assert f"{older}: the same speaks against it as against {made[-1]}." in of_both[1]
+        assert older in of_both[1]
+        assert made[-1] in of_both[1]
         if report is not None:
             assert set(said[len(first) :]) == set(first), "the retry says them again"
             assert len(first) == len(set(first))
             assert all(report.notes.count(line) == 1 for line in first if line.endswith("."))
             assert set(parents_of(report).values()) == {""}
     (rebuilt,) = {line for line in said if line.startswith("No snapshot")}
-    assert rebuilt == ("No snapshot is advanced for plain of task 0_0, plain of task 0_1: the whole changelog is read.")
+    assert all(f"plain of task {task}" in rebuilt for task, _ in PLAIN)
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
 @pytest.mark.parametrize(
     "point",
-    [
-        "checkpoint.after-plan",
-        "checkpoint.after-runs",
-        "reconcile.after-logs",
-        "reconcile.after-files",
-        "publish.after-parts",
-        "publish.before-head",
-        "checkpoint.after-publication",
-    ],
+    first_of(
+        (
+            "reconcile.after-files",
+            "checkpoint.after-plan",
+            "checkpoint.after-runs",
+            "reconcile.after-logs",
+            "publish.after-parts",
+            "publish.before-head",
+            "checkpoint.after-publication",
+        )
+    ),
 )
 def test_a_retry_after_a_kill_ends_as_if_there_had_been_none(shop: Compacted, point: str) -> None:
     shop.write(150)
@@ -285,8 +288,8 @@ def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted
     report = shop.reconcile(stores=("plain",))
     assert parents_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
     (said,) = about(report, "Store plain of task 0_1 is not advanced from")
-    assert "is not what was written" in said
-    assert len(about(report, "compared with its whole changelog")) == 1
+    assert "not what was written" in said
+    assert len(about(report, "was compared with its")) == 1
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
@@ -303,7 +306,8 @@ class Apart:
             yield workers
 
 
-@pytest.mark.parametrize("engine", [ProcessEngine(2), Apart()])
+@pytest.mark.full
+@pytest.mark.parametrize("engine", first_of([Apart(), ProcessEngine(2)]))
 def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
     shop.write(200)
     shop.checkpoint()
@@ -316,7 +320,7 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("other", ["a rebuild to the same ends", "a fold", "a rebuild that ends later"])
+@pytest.mark.parametrize("other", first_of(["a fold", "a rebuild that ends later", "a rebuild to the same ends"]))
 def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
     for _ in range(4):
         shop.write(50, only=["plain"])

@@ -28,12 +28,13 @@ from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
 
 RECORDS = 200
-GUARANTEES = ["exactly_once_v2", "at_least_once"]
+GUARANTEES = first_of(["exactly_once_v2", "at_least_once"])
 
 
 def _put(of: Callable[[Sources], Any]) -> Callable[[Sources], None]:
@@ -134,6 +135,7 @@ def test_after_a_total_loss_only_the_custom_stores_are_restored(made: Callable[.
     assert started(world) == dict.fromkeys(others, RECORDS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_custom_store_without_its_files_is_restored_whatever_offset_is_left(
     made: Callable[..., World], guarantee: str
@@ -144,6 +146,7 @@ def test_a_custom_store_without_its_files_is_restored_whatever_offset_is_left(
     assert started(world) == {"mine": RECORDS}
 
 
+@pytest.mark.full
 def test_declared_in_memory_the_whole_task_is_wiped(made: Callable[..., World]) -> None:
     world = made("exactly_once_v2")
     world.lose()
@@ -174,6 +177,7 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
     assert started(world) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_fetch_places_a_task_that_has_a_custom_store(
     made: Callable[..., World], tmp_path: Path, guarantee: str
@@ -192,6 +196,7 @@ def test_a_fetch_places_a_task_that_has_a_custom_store(
     assert started(world) == {"mine": RECORDS}
 
 
+@pytest.mark.full
 def test_a_custom_store_that_is_not_logged_is_kept_and_wipes_nothing(made: Callable[..., World]) -> None:
     def add(at: Sources) -> None:
         builder = at.store_builder(at.stores.keyValueStoreBuilder, file_supplier(at.jvm, "own")).withLoggingDisabled()
@@ -217,7 +222,7 @@ def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sou
     return add
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
 def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
     mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
     plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)

@@ -5,30 +5,19 @@ What is left is what Kafka Streams itself would restore, and it is the judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.faults import FaultPoints
-from statecore.spark.session import spark_context
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.tiers import first_of
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    with spark_context("tests", "local[2]"):
-        yield
+pytestmark = pytest.mark.integration
 
 
 class DeletedMeanwhile(FaultPoints):
@@ -52,7 +41,7 @@ def delete(world: World, deletions: list[tuple[str, int, float]]) -> None:
         assert topics.start_offset(world.servers, changelog, partition) == int(end * share)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
 def test_records_deleted_before_the_plan_or_after_it_are_gone_as_they_are_for_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -65,7 +54,7 @@ def test_records_deleted_before_the_plan_or_after_it_are_gone_as_they_are_for_ka
 
     delete(world, [("plain", 0, 0.75), ("plain", 1, 1.0)])
     world.lose()
-    report = world.restore()
+    report = world.restore(engine=InProcessEngine())
     ours = world.rows()
     answers, restored = world.reopen()
     assert restored == 0
@@ -74,7 +63,7 @@ def test_records_deleted_before_the_plan_or_after_it_are_gone_as_they_are_for_ka
 
     world.lose()
     more = DeletedMeanwhile(world, [("plain", 0, 0.85), ("stamped", 0, 0.75), ("stamped", 1, 1.0)])
-    world.restore(faults=more)
+    world.restore(engine=InProcessEngine(), faults=more)
     ours_then = world.rows()
     answers_then, restored = world.reopen()
     assert restored == 0

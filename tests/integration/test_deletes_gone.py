@@ -37,6 +37,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop
+from tests.harness.tiers import first_of
 from tests.integration.test_checkpoint_parents import DAY, HELD_BACK, SHORT, compact, configure
 
 pytestmark = pytest.mark.integration
@@ -102,15 +103,21 @@ def restored_upon_newest(shop: Shop) -> tuple[Found, str]:
     return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}, upon(report)
 
 
-@pytest.mark.parametrize("job", ["checkpoint", "reconcile", "restore"])
+CHANGES = {
+    "not compacted any more": {"cleanup.policy": "delete"},
+    "kept for longer now": {"delete.retention.ms": DAY},
+    "both": {"cleanup.policy": "compact,delete", "retention.ms": "-1", "delete.retention.ms": DAY},
+}
+JOBS = ("checkpoint", "reconcile", "restore")
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"cleanup.policy": "delete"},
-        {"delete.retention.ms": DAY},
-        {"cleanup.policy": "compact,delete", "retention.ms": "-1", "delete.retention.ms": DAY},
+    ("change", "job"),
+    [  # each once in make test
+        pytest.param(change, job, marks=() if at == JOBS.index(job) else pytest.mark.full, id=f"{name}-{job}")
+        for at, (name, change) in enumerate(CHANGES.items())
+        for job in JOBS
     ],
-    ids=["not compacted any more", "kept for longer now", "both"],
 )
 def test_what_was_in_force_when_the_base_was_made_counts(
     broker: Broker, tmp_path: Path, change: dict[str, str], job: str
@@ -133,7 +140,7 @@ def test_what_was_in_force_when_the_base_was_made_counts(
     assert [rows for rows, _ in shop.fetched().values()] == [2], "stays, and the filler"
 
 
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("policy", first_of(["compact,delete", "compact"]))
 def test_a_policy_that_was_changed_and_changed_back_is_judged_by_the_least_that_was_seen(
     broker: Broker, tmp_path: Path, policy: str
 ) -> None:
@@ -182,6 +189,7 @@ def test_a_topic_that_was_never_compacted_is_advanced_whatever_its_age(broker: B
     assert shop.fetched() == shop.restored()
 
 
+@pytest.mark.full
 def test_the_time_is_the_brokers_and_not_that_of_the_machine_that_makes_the_base(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +227,7 @@ def test_a_clock_that_is_ahead_costs_no_base_that_is_sound(broker: Broker, tmp_p
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("asked", ["partitions", "stores"])
+@pytest.mark.parametrize("asked", first_of(["partitions", "stores"]))
 def test_stores_that_a_checkpoint_did_not_read_grow_no_younger(broker: Broker, tmp_path: Path, asked: str) -> None:
     """Of one partition by a shorter spec, or of one store."""
     stores = {"plain": PLAIN, "other": PLAIN}
@@ -279,7 +287,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("change", [{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}], ids=str)
+@pytest.mark.parametrize("change", first_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}]), ids=str)
 def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
     broker: Broker, tmp_path: Path, change: dict[str, str]
 ) -> None:
@@ -303,7 +311,9 @@ def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}], ids=["none", "policy", "retention"]
+    "change",
+    first_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}, {}]),
+    ids=["policy", "retention", "none"],
 )
 def test_a_fetch_judges_as_a_checkpoint_does(broker: Broker, tmp_path: Path, change: dict[str, str]) -> None:
     shop = small(broker, tmp_path)
@@ -330,6 +340,7 @@ def refuses_to_fetch(shop: Shop, snapshot: str = NEWEST) -> None:
     assert not list(state_dir.rglob("*.sst"))
 
 
+@pytest.mark.full
 def test_a_fetch_refuses_what_was_truncated_below_the_base_and_has_grown_again(tmp_path: Path) -> None:
     with Broker(tmp_path / "broker") as broker:
         shop = Shop.small(broker.bootstrap_servers, tmp_path)

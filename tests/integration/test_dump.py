@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +17,11 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
-from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindCase, KindsApplication
+from tests.harness.corpus import Corpus, Lived, shared
+from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindCase
+from tests.harness.modes import AT_LEAST_ONCE, EXACTLY_ONCE, Mode
 from tests.harness.queries import StoreQuery
-from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld
+from tests.harness.rebuilding import PARTITIONS, KindsWorld
 from tests.harness.streams import StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -40,16 +39,12 @@ class Looked:
 
     Attributes:
         world: it.
-        running: what inspect said while it ran.
-        examined: what the doctor said then.
-        answers: what it answered then.
+        lived: what was told of it when it ran.
         described: the text of its topology.
     """
 
     world: KindsWorld
-    running: dict[str, Any]
-    examined: dict[str, Any]
-    answers: Answers
+    lived: Lived
     described: Path
 
 
@@ -98,37 +93,19 @@ def looked(
 ) -> Looked:
     name: str = request.param
     if name not in ran:
-        ran[name] = _run(APPLICATIONS[name], broker, streams_jvm, tmp_path_factory)
+        corpus = Corpus(shared(tmp_path_factory), broker, streams_jvm)
+        mode = Mode(EXACTLY_ONCE if name == PLAIN.name else AT_LEAST_ONCE)
+        world, lived = corpus.take(APPLICATIONS[name], mode, tmp_path_factory.mktemp("dump"))
+        described = world.state_dir / "describe.txt"
+        described.write_text(world.description)
+        ran[name] = Looked(world, lived, described)
     return ran[name]
 
 
-def _run(
-    kinds: KindsApplication, broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory
-) -> Looked:
-    application_id = f"dump-{kinds.name}-{uuid.uuid4().hex[:8]}"
-    guarantee = "exactly_once_v2" if kinds is PLAIN else "at_least_once"
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("dump"), guarantee, kinds)
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, PARTITIONS))
-        answers = world.answers(running)
-        seen, examined = (_beside(command, world) for command in ("inspect", "doctor"))
-    described = world.state_dir / "describe.txt"
-    described.write_text(world.description)
-    return Looked(world, seen, examined, answers, described)
-
-
-def _beside(name: str, world: KindsWorld) -> dict[str, Any]:
-    """What a command says in a process of its own, while the application runs in this one."""
-    command = [sys.executable, "-m", "statecore.cli.main", name, "--state-dir", str(world.state_dir), "--json"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return json.loads(process.stdout)
-
-
 @pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)
-def test_inspect_sees_every_store_while_the_application_runs(looked: Looked, streams_jvm: StreamsJvm) -> None:
-    (found,) = looked.running["applications"]
-    assert found["lock"]["process"] == streams_jvm.pid
+def test_inspect_sees_every_store_while_the_application_runs(looked: Looked) -> None:
+    (found,) = looked.lived.inspected["applications"]
+    assert found["lock"]["process"] == looked.lived.process
     declared = {case.store for case in looked.world.kinds.cases if case.kind != "in-memory"}
     assert {store["store"] for store in found["stores"]} == declared
     for store in found["stores"]:
@@ -158,7 +135,7 @@ def test_inspect_agrees_with_the_rows_and_offsets_of_a_closed_application(looked
 @pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)
 def test_the_doctor_finds_nothing_while_it_runs_and_what_is_to_be_found_when_it_was_closed(looked: Looked) -> None:
     world = looked.world
-    (running,) = looked.examined["applications"]
+    (running,) = looked.lived.examined["applications"]
     assert running["lock"] is not None
     assert running["findings"] == []
     before = sorted((path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in world.directory.rglob("*"))
@@ -207,10 +184,10 @@ def test_dump_shows_what_interactive_queries_answer(looked: Looked, run: Command
     words = ["dump", "--state-dir", world.state_dir, "--application-id", world.application_id, "--store", case.store]
     rows = [json.loads(line) for line in run.lines(*words, "--format", "jsonl")]
     partitions = [None] if case.is_global else range(PARTITIONS)
-    assert any(looked.answers[case.store, partition] for partition in partitions)
+    assert any(looked.lived.answers[case.store, partition] for partition in partitions)
     for partition in partitions:
         shown = [row for row in rows if row["partition"] == partition]
-        answered = looked.answers[case.store, partition]
+        answered = looked.lived.answers[case.store, partition]
         if query.shape == "versioned":
             asked = {key.hex() for key in query.keys}
             latest = sorted(

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.plan import VersionedStart
-from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.emitting import EMITTING, late
+from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.integration
 
 Emitted = dict[str, list[tuple[bytes | None, bytes | None, int | None]]]
 """By output: key, value and timestamp of every result, in order."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 def emitted(world: KindsWorld) -> Emitted:
@@ -50,7 +38,7 @@ def feed(world: KindsWorld, portions: list[tuple[str, list[topics.Record]]]) -> 
             topics.wait_until_consumed(world.servers, world.application_id, [of_join])
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_a_rebuilt_application_emits_what_it_would_have_emitted_over_its_own_directory(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, guarantee: str
 ) -> None:
@@ -62,6 +50,7 @@ def test_a_rebuilt_application_emits_what_it_would_have_emitted_over_its_own_dir
         application_id = f"emitting-{way}-{uuid.uuid4().hex[:8]}"
         state_dir = tmp_path_factory.mktemp("emitting")
         world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, EMITTING, partitions=1)
+        world.engine = InProcessEngine()
         base = world.base = base or world.base
         portions = EMITTING.feed(base, 1)
         half = len(portions) // 2

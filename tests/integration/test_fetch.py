@@ -5,33 +5,30 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from statecore.errors import Fenced, Invalid, NotFound
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.repository import make_repository
-from tests.harness import directory, s3_server, topics
+from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import HEADERS, PLAIN, SOURCES
-from tests.harness.modes import MODES, Mode, in_tiers
-from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.raising import raises
+from tests.harness.shop import Shop
 from tests.harness.streams import StreamsJvm
-from tests.harness.tables import World
+from tests.harness.tables import Lived, World
+from tests.harness.tiers import first_of
 
 pytestmark = pytest.mark.integration
-
-GUARANTEES = ("exactly_once_v2", "at_least_once")
-APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
 
 
 @pytest.fixture(scope="module")
@@ -55,53 +52,73 @@ def url(server: s3_server.S3Server) -> str:
     return found
 
 
+@pytest.fixture(scope="module")
+def lived(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """An exactly-once application that was fed and closed."""
+    name = f"fetch-{uuid.uuid4().hex[:8]}"
+    return Lived.of(World(broker, streams_jvm, name, tmp_path_factory.mktemp("lived"), "exactly_once_v2"))
+
+
 @pytest.fixture
-def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> World:
-    return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+def world(lived: Lived, state_dir: Path) -> World:
+    """The same, after its directory was lost."""
+    return lived.lost(state_dir)
+
+
+@pytest.fixture
+def shop(broker: Broker, tmp_path: Path, url: str) -> Shop:
+    return Shop(broker.bootstrap_servers, tmp_path, url=url, has_global=False)
 
 
 def publish(spec: Any, url: str, **more: Any) -> str:
     """A snapshot of an application, made where there is no state directory."""
     request = RestoreRequest(state_dir="", spec=spec, repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, ProcessEngine(2))
+    report = run_restore(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
     assert report.published is not None
     return report.published.snapshot
 
 
-def fetch(world: World | KindsWorld, url: str, **more: Any) -> FetchReport:
+def fetch(world: World, url: str, **more: Any) -> FetchReport:
     asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
     return run_fetch(
         FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
     )
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_before(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
+    lived: Lived, world: World, url: str
 ) -> None:
-    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
-    world.feed()
-    before, rows = world.live(), world.rows()
-    snapshot = publish(world.request().spec, url)
-    world.lose()
+    opens_what_is_fetched(lived, world, url)
+
+
+@pytest.mark.full
+def test_kafka_streams_opens_what_was_fetched_without_transactions(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, state_dir: Path, url: str
+) -> None:
+    lived = Lived.of(World(broker, streams_jvm, application_id, tmp_path / "lived", "at_least_once"))
+    opens_what_is_fetched(lived, lived.lost(state_dir), url)
+
+
+def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
+    snapshot = publish(world.spec(), url)
     report = fetch(world, url)
     assert (report.snapshot, report.placed, report.passed_over) == (snapshot, True, ())
-    assert world.rows() == rows
-    assert world.reopen() == (before, 0)
+    assert world.rows() == lived.rows
+    assert world.reopen() == (lived.answers, 0)
     again = fetch(world, url)
     assert (again.placed, again.kept) == (False, ("0_0", "0_1")), "as an init container at the next start"
-    assert world.reopen() == (before, 0)
+    assert world.reopen() == (lived.answers, 0)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", first_of(("at_least_once", "exactly_once_v2")))
 def test_kafka_streams_restores_the_tail_and_no_more(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
 ) -> None:
     world = World(broker, streams_jvm, application_id, state_dir, guarantee)
     world.feed()
     world.live()
-    publish(world.request().spec, url)
+    publish(world.spec(), url)
     world.feed(rounds=1, keys=50)  # and ten deletes, in two stores
     before = world.live()
     world.lose()
@@ -112,106 +129,77 @@ def test_kafka_streams_restores_the_tail_and_no_more(
     assert 0 < tail <= 2 * 60
 
 
-@pytest.mark.parametrize(("mode", "name"), in_tiers((mode, name) for mode in MODES for name in sorted(APPLICATIONS)))
-def test_stores_of_every_kind_are_fetched_and_opened(
-    broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, url: str, name: str, mode: Mode
-) -> None:
-    kinds = mode.of(APPLICATIONS[name])
-    application_id = f"fetch-{name}-{mode.name}-{uuid.uuid4().hex[:8]}"
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, kinds)
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, world.partitions))
-        before = world.answers(running)
-    mode.assert_used(streams_jvm, world)
-    written = world.rows()
-    publish(world.spec(), url, versioned=VersionedStart.LATEST)
-    world.lose()
-    report = fetch(world, url, versioned=VersionedStart.LATEST)
-    stores = {case.store for case in kinds.cases if case.kind != "in-memory"}
-    assert {store.store for store in report.stores} == stores
-    fetched = world.rows()
-    assert {key: rows for key, rows in fetched.items() if key[1].partition("/")[0] in stores} == {
-        key: rows for key, rows in written.items() if key[1].partition("/")[0] in stores
-    }
-    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
-    with world.application() as running:
-        assert set(restored(running)) <= {"in-memory"}
-        after = world.answers(running)
-    assert {key: rows for key, rows in after.items() if key[0] not in versioned} == {
-        key: rows for key, rows in before.items() if key[0] not in versioned
-    }
-    world.lose()
-    fetch(world, url)
-    with world.application() as running:
-        assert set(restored(running)) - {"in-memory"} == versioned, "so that their history is found"
-        assert world.answers(running) == before
-
-
-def test_an_instance_gets_its_share_and_restores_the_rest(world: World, url: str) -> None:
-    world.feed()
-    before = world.live()
-    publish(world.request().spec, url)
-    world.lose()
+def test_an_instance_gets_its_share_and_restores_the_rest(lived: Lived, world: World, url: str) -> None:
+    publish(world.spec(), url)
     report = fetch(world, url, instance="1/2")
     assert {store.task for store in report.stores} == {"0_1"}
     with world.application() as running:
         tails = running.restored_records()
-        assert world.answers(running) == before
+        assert world.answers(running) == lived.answers
     assert {partition for (_, partition), records in tails.items() if records} == {0}
 
 
-def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(world: World, url: str) -> None:
-    world.feed()
-    before = world.live()
-    publish(world.request().spec, url, stores=("stamped",))
-    world.lose()
+@pytest.mark.full
+def test_a_store_that_the_snapshot_lacks_does_not_cost_its_task_the_other(lived: Lived, world: World, url: str) -> None:
+    publish(world.spec(), url, stores=("stamped",))
     fetch(world, url)
     with world.application() as running:
         tails = running.restored_records()
-        assert world.answers(running) == before
+        assert world.answers(running) == lived.answers
     assert {store for (store, _), records in tails.items() if records} == {"plain"}
 
 
-def test_a_running_application_makes_the_fetch_refuse(world: World, url: str) -> None:
-    world.feed()
-    with world.application():
-        topics.wait_until_consumed(world.servers, world.application_id, [world.input])
-        publish(world.request().spec, url)
-        with pytest.raises(Fenced, match="in use"):
-            fetch(world, url, replace=True)
+@pytest.mark.full
+def test_a_running_application_makes_the_fetch_refuse(lived: Lived, state_dir: Path, url: str) -> None:
+    world = lived.copied(state_dir)
+    publish(world.spec(), url)
+    with world.application(), raises(Fenced, "state-directory-in-use"):
+        fetch(world, url, replace=True)
 
 
-def refused(world: World, url: str, match: str, kind: type[Exception] = Invalid, **more: Any) -> None:
-    before = directory.files(world.state_dir)
-    with pytest.raises(kind, match=match):
-        fetch(world, url, **more)
-    assert directory.files(world.state_dir) == before
+def fetch_of(shop: Shop, url: str = "", **more: Any) -> FetchReport:
+    asked: dict[str, Any] = {"bootstrap_servers": shop.servers, **more}
+    state_dir = str(shop.scratch / "state")
+    return run_fetch(
+        FetchRequest(repository=url or shop.url, application_id=shop.application_id, state_dir=state_dir, **asked)
+    )
 
 
-def test_topics_that_the_snapshot_does_not_fit_are_said_and_nothing_is_changed(world: World, url: str) -> None:
-    world.feed()
-    world.live()
-    publish(world.request().spec, url)
-    new = publish(world.request().spec, url)
-    world.lose()
-    changelog = f"{world.application_id}-plain-changelog"
-    topics.delete(world.servers, changelog)
-    refused(world, url, "None of the 2 snapshots")
-    refused(world, url, f"topics that do not exist: .*{changelog}", snapshot=new)
-    topics.create(world.servers, changelog, 2)
-    refused(world, url, f"{changelog}-1 is of a topic that was created anew")
-    assert not (world.state_dir / world.application_id).exists()
-    assert fetch(world, url, bootstrap_servers=None, plan_only=True).snapshot == new, "nobody has asked"
+@contextmanager
+def refused(shop: Shop, kind: type[StatecoreError], code: str, **context: Any) -> Iterator[pytest.ExceptionInfo[Any]]:
+    with raises(kind, code, **context) as caught:
+        yield caught
+    assert not (shop.scratch / "state" / shop.application_id).exists()
+
+
+def test_topics_that_the_snapshot_does_not_fit_are_said_and_nothing_is_changed(shop: Shop) -> None:
+    shop.write()
+    older = publish(shop.spec, shop.url)
+    new = publish(shop.spec, shop.url)
+    topics.delete(shop.servers, shop.changelog())
+    with refused(shop, Invalid, "changelog-topic-missing") as caught:
+        fetch_of(shop)
+    assert [one["snapshot"] for one in caught.value.context["passed_over"]] == [new, older]
+    with refused(shop, Invalid, "changelog-topic-missing", topics=[shop.changelog()]):
+        fetch_of(shop, snapshot=new)
+    topics.create(shop.servers, shop.changelog(), shop.partitions)
+    with refused(shop, Invalid, "snapshot-topics-mismatch") as caught:
+        fetch_of(shop, snapshot=new)
+    assert {(one["code"], one["topic"], one["partition"]) for one in caught.value.context["problems"]} == {
+        ("topic-recreated", shop.changelog(), partition) for partition in range(shop.partitions)
+    }
+    assert fetch_of(shop, bootstrap_servers=None, plan_only=True).snapshot == new, "nobody has asked"
 
 
 def test_credentials_buckets_and_prefixes_that_are_wrong_are_refused_each_by_its_name(
-    world: World, url: str, server: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, server: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.feed()
-    world.live()
-    publish(world.request().spec, url)
-    world.lose()
-    refused(world, server.bucket("states").below("elsewhere").url, "There is no repository", NotFound)
-    refused(world, url.replace("s3://states/", "s3://nowhere/"), "bucket", Invalid)
+    shop.write()
+    publish(shop.spec, shop.url)
+    with refused(shop, NotFound, "repository-not-found"):
+        fetch_of(shop, server.bucket("states").below("elsewhere").url)
+    with refused(shop, Invalid, "bucket-unknown"):
+        fetch_of(shop, shop.url.replace("s3://states/", "s3://nowhere/"))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    refused(world, url, r"rights|signature|credentials|key", Invalid)
+    with refused(shop, Invalid, "object-store-access-denied"):
+        fetch_of(shop)

@@ -17,7 +17,7 @@ from tests.harness.fed import Answers
 from tests.harness.fleet import GUARANTEES, NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 GLOBAL = "global-table"
 WITH_BUFFER = {"grace-table", "grace-Buffer"}

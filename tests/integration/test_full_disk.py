@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
+from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.placement.trees import fingerprint
 from statecore.spark.session import spark_context
 from tests.harness import mounts
@@ -39,8 +40,16 @@ def spark() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize(
+    "points", [tuple(FULL)[::2], pytest.param(tuple(FULL), marks=pytest.mark.full)], ids=["some", "all"]
+)
 def test_a_full_disk_replaces_nothing_and_a_retry_after_making_room_goes_on(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    application_id: str,
+    state_dir: Path,
+    tmp_path: Path,
+    points: tuple[str, ...],
 ) -> None:
     lived = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
     lived.feed()
@@ -50,9 +59,9 @@ def test_a_full_disk_replaces_nothing_and_a_retry_after_making_room_goes_on(
         shutil.copytree(lived.state_dir, world.state_dir)
         tasks = [world.state_dir / application_id / f"0_{partition}" for partition in range(PARTITIONS)]
         reference = {(one.store, one.partition): one.digest for one in world.restore(replace=True).stores}
-        for point, leave in FULL.items():
+        for point in points:
             there = [fingerprint(task) for task in tasks]
-            faults = mounts.FullFrom(disk, point, leave)
+            faults = mounts.FullFrom(disk, point, FULL[point])
             with pytest.raises(Capacity, match=r"full|No space left") as caught:
                 world.restore(replace=True, request_id=point, faults=faults)
             assert caught.value.exit_code == 15
@@ -61,7 +70,7 @@ def test_a_full_disk_replaces_nothing_and_a_retry_after_making_room_goes_on(
             faults.filler.unlink()
             report = world.restore(replace=True, request_id=point)
             assert report.placed
-            assert any("The plan of an earlier attempt of this request was taken up" in one for one in report.notes)
+            assert TAKEN_UP in report.notes
             assert {(one.store, one.partition): one.digest for one in report.stores} == reference, point
         # Once the journal is written no room is needed any more, not even for the report.
         for point in ("placement.after-journal", "restore.after-placement"):

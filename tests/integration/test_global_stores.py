@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.spark.session import spark_context
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, PROCESSED, KindsApplication
+from tests.harness.modes import each_guarantee
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_behind, restored, table
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
+pytestmark = pytest.mark.integration
 
 
 class World(KindsWorld):
     """An application with global stores; what its topics hold is known."""
+
+    engine = InProcessEngine()
 
     def __init__(
         self,
@@ -74,7 +62,7 @@ class World(KindsWorld):
         }
 
 
-@GUARANTEES
+@each_guarantee
 def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -98,7 +86,7 @@ def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
         world.send(running, [(role, [Record(b"0new", b"x", 0, world.base)]) for role in (EVENTS, REFERENCE, PRICES)])
 
 
-@GUARANTEES
+@each_guarantee
 def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -116,6 +104,7 @@ def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
         assert world.answers(running) == before
 
 
+@pytest.mark.full
 def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
@@ -137,7 +126,7 @@ def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
         assert world.answers(running) == before
 
 
-@GUARANTEES
+@each_guarantee
 def test_a_global_store_with_a_processor_is_refused_by_name_and_otherwise_left_to_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:

@@ -177,7 +177,7 @@ class World:
             apply_placement(plan)
 
 
-@pytest.fixture(params=["at_least_once", "exactly_once_v2"])
+@pytest.fixture(params=[pytest.param("at_least_once", marks=pytest.mark.full), "exactly_once_v2"])
 def world(broker, streams_jvm, application_id, state_dir, request) -> World:
     return World(broker, streams_jvm, application_id, state_dir, request.param)
 
@@ -190,7 +190,7 @@ def checkpoint_offset(world: World, task: str) -> int:
     return int(offset)
 
 
-@pytest.mark.parametrize("beside", ["kept table", "placed table"])
+@pytest.mark.parametrize("beside", [pytest.param("kept table", marks=pytest.mark.full), "placed table"])
 def test_a_placed_buffer_restores_nothing_and_its_records_are_joined_in_their_time(world, tmp_path, beside):
     before = {task: world.buffered(task) for task in TASKS}
     assert world.emitted() == {b"gone+table": KEYS}
@@ -236,6 +236,7 @@ def test_a_buffer_that_is_missing_costs_its_own_restore_and_not_the_task(world, 
         assert set(application.restored_records().values()) <= {0}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_buffer_that_never_had_a_record_has_no_segment_and_works_with_an_empty_one(
     broker, streams_jvm, application_id, state_dir, guarantee, tmp_path
@@ -268,7 +269,7 @@ def moment_restored_as(later_ones: str) -> int:
     return now
 
 
-@pytest.mark.parametrize("later_ones", ["wait", "do not wait"])
+@pytest.mark.parametrize("later_ones", ["wait", pytest.param("do not wait", marks=pytest.mark.full)])
 def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_does(
     broker, streams_jvm, application_id, state_dir, tmp_path, later_ones
 ):

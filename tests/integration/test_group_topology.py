@@ -14,7 +14,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.streams_groups import DescriptionStatus, StreamsGroup, streams_group
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.streams import StreamsApplication, StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -76,7 +76,7 @@ def _told(servers: str, application_id: str, status: DescriptionStatus) -> Strea
 
 def _discovered(servers: str, application_id: str, *more: Any, code: int = 0) -> dict[str, Any]:
     words = ["discover", "--bootstrap-servers", servers, "--application-id", application_id, "--json", *more]
-    process = statecore(*words)
+    process = statecore_here(*words)
     assert process.returncode == code, process.stderr
     document: dict[str, Any] = json.loads(process.stdout)
     return document

@@ -43,6 +43,7 @@ def test_the_pins_decide_every_package_that_the_image_installs_and_agree_with_ea
     assert [line for line in found if line not in pins] == []
 
 
+@pytest.mark.full
 def test_pins_that_do_not_agree_are_found(tmp_path: Path) -> None:
     """Why it is the slim image: the extras of the full one cannot be had at these pins."""
     done = resolved(tmp_path, "airflow", "boto3", "apache-airflow[aiobotocore]==3.3.2")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.plan import VersionedStart
 from statecore.jobs.report import RestoreReport
-from statecore.spark.session import spark_context
+from statecore.spark.engine import SparkEngine
 from tests.harness.broker import Broker
+from tests.harness.corpus import Corpus, shared
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import AT_LEAST_ONCE, COVERING, EXACTLY_ONCE, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
 
@@ -41,7 +42,10 @@ class Run(NamedTuple):
         return f"{self.application}-{self.mode.name}"
 
 
-RUNS = [Run(name, mode) for mode in MODES for name in APPLICATIONS]
+KEPT = (Run("plain", Mode(EXACTLY_ONCE)), Run("headers", Mode(AT_LEAST_ONCE)), Run("sources", COVERING[0]))
+"""Those of ``make test``: each kind once, each setting with each of its values."""
+
+RUNS = [*KEPT, *(run for mode in MODES for name in APPLICATIONS if (run := Run(name, mode)) not in KEPT)]
 STORES = [(run, case.store) for run in RUNS for case in APPLICATIONS[run[0]].cases if case.kind != "in-memory"]
 ASKED = [(run, case.store) for run in RUNS for case in APPLICATIONS[run[0]].cases if case.query is not None]
 """The stores that Kafka Streams lets one ask: of the others the rows are compared."""
@@ -80,13 +84,6 @@ class Story:
     after_again: Answers
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def stories() -> dict[Run, Story]:
     """What has happened already: every application lives once, whatever the order of the tests is."""
@@ -102,24 +99,20 @@ def story(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Story:
     if run not in stories:
-        mode, kinds = run.mode, run.mode.of(APPLICATIONS[run.application])
-        application_id = f"kinds-{run.name}-{uuid.uuid4().hex[:8]}"
-        state_dir = tmp_path_factory.mktemp("kinds")
-        stories[run] = live(KindsWorld(broker, streams_jvm, application_id, state_dir, mode.guarantee, kinds), mode)
+        corpus = Corpus(shared(tmp_path_factory), broker, streams_jvm)
+        world, lived = corpus.take(APPLICATIONS[run.application], run.mode, tmp_path_factory.mktemp("kinds"))
+        stories[run] = tell(world, lived.answers, run)
     return stories[run]
 
 
-def live(world: KindsWorld, mode: Mode) -> Story:
-    kinds = world.kinds
-    told: dict[str, Any] = {"cases": {case.store: case for case in kinds.cases}}
-    with world.application() as running:
-        world.feed(kinds.feed(world.base, PARTITIONS))
-        told["before"] = world.answers(running)
-    mode.assert_used(world.jvm, world)
+def tell(world: KindsWorld, answers: Answers, run: Run) -> Story:
+    told: dict[str, Any] = {"cases": {case.store: case for case in world.kinds.cases}, "before": answers}
+    run.mode.assert_used(world.jvm, world)
     told["written"] = world.rows()
+    engine = InProcessEngine() if run in KEPT else SparkEngine("local[2]")  # test_kinds_refused has all kinds on Spark
 
     world.lose()
-    told["report"] = world.restore(versioned=VersionedStart.LATEST)
+    told["report"] = world.restore(versioned=VersionedStart.LATEST, engine=engine)
     told["rebuilt"] = world.rows()
     with world.application() as running:
         told["restored"] = restored(running)
@@ -131,7 +124,7 @@ def live(world: KindsWorld, mode: Mode) -> Story:
     world.lose()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("statecore.jobs.plan.plan_ranges", cut_everywhere)
-        world.restore()
+        world.restore(engine=engine)
     told["rebuilt_again"] = world.rows()
     with world.application() as running:
         told["restored_again"] = restored(running)
@@ -170,8 +163,20 @@ def history(answers: Answers, store: str) -> Answers:
     return found
 
 
-every_store = pytest.mark.parametrize(("run", "store"), in_tiers(STORES, lambda case: case[0].mode))
-every_run = pytest.mark.parametrize("run", in_tiers([(run,) for run in RUNS], lambda case: case[0].mode))
+def in_tiers(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Parameters of a test, whose first is a run."""
+    return [
+        pytest.param(
+            *case,
+            marks=() if case[0] in KEPT else pytest.mark.full,
+            id="-".join(str(getattr(one, "name", one)) for one in case),
+        )
+        for case in cases
+    ]
+
+
+every_store = pytest.mark.parametrize(("run", "store"), in_tiers(STORES))
+every_run = pytest.mark.parametrize("run", in_tiers((run,) for run in RUNS))
 
 
 @every_store
@@ -186,7 +191,7 @@ def test_kafka_streams_restores_nothing_but_what_is_in_memory(story: Story) -> N
     assert set(story.restored) <= {"in-memory"}
 
 
-@pytest.mark.parametrize("run", in_tiers([(Run("plain", mode),) for mode in MODES], lambda case: case[0].mode))
+@pytest.mark.parametrize("run", in_tiers((run,) for run in RUNS if run.application == "plain"))
 def test_a_window_store_without_a_record_does_not_cost_its_task_the_other_stores(story: Story) -> None:
     """Kafka Streams wipes such a task of its own making at every start under exactly-once."""
     reported = {(one.store, one.partition): one for one in story.report.stores}
@@ -196,7 +201,7 @@ def test_a_window_store_without_a_record_does_not_cost_its_task_the_other_stores
     assert set(story.restored) <= {"in-memory"}
 
 
-@pytest.mark.parametrize(("run", "store"), in_tiers(ASKED, lambda case: case[0].mode))
+@pytest.mark.parametrize(("run", "store"), in_tiers(ASKED))
 def test_the_rebuilt_stores_answer_as_those_that_were_lost(story: Story, store: str) -> None:
     before = latest(story, story.before, store)
     assert any(before.values())

@@ -50,6 +50,9 @@ BAD = [
     ("grace-buffer", (b"\0" + STAMP + b"key" + bytes(4), BUFFERED), (b"\0" + STAMP + b"key" + bytes(4), b"short")),
 ]
 
+SHAPES = ("window", "session", "list", "grace-buffer")
+"""A kind for each way in which a record can be none of its kind."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def spark() -> Iterator[None]:
@@ -59,7 +62,11 @@ def spark() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "good", "bad"), BAD, ids=[f"{kind}-{number}" for number, (kind, *_) in enumerate(BAD)]
+    ("kind", "good", "bad"),
+    [
+        pytest.param(*case, id=f"{case[0]}-{number}", marks=() if case[0] in SHAPES else pytest.mark.full)
+        for number, case in enumerate(BAD)
+    ],
 )
 def test_the_record_that_fits_no_store_of_the_kind_is_named(
     broker: Broker,
@@ -74,8 +81,10 @@ def test_the_record_that_fits_no_store_of_the_kind_is_named(
     topics.create(servers, changelog, 2, topics.UNCLEANED)
     fine = [Record(*good, partition=p, timestamp=NOW) for p in (0, 1) for _ in range(3)]
     topics.produce(servers, changelog, [*fine, Record(*bad, partition=1, timestamp=NOW), *fine])
-    with pytest.raises(Invalid, match=f"{changelog}-1 offset 3 ") as refused:
+    with pytest.raises(Invalid) as refused:
         restore(servers, application_id, state_dir, kind)
+    print("CODE", refused.value.code, refused.value.context)
+    assert f"{changelog}-1 offset 3 " in str(refused.value)
     assert f"a {kind} store" in str(refused.value)
     assert refused.value.action
     assert left_behind(state_dir / application_id) == []

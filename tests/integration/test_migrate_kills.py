@@ -22,7 +22,7 @@ from tests.harness.command import statecore
 from tests.harness.directory import Families, read_application
 from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
-from tests.harness.tiers import three_of
+from tests.harness.tiers import rest_full, three_of
 
 pytestmark = [pytest.mark.integration]
 
@@ -35,7 +35,7 @@ POINTS = [point for point in (*MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_PO
     "placement.after-swap:kill:2",
 ]
 OLD = "4.2.0-exactly-once-clean"
-DOWN = ("conversion.before-database", "conversion.after-files", "placement.after-swap", "migrate.after-placement")
+DOWN = ("placement.after-swap", "conversion.before-database", "conversion.after-files", "migrate.after-placement")
 
 Stored = dict[tuple[str, str], Families]
 
@@ -97,7 +97,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]
 
 @pytest.mark.parametrize(
     ("fault", "to"),
-    three_of([*((fault, NEWEST) for fault in POINTS), *((fault, "3.9") for fault in DOWN)], by=lambda case: case[1]),
+    [*three_of((fault, NEWEST) for fault in POINTS), *rest_full(*((fault, "3.9") for fault in DOWN))],
 )
 def test_killed_at_any_point_and_run_again_it_is_as_if_nothing_had_happened(
     references: dict[str, Reference], fault: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,18 +117,29 @@ def of_task(task: str, rows: Stored) -> Stored:
     return {name: families for name, families in rows.items() if name[0] == task}
 
 
+@pytest.mark.parametrize(
+    "faults",
+    rest_full(
+        {"placement.after-swap:kill:3": True},
+        {"conversion.after-database:kill:7": True, "placement.before-swap:kill:5": False},
+    ),
+    ids=["again", "too-late"],
+)
 def test_after_a_kill_and_another_run_the_application_restores_nothing(
-    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
+    application_id: str,
+    state_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: dict[str, bool],
 ) -> None:
+    """Whether the command runs again before the application starts: by fault."""
     world = fleet.application(application_id, state_dir, "exactly_once_v2", SMALL)
     with world.on("4.2") as running:
         world.feed_all()
         before = world.answers(running)
-    for fault, again in (
-        ("conversion.after-database:kill:7", True),
-        ("placement.after-swap:kill:3", True),
-        ("placement.before-swap:kill:5", False),
-    ):
+    again = True
+    for fault, again in faults.items():
         copy = shutil.copytree(state_dir, tmp_path / fault.replace(":", "-"))
         killed(monkeypatch, fault, copy, application_id, NEWEST)
         if again:
@@ -137,6 +148,8 @@ def test_after_a_kill_and_another_run_the_application_restores_nothing(
         with world.on(NEWEST) as running:
             assert world.restored(running) == {}, fault
             assert world.answers(running) == before, fault
+    if again:
+        return
     migrated(copy, application_id, NEWEST)  # behind an application that did not wait for it
     with world.on(NEWEST) as running:
         assert world.restored(running) == {}

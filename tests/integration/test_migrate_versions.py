@@ -24,6 +24,7 @@ from tests.harness.fleet_kinds import EVERY, SMALL
 from tests.harness.flushing import flush
 from tests.harness.kinds import HEADERS, KindsApplication
 from tests.harness.modes import statuses
+from tests.harness.tiers import rest_full
 
 pytestmark = [pytest.mark.integration]
 
@@ -64,14 +65,14 @@ def said(answers: Answers) -> Answers:
 
 @pytest.mark.parametrize(
     ("newer", "older", "guarantee", "kinds"),
-    [
+    rest_full(
         (NEWEST, "4.2", "exactly_once_v2", EVERY),
         (NEWEST, "3.9", "at_least_once", EVERY),
         (NEWEST, "3.9", "exactly_once_v2", SMALL),
         (NEWEST, "4.2", "at_least_once", SMALL),
-        pytest.param("4.3", "4.2", "exactly_once_v2", EVERY, marks=pytest.mark.full),
-        pytest.param("4.3", "3.9", "at_least_once", EVERY, marks=pytest.mark.full),
-    ],
+        ("4.3", "4.2", "exactly_once_v2", EVERY),
+        ("4.3", "3.9", "at_least_once", EVERY),
+    ),
     ids=lambda given: given.name if isinstance(given, KindsApplication) else None,
 )
 def test_stores_of_every_kind_go_up_and_down_and_nothing_is_restored(
@@ -103,8 +104,9 @@ def _feed(base: int, partitions: int) -> list[Portion]:
     return [one for one in HEADERS.feed(base, partitions) if one[0] != PUTS]
 
 
+@pytest.mark.parametrize("releases", rest_full(["4.2"], ["4.2", "3.9"]), ids="-".join)
 def test_stores_with_headers_go_down_to_releases_that_know_none(
-    fleet: Fleet, application_id: str, state_dir: Path
+    fleet: Fleet, application_id: str, state_dir: Path, releases: list[str]
 ) -> None:
     cases = tuple(case for case in HEADERS.cases if not case.store.startswith("put-"))
     with_headers = KindsApplication("headers", cases, _feed, HEADERS.properties)
@@ -119,7 +121,7 @@ def test_stores_with_headers_go_down_to_releases_that_know_none(
     assert {move.target_kind for move in moves} == {target for targets in COUNTERPARTS.values() for target in targets}
     assert {move.source_kind.value for move in moves if move.headers} == {"headers-window"}, "the windows of joins"
     world.kinds = without
-    for release in ("4.2", "3.9"):
+    for release in releases:
         converted(world, release, None)
         with world.on(release) as running:
             assert world.restored(running) == {}

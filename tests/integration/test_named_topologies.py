@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.request import RestoreRequest
-from statecore.spark.session import spark_context
+from statecore.jobs.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import SPAN
 from tests.harness.kinds import NAMED
+from tests.harness.modes import each_guarantee
 from tests.harness.named import NamedTopologies
-from tests.harness.on_spark import run_restore
 from tests.harness.queries import Row
 from tests.harness.rebuilding import PARTITIONS, restored
 from tests.harness.streams import StreamsJvm
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
-
-
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_stores_of_named_topologies_are_rebuilt_and_nothing_is_restored(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -85,7 +73,7 @@ def test_stores_of_named_topologies_are_rebuilt_and_nothing_is_restored(
         "processing_guarantee": guarantee,
         "subtopologies": {number: {"stores": found} for number, found in stores.items()},
     }
-    run_restore(RestoreRequest(state_dir=str(state_dir), spec=spec, transaction_wait=5.0))
+    run_restore(RestoreRequest(state_dir=str(state_dir), spec=spec, transaction_wait=5.0), InProcessEngine())
 
     assert rows() == written
     with application() as running:

@@ -15,13 +15,15 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.offset_sums import Source, Standing, TaskSum, read_offset_sums
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.spec.reader import parse_spec
-from tests.harness.command import statecore
-from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, Moment, VersionedApplication
+from tests.harness.command import statecore_here
+from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.flushing import flush
+from tests.harness.modes import each_guarantee
 
 ON_TASKS = {case.store for case in SMALL.cases if case.kind != "in-memory" and not case.is_global}
-EVERYTHING = 24
-"""Records in a partition of each changelog, at least."""
+EVERYTHING = 16
+"""Records in a partition of each changelog, at least: of these portions."""
 
 pytestmark = [pytest.mark.integration]
 
@@ -47,7 +49,7 @@ def inspected(world: VersionedApplication, tmp_path: Path) -> dict[str, tuple[in
     """The offset sum and the lag of each task, as ``inspect --offset-sums`` says them."""
     spec = tmp_path / f"{uuid.uuid4().hex}.yaml"
     spec.write_text(json.dumps(world.spec()))
-    done = statecore("inspect", "--offset-sums", "--state-dir", world.state_dir, "--spec", spec, "--json")
+    done = statecore_here("inspect", "--offset-sums", "--state-dir", world.state_dir, "--spec", spec, "--json")
     assert done.returncode == 0, done.stderr
     (application,) = json.loads(done.stdout)["applications"]
     return {one["task"]: (one["offset_sum"], one["lag"]) for one in application["tasks"]}
@@ -75,14 +77,16 @@ def corrupt_at_start(world: VersionedApplication, tmp_path: Path) -> set[str]:
     return set(tasks.corrupt)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     fleet: Fleet, tmp_path: Path, guarantee: str
 ) -> None:
     """Behind a transaction stands a marker, which is an offset and no record."""
     marker = int(guarantee != "at_least_once")
     world = fleet.application(f"sums-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
-    world.live(NEWEST, Moment.CLEAN)
+    first, second, third = world.portions()
+    with world.on(NEWEST):
+        world.feed([*first, *second])
     sums = sums_of(world)
     left = remaining(world, sums)
     assert left == {(store, at): marker * (store != "source-table") for store, at in left}
@@ -90,7 +94,10 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     assert inspected(world, tmp_path) == by_task(sums, left)
     assert corrupt_at_start(world, tmp_path) == set()
 
-    world.live(NEWEST, Moment.FLUSHED)
+    running = world.start(NEWEST)
+    world.feed(second)
+    assert flush(running)
+    world.feed(third)
     fleet.kill(NEWEST)
     sums = sums_of(world)
     left = remaining(world, sums)
@@ -107,6 +114,7 @@ def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
         assert corrupt == set(sums)
 
 
+@pytest.mark.full
 def test_kafka_streams_restores_what_the_sums_of_an_older_directory_leave(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"sums-{uuid.uuid4().hex[:8]}", tmp_path / "state", "at_least_once", SMALL)
     with world.on("4.2.0"):

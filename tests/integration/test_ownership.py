@@ -59,7 +59,7 @@ def foreign(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("given", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_an_application_of_another_user_opens_what_root_restored_writes_to_it_and_closes(
     broker: Broker, application_id: str, reachable: Path, given: bool
 ) -> None:

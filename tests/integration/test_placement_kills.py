@@ -36,6 +36,7 @@ from tests.harness.applications import two_stores
 from tests.harness.broker import Broker
 from tests.harness.queries import Row, StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -135,7 +136,7 @@ def _place(job: dict[str, Any], tmp_path: Path, fault: str = "") -> int:
         env={**os.environ, VARIABLE: fault},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert process.returncode in (0, -signal.SIGKILL), process.stderr
@@ -190,17 +191,17 @@ def test_without_a_kill_the_application_restores_only_what_was_not_placed(world,
 
 @pytest.mark.parametrize(
     ("fault", "swapping", "expected"),
-    [
+    rest_full(
+        ("placement.after-swap:kill:1", "exchange", ["new", "old", "old"]),
         ("placement.after-sync:kill", "exchange", ["old", "old", "old"]),
         ("placement.after-journal:kill", "exchange", ["old", "old", "old"]),
-        ("placement.after-swap:kill:1", "exchange", ["new", "old", "old"]),
         ("placement.after-swap:kill:2", "exchange", ["new", "new", "old"]),
         ("placement.after-verify:kill:3", "exchange", ["new", "new", "new"]),
         ("placement.after-mark:kill", "exchange", ["new", "new", "new"]),
         ("placement.during-sweep:kill:2", "exchange", ["new", "new", "new"]),
         ("placement.after-sweep:kill", "exchange", ["new", "new", "new"]),
         ("placement.after-swap:kill:2", "renames", ["new", "new", "old"]),
-    ],
+    ),
 )
 def test_the_application_finds_every_task_old_or_new_after_a_kill_and_all_new_after_a_retry(
     world, state, tmp_path, fault, swapping, expected
@@ -226,6 +227,7 @@ def test_between_two_renames_a_task_is_lost_to_the_application_but_not_to_the_re
     assert _standings(world, state) == ["new", "new", "new"]
 
 
+@pytest.mark.full
 def test_an_application_that_ran_between_the_kill_and_the_retry_keeps_what_it_made(world, state, tmp_path):
     job = _job(world, state, "exchange")
     assert _place(job, tmp_path, "placement.after-swap:kill:1") == -signal.SIGKILL
@@ -247,7 +249,7 @@ def _restore(world: World, state_dir: Path, tmp_path: Path, fault: str = "") -> 
     )
     words = ["restore", "--spec", spec, "--state-dir", state_dir, "--replace", "--request-id", "one"]
     process = subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *map(str, words), "--master", "local[2]"],
+        [sys.executable, "-m", "statecore.cli.main", *map(str, words), "--engine", "processes", "--processes", "2"],
         env={**os.environ, VARIABLE: fault},
         capture_output=True,
         text=True,
@@ -262,7 +264,7 @@ def _restore(world: World, state_dir: Path, tmp_path: Path, fault: str = "") -> 
     ("fault", "placed"),
     [
         pytest.param("restore.after-plan:kill", 0, marks=pytest.mark.long),
-        ("restore.after-runs:kill", 0),
+        pytest.param("restore.after-runs:kill", 0, marks=pytest.mark.full),
         pytest.param("restore.after-images:kill", 0, marks=pytest.mark.long),
         pytest.param("placement.after-journal:kill", 0, marks=pytest.mark.long),
         ("placement.after-swap:kill:2", 2),

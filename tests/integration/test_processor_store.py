@@ -73,7 +73,7 @@ class World:
             return {name: rows(store.all(), KINDS[name]) for name, store in stores.items()}
 
     def _wait_until_merged(self, name: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(list(self.path(name).glob("*.sst"))) >= COMMITS:
             assert time.monotonic() < deadline, "RocksDB merged nothing"
             time.sleep(0.05)

@@ -31,50 +31,36 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = int(time.time() * 1000)
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": s3_server.ACCESS, "AWS_SECRET_ACCESS_KEY": s3_server.SECRET}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
-    started = s3_server.S3Server(tmp_path_factory.mktemp("s3")).start()
+def server(drivers: Path) -> Iterator[s3_server.S3Server]:
+    """On the driver's machine."""
+    started = s3_server.S3Server(drivers / "s3").start()
     yield started
     started.stop()
 
 
-@pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of the driver's machine, which no worker sees."""
-    return tmp_path_factory.mktemp("driver")
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, drivers: Path, server: s3_server.S3Server
-) -> Iterator[SparkCluster]:
-    """Two workers; their credentials are in their environment, as a pod's or an instance's are."""
-    directory = tmp_path_factory.mktemp("spark")
-    own = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **CREDENTIALS}
-    with SparkCluster(directory, owner=os.getpid(), hidden=(drivers, server.root), environment=own) as started:
-        yield started
-
-
 @pytest.fixture(autouse=True)
-def free_workers(cluster: SparkCluster) -> None:
+def free_workers(spark_cluster: SparkCluster) -> None:
     """What the test before has submitted has given its cores back."""
-    cluster.await_idle()
+    spark_cluster.await_idle()
 
 
 @pytest.fixture(scope="module")
 def application(broker: Broker) -> dict[str, Any]:
-    """Three kinds in four partitions; large enough that an executor can be killed while they are read."""
-    servers, application_id = broker.bootstrap_servers, f"on-cluster-{os.getpid()}"
-    stamp = NOW.to_bytes(8, "big")
+    return declared(broker, f"on-cluster-{os.getpid()}", 4_000)
+
+
+def declared(broker: Broker, application_id: str, count: int) -> dict[str, Any]:
+    """An application of three kinds in four partitions, with so many records of each."""
+    servers, stamp = broker.bootstrap_servers, NOW.to_bytes(8, "big")
     kinds = {"plain": b"", "clicks": stamp + bytes(4), "past": b""}
     for store, end in kinds.items():
         topics.create(servers, f"{application_id}-{store}-changelog", 4, topics.UNCLEANED)
         records = [
             Record(b"key-%d" % (n % 3000) + end, None if n % 7 == 0 else b"value %d" % n * 9, n % 4, timestamp=NOW + n)
-            for n in range(40_000)
+            for n in range(count)
         ]
         topics.produce(servers, f"{application_id}-{store}-changelog", records)
     return {
@@ -101,7 +87,7 @@ def url_of(server: s3_server.S3Server, name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in CREDENTIALS.items():
+    for name, value in s3_server.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
 
 
@@ -143,18 +129,27 @@ def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], St
     return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
 
 
+Identities = dict[tuple[str, str], tuple[str, Sequence[str]]]
+
+
 @pytest.fixture(scope="module")
-def identities(
-    application: dict[str, Any], server: s3_server.S3Server
-) -> dict[tuple[str, str], tuple[str, Sequence[str]]]:
+def identities(application: dict[str, Any], server: s3_server.S3Server) -> Identities:
+    return published_alone(application, server)
+
+
+def published_alone(application: dict[str, Any], server: s3_server.S3Server) -> Identities:
     """What processes of one machine publish of it: identity and run hashes of each store."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
+        for name, value in s3_server.CREDENTIALS.items():
             patch.setenv(name, value)
-        url = url_of(server, "alone")
+        url = url_of(server, f"alone-{application['application_id']}")
         report = run_restore(RestoreRequest(**request_of(application, url)), ProcessEngine(2))
         assert isinstance(report, RestoreReport)
-        return {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
+        return identities_in(url, application)
+
+
+def identities_in(url: str, application: dict[str, Any]) -> Identities:
+    return {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
 
 
 def hashes(store: StoreSnapshot) -> list[str]:
@@ -162,42 +157,42 @@ def hashes(store: StoreSnapshot) -> list[str]:
 
 
 def test_machines_that_share_nothing_publish_what_one_machine_does(
-    cluster: SparkCluster,
+    spark_cluster: SparkCluster,
     application: dict[str, Any],
     server: s3_server.S3Server,
     drivers: Path,
-    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
+    identities: Identities,
 ) -> None:
     url = url_of(server, "shared-nothing")
-    code, said, document = submit(drivers / "alone", request_of(application, url), cluster.master)
+    code, said, document = submit(drivers / "alone", request_of(application, url), spark_cluster.master)
     assert code == 0, said
-    assert (document["master"], document["executors"]) == (cluster.master, 2)
+    assert (document["master"], document["executors"]) == (spark_cluster.master, 2)
     assert document["hosts"] == ["127.0.0.2", "127.0.0.3"]
-    found = {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
-    assert found == identities
+    assert identities_in(url, application) == identities
     assert s3_server.SECRET not in said
-    ran = cluster.applications()[0]["id"]
-    assert len(cluster.executors_of(ran)) == 2
+    ran = spark_cluster.applications()[0]["id"]
+    assert len(spark_cluster.executors_of(ran)) == 2
     assert not any(s3_server.SECRET in line for line in command_lines())
     if can_hide():
-        (worker, *_) = processes_of(cluster, "deploy.worker.Worker")
+        (worker, *_) = processes_of(spark_cluster, "deploy.worker.Worker")
         assert list(drivers.iterdir())
         assert not list(Path(f"/proc/{worker}/root{drivers}").iterdir())
 
 
+@pytest.mark.full
 def test_images_of_what_they_published_are_built_where_they_are_used(
-    cluster: SparkCluster,
+    spark_cluster: SparkCluster,
     application: dict[str, Any],
     server: s3_server.S3Server,
     drivers: Path,
-    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
+    identities: Identities,
 ) -> None:
     url, state_dir = url_of(server, "placed"), drivers / "placed-state"
     code, said, document = submit(
-        drivers / "placed", request_of(application, url, state_dir=str(state_dir)), cluster.master
+        drivers / "placed", request_of(application, url, state_dir=str(state_dir)), spark_cluster.master
     )
     assert code == 0, said
-    assert (document["master"], document["executors"]) == (cluster.master, 2)
+    assert (document["master"], document["executors"]) == (spark_cluster.master, 2)
     published = stores_of(url, application)
     assert {key: (store.identity, hashes(store)) for key, store in published.items()} == identities
     here = drivers / "placed-alone"
@@ -224,34 +219,38 @@ def command_lines() -> list[str]:
     return lines
 
 
+@pytest.mark.full
 def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
-    cluster: SparkCluster,
-    application: dict[str, Any],
+    spark_cluster: SparkCluster,
+    broker: Broker,
+    application_id: str,
     server: s3_server.S3Server,
     drivers: Path,
-    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
 ) -> None:
+    application = declared(broker, application_id, 40_000)  # an executor can be killed while they are read
+    identities = published_alone(application, server)
     url = url_of(server, "killed")
     shelf = Shelf.at(url, application["application_id"])
     killed: list[int] = []
+    done = threading.Event()
 
     def kill() -> None:
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline and not killed:
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline and not killed and not done.is_set():
             if any("/runs/" in blob.name for blob in shelf.blobs.list(shelf.names.stagings)):
-                killed.extend(processes_of(cluster, "CoarseGrainedExecutorBackend")[:1])
+                killed.extend(processes_of(spark_cluster, "CoarseGrainedExecutorBackend")[:1])
                 for process in killed:
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.02)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    code, said, _ = submit(drivers / "killed", request_of(application, url), cluster.master)
+    code, said, _ = submit(drivers / "killed", request_of(application, url), spark_cluster.master)
+    done.set()
     killer.join()
     assert code == 0, said
     assert killed, "no executor was killed while ranges were read"
-    found = {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
-    assert found == identities
+    assert identities_in(url, application) == identities
 
 
 def processes_of(cluster: SparkCluster, called: str) -> list[int]:
@@ -267,14 +266,12 @@ def processes_of(cluster: SparkCluster, called: str) -> list[int]:
     return found
 
 
+@pytest.mark.full
 def test_an_executor_without_credentials_is_refused_with_what_to_do(
-    spark_cluster: SparkCluster, application: dict[str, Any], server: s3_server.S3Server, drivers: Path
+    application: dict[str, Any], server: s3_server.S3Server, drivers: Path, tmp_path: Path
 ) -> None:
     url = url_of(server, "no-credentials")
-    code, said, document = submit(
-        drivers / "refused", request_of(application, url), spark_cluster.master, f"spark.executorEnv.PYTHONPATH={ROOT}"
-    )
-    assert code == 13, said
-    assert document["error"] == "Invalid"
-    assert "credentials" in document["what"]
+    with SparkCluster(tmp_path / "without") as cluster:
+        code, said, document = submit(drivers / "refused", request_of(application, url), cluster.master)
+    assert (code, document["error"], document["code"]) == (13, "Invalid", "object-store-credentials-missing"), said
     assert not Shelf.at(url, application["application_id"]).read_head()

@@ -24,7 +24,7 @@ from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SPAN
 from tests.harness.flushing import flush_global
 from tests.harness.kinds import GLOBALS
@@ -76,7 +76,7 @@ class World(KindsWorld):
     def assert_answers(self, running: StreamsApplication) -> None:
         running.stores = self.kinds.queries(self.base, SPAN)
         for store, expected in self.truth().items():
-            assert eventually(partial(running.query_rows, store, None), expected, 30) == expected
+            assert eventually(partial(running.query_rows, store, None), expected) == expected
 
     def live(self) -> None:
         with self.application() as running:
@@ -95,7 +95,7 @@ class World(KindsWorld):
                     running.launch()
                 except StreamsFailed as failed:
                     said = str(failed)
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 180
                 while running.state not in ends or says not in said:
                     assert time.monotonic() < deadline, f"{running.state}: {said}"
                     time.sleep(0.1)
@@ -110,7 +110,7 @@ class World(KindsWorld):
         """What the command says, as JSON."""
         spec = self.state_dir.parent / "stores.yaml"
         spec.write_text(yaml.safe_dump(self.spec()))
-        done = statecore("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
+        done = statecore_here("recover-global", "--spec", spec, "--state-dir", self.state_dir, "--json", *words)
         assert done.returncode == code, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -170,9 +170,9 @@ def unknown(world: World) -> None:
 @pytest.mark.parametrize(
     ("damage", "times", "says", "code"),
     [
-        (truncated, 1, "to have been initialized", "offset-before-start"),
+        pytest.param(truncated, 1, "to have been initialized", "offset-before-start", marks=pytest.mark.full),
         (made_anew, 1, "OutOfRange", "offset-past-end"),
-        (unknown, 2, "must not be a negative number", "global-offset-unknown"),
+        pytest.param(unknown, 2, "must not be a negative number", "global-offset-unknown", marks=pytest.mark.full),
     ],
 )
 def test_a_global_store_whose_offset_is_not_valid(
@@ -189,6 +189,7 @@ def test_a_global_store_whose_offset_is_not_valid(
     world.assert_recovered(plan)
 
 
+@pytest.mark.full
 def test_a_global_store_that_was_killed_open_under_exactly_once(
     broker: Broker, application_id: str, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -218,7 +219,7 @@ def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_
     world.make_anew(TOPIC, KEPT_A_DAY)
     world.fill(TOPIC, "anew", 6)
     refused = world.recover("--apply", code=13)
-    assert "cleanup.policy=delete, retention.ms=86400000" in refused["what"]
+    assert (refused["code"], refused["context"]["cleanup_policy"]) == ("topic-not-compacted", "delete")
     assert "--accept-uncompacted" in refused["action"]
     topics.delete(world.servers, world.inputs[TOPIC])
     gone = world.recover("--apply", code=14)
@@ -235,14 +236,16 @@ def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_
         world.assert_answers(running)
 
 
+@pytest.mark.full
 def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved(world: World) -> None:
     world.make_anew(TOPIC)
     plan = world.recover()
     refused = world.recover("--apply", code=13)
-    assert f"Nothing would be left of {BROKEN}" in refused["what"]
+    assert refused["code"] == "rebuild-source-unverified"
     world.assert_recovered(plan)
 
 
+@pytest.mark.full
 def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world: World) -> None:
     """The spec may be what is wrong, so nothing is rebuilt; Kafka Streams reads the declared topic over the rows."""
     database = damaging.database_of(world.directory, BROKEN, "global")
@@ -255,16 +258,17 @@ def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world:
         report = world.recover(*words, code=22)
         assert starts(report) == {BROKEN: "answers wrongly", SOUND: "sound"}
         (why,) = (one["why"] for one in report["next_starts"] if one["store"] == BROKEN)
-        assert f"the spec says that it is of {world.inputs[TOPIC]}" in why[0]
+        assert world.inputs[TOPIC] in why[0]
         assert report["rebuilt"] == []
     assert fingerprint(world.directory / "global") == before
     with world.application() as running:
         running.stores = world.kinds.queries(world.base, SPAN)
         rows = [*world.truth()[BROKEN], (b"ghost", b"of another topic")]
         expected = sorted(row[:2] for row in rows)
-        assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected, 30) == expected
+        assert eventually(lambda: sorted(row[:2] for row in running.query_rows(BROKEN, None)), expected) == expected
 
 
+@pytest.mark.full
 def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> None:
     database = damaging.database_of(world.directory, BROKEN, "global")
     shutil.rmtree(database)
@@ -272,7 +276,7 @@ def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> No
     world.fails_to_start(1, "Wiping global state directory")
     for words in ((), ("--apply",)):
         refused = world.recover(*words, code=13)
-        assert f"{database} is no directory" in refused["what"]
+        assert (refused["code"], str(database) in refused["what"]) == ("store-not-directory", True)
     assert database.read_text() == "somebody's"
     database.unlink()
     assert starts(world.recover()) == {BROKEN: "recovers by itself", SOUND: "sound"}

@@ -22,10 +22,12 @@ from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import GLOBALS, KindsApplication
 from tests.harness.queries import Row
 from tests.harness.streams import StreamsFailed
+from tests.harness.tiers import rest_full
 
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
     fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
@@ -89,7 +91,7 @@ def _unknown(file: Path, changelog: str) -> None:
     file.write_bytes(encode_checkpoint({part: -4 if part.topic == changelog else at for part, at in said.items()}))
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", rest_full(*reversed(GUARANTEES)))
 def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_word(
     fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
 ) -> None:

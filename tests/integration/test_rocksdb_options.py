@@ -36,6 +36,7 @@ from tests.harness.broker import Broker
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.tables import NOW, Answers, World
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -103,6 +104,17 @@ ELSEWHERE = Options(
     'List paths = new ArrayList(); paths.add(new DbPath(Paths.get("ELSEWHERE/" + storeName), 1L << 40));'
     "options.setDbPaths(paths);"
 )
+
+CARRIED = [
+    pytest.param(options, id=name)
+    for name, options in {"blobs": BLOBS, "compact": COMPACT, "deep": DEEP, "shallow": SHALLOW}.items()
+]
+NOT_READABLE = [
+    pytest.param(ZLIB, True, id="zlib"),
+    pytest.param(REVERSE, False, id="reverse"),
+    pytest.param(PLAIN_TABLES, False, id="plain-tables"),
+    pytest.param(ELSEWHERE, False, id="elsewhere"),
+]
 
 
 class SetWorld(World):
@@ -203,9 +215,7 @@ def world(
     return made
 
 
-@pytest.mark.parametrize(
-    "world", [BLOBS, COMPACT, DEEP, SHALLOW], indirect=True, ids=["blobs", "compact", "deep", "shallow"]
-)
+@pytest.mark.parametrize("world", first_of(CARRIED), indirect=True)
 def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: SetWorld, tmp_path: Path) -> None:
     answers = world.took_in()
     assert bool(list(world.state_dir.rglob("*.blob"))) == (world.options is BLOBS)
@@ -225,6 +235,7 @@ def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: Set
     assert older.findings() == ()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("world", [BLOBS], indirect=True, ids=["blobs"])
 def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_path: Path) -> None:
     world.took_in()
@@ -242,9 +253,8 @@ def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_
 
 @pytest.mark.parametrize(
     ("world", "opens_ours"),
-    [(ZLIB, True), (REVERSE, False), (PLAIN_TABLES, False), (ELSEWHERE, False)],
+    first_of(NOT_READABLE),
     indirect=["world"],
-    ids=["zlib", "reverse", "plain-tables", "elsewhere"],
 )
 def test_what_cannot_be_read_here_is_neither_damaged_nor_changed(
     world: SetWorld, opens_ours: bool, tmp_path: Path

@@ -6,6 +6,7 @@ lost, applied twice or in another order shows for ever.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -18,13 +19,14 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.fed import eventually, restored
 from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
 from tests.harness.flushing import flush
 from tests.harness.queries import StoreQuery
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -160,7 +162,7 @@ class Rolling:
     def migrate(self, instance: int, to: str) -> None:
         where = ("--application-id", self.application_id, "--state-dir", self.directory(instance))
         guarantee = ("--processing-guarantee", self.guarantee)
-        done = statecore("migrate", *where, "--to", to, "--apply", "--if-there", "--json", *guarantee)
+        done = statecore_here("migrate", *where, "--to", to, "--apply", "--if-there", "--json", *guarantee)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["outcome"] == "migrated"
 
@@ -176,7 +178,7 @@ class Rolling:
         file = self.state_dir / "stores.yaml"
         file.write_text(json.dumps(spec))
         where = ("--application-id", self.application_id, "--state-dir", self.directory(instance))
-        done = statecore("migrate", *where, "--to", NEWEST, "--apply", "--spec", file)
+        done = statecore_here("migrate", *where, "--to", NEWEST, "--apply", "--spec", file)
         assert done.returncode == 13, done.stderr
         for task in range(PARTITIONS):
             assert f"the directory 0_{task} away" in done.stderr
@@ -221,8 +223,14 @@ def make_rolling(
 
 @pytest.mark.parametrize(
     ("older", "guarantee", "standby", "properties"),
-    [("4.2", "exactly_once_v2", 0, {}), ("3.9", "at_least_once", 1, {"upgrade_from": "3.9"})],
-    ids=["4.2-exactly-once", "3.9-at-least-once-standby-upgrade-from"],
+    [
+        pytest.param("4.2", "exactly_once_v2", 0, {}, id="4.2-exactly-once"),
+        pytest.param(
+            *("3.9", "at_least_once", 1, {"upgrade_from": "3.9"}),
+            id="3.9-at-least-once-standby-upgrade-from",
+            marks=pytest.mark.full,
+        ),
+    ],
 )
 def test_a_fleet_goes_back_and_up_again_one_instance_at_a_time(
     make_rolling: Callable[[str, int], Rolling], older: str, guarantee: str, standby: int, properties: dict[str, str]
@@ -242,6 +250,7 @@ def test_a_fleet_goes_back_and_up_again_one_instance_at_a_time(
             assert rolling.restored() == {}
 
 
+@pytest.mark.full
 def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_nothing_is_lost(
     make_rolling: Callable[[str, int], Rolling],
 ) -> None:
@@ -256,8 +265,10 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
     assert rolling.restored()[1] == {"stamped": 120, "plain": 120, "windows": 120}, "of the tasks that it took over"
 
 
-@pytest.mark.parametrize("way", ["again", "import", "migrate", "transactional"])
-@pytest.mark.parametrize("older", ["4.2", "3.9"])
+@pytest.mark.parametrize(
+    ("older", "way"),
+    rest_full(("4.2", "migrate"), *itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))),
+)
 def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but_a_migration(
     make_rolling: Callable[[str, int], Rolling], older: str, way: str
 ) -> None:

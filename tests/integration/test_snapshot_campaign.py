@@ -62,6 +62,7 @@ def campaign(seed: int, rounds: int, broker: Broker, jvm: StreamsJvm, scratch: P
         go_on(made[0], opened=rounds > 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", FEW, ids=seed_of)
 def test_what_was_published_and_fetched_is_what_a_rebuild_and_kafka_streams_make(
     seed: int, broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, directory: str, s3: str

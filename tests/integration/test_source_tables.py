@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from statecore.errors import StatecoreError
-from statecore.spark.session import spark_context
+from statecore.errors import NotFound
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import SOURCE
 from tests.harness.kinds import SOURCES
+from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.integration
 
-GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
+GUARANTEES = pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
 
 
 @GUARANTEES
@@ -49,7 +38,7 @@ def test_what_was_not_processed_is_left_to_the_application(
     topics.produce(world.servers, world.inputs[SOURCE], late)
     world.lose()
 
-    report = world.restore()
+    report = world.restore(engine=InProcessEngine())
 
     assert world.rows() == rows
     sent = [one for _, records in portions for one in records]
@@ -71,7 +60,7 @@ def test_without_an_offset_of_the_group_nobody_knows_how_far_the_store_was(
         world.feed(SOURCES.feed(world.base, PARTITIONS))
     world.lose()
     topics.forget_group(world.servers, application_id)
-    with pytest.raises(StatecoreError, match=world.inputs[SOURCE]) as refused:
-        world.restore()
-    assert application_id in str(refused.value)
+    with raises(NotFound, "committed-offset-missing", group=application_id) as refused:
+        world.restore(engine=InProcessEngine())
+    assert {one.rpartition("-")[0] for one in refused.value.context["partitions"]} == {world.inputs[SOURCE]}
     assert left_behind(world.directory) == []

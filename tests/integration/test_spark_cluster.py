@@ -1,4 +1,7 @@
-"""Restores on a real Spark standalone cluster, submitted as an operator would, and what makes them refuse."""
+"""Restores on a real Spark standalone cluster, and what makes them refuse.
+
+One is submitted as an operator would; the refusals need no JVM of their own for each.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,35 @@ from typing import Any
 
 import pytest
 
+from statecore.errors import Capacity, Invalid
+from statecore.jobs.request import RestoreRequest
+from statecore.spark.session import spark_context
 from tests.harness.broker import Broker, free_ports
+from tests.harness.on_spark import run_restore
+from tests.harness.raising import raises
 from tests.harness.small import small_application
 from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900),
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "spark_jobs" / "restore.py"
-SMALL = ("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1")
+SMALL = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.driver.host": "127.0.0.1"}
 """Both workers are to take part, and neither has much."""
+
+IMPATIENT = """
+import sys
+from statecore.cli.main import main
+from statecore.spark import registration
+registration.REGISTRATION_SECONDS = 2.0
+sys.exit(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +65,9 @@ class Submitted:
         self, directory: Path, request: dict[str, Any], master: str, *conf: str, job: tuple[str, ...] = (), **env: str
     ) -> None:
         report = directory / "report.json"
-        settings = [word for one in (*SMALL, *conf) for word in ("--conf", one)]
+        settings = [
+            word for one in (*(f"{name}={value}" for name, value in SMALL.items()), *conf) for word in ("--conf", one)
+        ]
         done = subprocess.run(
             [
                 *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *settings, str(JOB)),
@@ -59,6 +83,7 @@ class Submitted:
         self.document: dict[str, Any] = json.loads(report.read_text())
 
 
+@pytest.mark.full
 def test_the_submitted_master_and_conf_decide_where_a_job_runs(
     spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
@@ -84,16 +109,17 @@ def test_the_submitted_master_and_conf_decide_where_a_job_runs(
     assert spark_cluster.executors_of(mine["id"]) == set(spark_cluster.hosts)
 
 
-def test_a_master_at_which_nothing_listens_is_one_sentence_at_once(
+@pytest.mark.full
+def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
     application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
     (port,) = free_ports(1)
     done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, f"spark://127.0.0.1:{port}")
-    assert (done.code, done.document["error"]) == (10, "Retryable"), done.said
-    assert done.document["what"] == (f"No Spark master can be reached at spark://127.0.0.1:{port}: Connection refused.")
+    assert (done.code, done.document["code"]) == (10, "spark-master-unreachable"), done.said
+    assert done.document["context"]["master"] == f"spark://127.0.0.1:{port}"
     assert "\tat " not in done.said
     assert "unresponsive" not in done.said  # which Spark says after a minute of trying by itself
-    assert "What is placed will belong to" in done.said
+    assert "What is placed" in done.said
     # The job made that directory a moment before: it is no model of anything.
     assert f"as {state_dir / application['application_id']} has them" not in done.said
 
@@ -107,28 +133,47 @@ def answering_page(listener: socket.socket) -> None:
             caller.close()
 
 
-@pytest.mark.parametrize("answers", [True, False], ids=["a page", "silence"])
+@pytest.mark.parametrize("answers", [True, pytest.param(False, marks=pytest.mark.full)], ids=["a page", "silence"])
 def test_what_listens_and_is_no_master_is_one_sentence(
     application: dict[str, Any], state_dir: Path, tmp_path: Path, answers: bool
 ) -> None:
+    """In a process of its own: Spark goes on trying in the one that asked."""
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(json.dumps(application))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if answers:
             threading.Thread(target=answering_page, args=(listener,), daemon=True).start()
         master = f"spark://127.0.0.1:{listener.getsockname()[1]}"
-        done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, master)
-    assert (done.code, done.document["error"]) == (10, "Retryable"), done.said
-    assert done.document["what"].startswith(f"What listens at {master} did not take the job")
-    assert "Exception" not in done.said, done.said
-    assert "\tat " not in done.said
+        words = ["restore", "--json", "--spec", str(spec), "--state-dir", str(state_dir), "--master", master]
+        done = subprocess.run(
+            [sys.executable, "-c", IMPATIENT, *words],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["code"]) == (10, "spark-master-not-responding"), done.stderr
+    assert document["context"]["master"] == master
+    assert "Exception" not in done.stderr, done.stderr
+    assert "\tat " not in done.stderr
+
+
+def restore(application: dict[str, Any], state_dir: Path, master: str, **conf: str) -> None:
+    """In this process, as a job does it; Spark's properties have ``_`` for their dots."""
+    given = SMALL | {name.replace("_", "."): value for name, value in conf.items()}
+    run_restore(RestoreRequest(state_dir=str(state_dir), spec=application), master=master, spark_conf=given)
 
 
 def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
-    application: dict[str, Any], state_dir: Path, tmp_path: Path
+    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path
 ) -> None:
-    asked = ("--master", "spark://cluster:7077")
-    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, "local[1]", job=asked)
-    assert (done.code, done.document["error"]) == (13, "Invalid"), done.said
-    assert "asked to run on spark://cluster:7077, and Spark runs on local[1]" in done.document["what"]
+    with (
+        spark_context("tests", "local[1]"),
+        raises(Invalid, "spark-master-mismatch", asked=spark_cluster.master, master="local[1]"),
+    ):
+        restore(application, state_dir, spark_cluster.master)
     assert not list(state_dir.glob("*/0_0"))
 
 
@@ -138,26 +183,19 @@ def test_executors_without_statecore_are_named_and_not_tried_again(
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     python = f"{bare}/bin/python"
-    done = Submitted(
-        tmp_path,
-        {"spec": application, "state_dir": str(state_dir)},
-        spark_cluster.master,
-        f"spark.pyspark.python={python}",
-        f"spark.pyspark.driver.python={sys.executable}",
-    )
-    assert (done.code, done.document["error"]) == (13, "Invalid"), done.said
-    assert "on 127.0.0.2, 127.0.0.3" in done.document["what"]
-    assert f"{python} has no statecore (No module named 'statecore')" in done.document["what"]
-    assert done.document["context"]["hosts"] == ["127.0.0.2", "127.0.0.3"]
-    assert "executor_python" in done.document["action"]
+    spark_cluster.await_idle()
+    with raises(Invalid, "executors-unfit", master=spark_cluster.master, hosts=list(spark_cluster.hosts)) as caught:
+        restore(application, state_dir, spark_cluster.master, spark_pyspark_python=python)
+    (problem,) = caught.value.context["problems"]
+    assert (problem["code"], problem["hosts"]) == ("statecore-missing", list(spark_cluster.hosts))
+    assert python in problem["what"]
     assert not list(state_dir.glob("*/.statecore/plans/*"))
 
 
 def test_a_cluster_without_room_is_said_instead_of_waited_for(
-    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path
 ) -> None:
-    conf = ("spark.executor.memory=64g", "spark.scheduler.maxRegisteredResourcesWaitingTime=3s")
-    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, spark_cluster.master, *conf)
-    assert (done.code, done.document["error"]) == (15, "Capacity"), done.said
-    assert done.document["what"] == f"The cluster {spark_cluster.master} gave the job no executor within 3 s."
-    assert "spark.executor.memory" in done.document["action"]
+    room = {"spark_executor_memory": "64g", "spark_scheduler_maxRegisteredResourcesWaitingTime": "3s"}
+    with raises(Capacity, "executors-missing", master=spark_cluster.master) as caught:
+        restore(application, state_dir, spark_cluster.master, **room)
+    assert "spark.executor.memory" in caught.value.action

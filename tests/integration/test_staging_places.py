@@ -26,6 +26,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.http_blobs import BlobServer, HttpPlace, serving
+from tests.harness.raising import raises
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -143,6 +144,6 @@ def test_a_place_that_the_driver_has_put_nothing_into_is_refused_before_anything
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(HttpPlace, "prepare", lambda self: None)
-    with pytest.raises(Invalid, match="does not find in the server of blobs"):
+    with raises(Invalid, "staging-not-shared"):
         read(workers, spec, plan, HttpPlace(server.port))
     assert not any(method == "PUT" for method, _ in server.asked)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +15,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, NotFound
-from statecore.faults import STANDBY_POINTS, VARIABLE
+from statecore.faults import STANDBY_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.jobs.checkpoint import run_checkpoint
@@ -35,10 +33,12 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.command import statecore_here, statecore_killed
 from tests.harness.damaging import set_status
 from tests.harness.fed import eventually
-from tests.harness.fleet import GUARANTEES, NEWEST, Fleet
+from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.modes import each_guarantee
 from tests.harness.shop import EXACTLY_ONCE, Found, Shop
 
 pytestmark = [pytest.mark.integration]
@@ -59,7 +59,7 @@ def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) ->
     return rounds
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = fleet.application(f"warm-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
     warm = tmp_path / "warm"
@@ -97,7 +97,7 @@ def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[St
         if [store.lag for task in now.tasks for store in task.stores] == [0] * stores:
             stop.set()
 
-    deadline = Timer(90, stop.set)
+    deadline = Timer(240, stop.set)
     deadline.start()
     try:
         report = run_standby(request, stop, told=told, say=said.append)
@@ -107,6 +107,7 @@ def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[St
     return report, "\n".join(said)
 
 
+@pytest.mark.full
 def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"corrupt-{uuid.uuid4().hex[:8]}", tmp_path / "state", EXACTLY_ONCE, SMALL)
     warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
@@ -134,8 +135,8 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
         before, ends = world.answers(running), world.ends()
     (aside,) = (directory.work_path / "corrupt").iterdir()
     assert aside.name.startswith(f"{corrupt}@")
-    assert re.search(f"Task {corrupt} was corrupt, .* snapshot .* has a copy: .* was not closed cleanly", said), said
-    assert f"Task {corrupt} begins with snapshot " in said
+    told = [line for line in said.splitlines() if corrupt in line and "snapshot" in line]
+    assert len(told) == 2, said  # it is set aside, because a snapshot has it; it begins with that
     offsets = {store.changelog: store.offset for task in report.tasks for store in task.stores}
     world.state_dir = warm
     with world.on(NEWEST) as running:
@@ -154,10 +155,8 @@ def standby(shop: Shop, state_dir: Path, *more: str, fault: str = "") -> subproc
     """``statecore standby --json``."""
     spec = shop.scratch / "stores.yaml"
     spec.write_text(json.dumps(shop.spec))
-    command = [sys.executable, "-m", "statecore.cli.main", "standby", "--spec", str(spec), "--json"]
-    command += ["--state-dir", str(state_dir), *more]
-    environment = {**os.environ, **({VARIABLE: fault} if fault else {})}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    words = ["standby", "--spec", spec, "--json", "--state-dir", state_dir, *more]
+    return statecore_killed(fault, *words) if fault else statecore_here(*words)
 
 
 def followed(logs: Path) -> dict[str, int]:
@@ -179,7 +178,7 @@ def content(shop: Shop, state_dir: Path) -> Found:
     return found
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_copy_that_was_killed_wherever_it_was_ends_with_the_rows_of_its_changelogs(
     broker: Broker, tmp_path: Path, guarantee: str
 ) -> None:
@@ -220,7 +219,7 @@ def test_a_store_whose_log_has_lost_records_is_made_anew_and_a_topic_that_is_ano
     clicks, plain = json.loads(ended.stdout)["tasks"][0]["stores"]
     assert (plain["rebuilt"], plain["records"], plain["error"]) == (1, 10, None)
     assert clicks["rebuilt"] == 0
-    assert "was deleted and created again" in clicks["error"]
+    assert shop.changelog("clicks") in clicks["error"]
     assert content(shop, warm)["0_0", "plain"] == shop.restored()["0_0", "plain"]
 
 
@@ -270,9 +269,9 @@ def test_a_service_stops_cleanly_on_a_signal_and_excludes_others_until_then(brok
         shop.write(100)
         logs = warm / shop.application_id / ".statecore" / "standby" / "0_1" / "logs.json"
         ends = {topic: topics.end_offset(shop.servers, topic, 1) for topic in shop.topics}
-        assert eventually(lambda: followed(logs), ends, 30) == ends
+        assert eventually(lambda: followed(logs), ends) == ends
         service.send_signal(signal.SIGTERM)
-        report = json.loads(service.communicate(timeout=60)[0])
+        report = json.loads(service.communicate(timeout=240)[0])
     assert service.returncode == 0
     assert [task["task"] for task in report["tasks"]] == ["0_1"]
     there = content(shop, warm)

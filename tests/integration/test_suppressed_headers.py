@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from statecore.jobs.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, MINUTE, feed
 from tests.harness.kinds import HEADERS, KindCase, KindsApplication
-from tests.harness.modes import MODES, Mode, in_tiers
+from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsApplication, StreamsJvm
@@ -71,18 +72,22 @@ SUPPRESSED = KindsApplication(
 
 def said(*words: object) -> dict[str, Any]:
     """The document that a command prints."""
-    done = statecore(*words, "--json")
+    done = statecore_here(*words, "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-@pytest.mark.parametrize("mode", in_tiers((mode,) for mode in MODES))
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, marks=pytest.mark.full if number else (), id=mode.name) for number, mode in enumerate(MODES)],
+)
 def test_stores_around_suppress_are_rebuilt_and_opened_with_nothing_to_restore(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, mode: Mode
 ) -> None:
     application_id = f"suppressed-{mode.name}-{uuid.uuid4().hex[:8]}"
     world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", mode.guarantee, mode.of(SUPPRESSED))
+    world.engine = InProcessEngine()
 
     def consumed(running: StreamsApplication) -> Any:
         topics.wait_until_consumed(

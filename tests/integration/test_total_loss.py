@@ -151,7 +151,7 @@ def test_what_names_topics_and_records_tell_is_decided_and_the_rest_is_asked_at_
     assert code == 0, shown
     assert shown.count("Kind of ") == len(found["open"])
     assert typed_in.read_text() == spec.read_text()
-    process = statecore("restore", "--spec", spec, "--state-dir", state_dir, "--master", "local[2]")
+    process = statecore("restore", "--spec", spec, "--state-dir", state_dir, "--engine", "processes")
     assert process.returncode == 0, process.stderr
     # The default format is right for an application with headers, too: it converts what it touches.
     for properties in ({}, HEADERS):

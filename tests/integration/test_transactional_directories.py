@@ -20,6 +20,7 @@ from tests.harness.damaging import change_offsets, database_of, segments_of
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import transactional
+from tests.harness.tiers import rest_full
 from tests.integration.test_migrate_versions import converted
 
 pytestmark = [pytest.mark.integration]
@@ -28,7 +29,7 @@ RELEASE = "4.4"
 TRANSACTIONAL = transactional(SMALL)
 BUFFER = "grace-Buffer"
 ALOS, EOS = GUARANTEES
-KILLED = ((EOS, Moment.FIRST_RUN), (EOS, Moment.AFTER_CLOSE), (EOS, Moment.FLUSHED), (ALOS, Moment.FLUSHED))
+KILLED = ((EOS, Moment.FLUSHED), (EOS, Moment.FIRST_RUN), (EOS, Moment.AFTER_CLOSE), (ALOS, Moment.FLUSHED))
 
 
 def application(fleet: Fleet, base: Path, guarantee: str, name: str) -> VersionedApplication:
@@ -69,47 +70,51 @@ def kept(world: VersionedApplication, before: Mapping[str, str]) -> bool:
     return identities(world).items() >= before.items()
 
 
-def test_what_is_found_of_a_killed_application_is_what_its_next_start_does(fleet: Fleet, tmp_path: Path) -> None:
-    worlds = {key: application(fleet, tmp_path, key[0], key[1].value) for key in KILLED}
-    told = {key: world.live(RELEASE, key[1]) for key, world in worlds.items()}
+@pytest.mark.parametrize(("guarantee", "moment"), rest_full(*KILLED))
+def test_what_is_found_of_a_killed_application_is_what_its_next_start_does(
+    fleet: Fleet, tmp_path: Path, guarantee: str, moment: Moment
+) -> None:
+    world = application(fleet, tmp_path, guarantee, moment.value)
+    told = world.live(RELEASE, moment)
     fleet.kill(RELEASE)
-    for (guarantee, moment), world in worlds.items():
-        found = diagnosed(world)
-        from_start = {one.store for one in found.findings if one.code == "offset-missing"}
-        everything, before = records(world), identities(world)
-        if moment is Moment.FIRST_RUN:
-            assert from_start == everything.keys()
-        else:  # the file with the buffer's offset is deleted when it is opened
-            assert from_start == ({BUFFER} if guarantee == EOS else set())
-        assert {one.code for one in found.findings} <= {"offset-missing", "checkpoint-behind"}
-        assert Severity.ERROR not in found.counts or not found.counts[Severity.ERROR]  # no task is wiped
-        with world.on(RELEASE) as running:
-            restored = world.restored(running)
-            assert kept(world, before)
-            assert world.answers(running) == told[guarantee, moment]
-        whole = {store for store in everything if restored.get(store) == everything[store]}
-        assert whole == from_start
-        assert worse(diagnosed(world)) <= {("grace-buffer-miskeyed", BUFFER)}
-
-
-def test_a_killed_application_is_converted_and_only_its_tail_is_restored(fleet: Fleet, tmp_path: Path) -> None:
-    """Exactly-once, too: without transactional stores such a directory is refused."""
-    worlds = {g: application(fleet, tmp_path, g, "older") for g in GUARANTEES}
-    told = {guarantee: world.live(RELEASE, Moment.FLUSHED) for guarantee, world in worlds.items()}
-    fleet.kill(RELEASE)
-    for guarantee, world in worlds.items():
-        everything, before = records(world), identities(world)
-        spec = parse_spec(world.spec())
-        assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", spec))
-        converted(world, "4.2", spec)
+    found = diagnosed(world)
+    from_start = {one.store for one in found.findings if one.code == "offset-missing"}
+    everything, before = records(world), identities(world)
+    if moment is Moment.FIRST_RUN:
+        assert from_start == everything.keys()
+    else:  # the file with the buffer's offset is deleted when it is opened
+        assert from_start == ({BUFFER} if guarantee == EOS else set())
+    assert {one.code for one in found.findings} <= {"offset-missing", "checkpoint-behind"}
+    assert Severity.ERROR not in found.counts or not found.counts[Severity.ERROR]  # no task is wiped
+    with world.on(RELEASE) as running:
+        restored = world.restored(running)
         assert kept(world, before)
-        world.kinds = SMALL
-        with world.on("4.2") as running:
-            restored = world.restored(running)
-            assert kept(world, before)
-            assert world.answers(running) == told[guarantee]
-        assert restored
-        assert all(restored[store] < everything[store] for store in restored)
+        assert world.answers(running) == told
+    whole = {store for store in everything if restored.get(store) == everything[store]}
+    assert whole == from_start
+    assert worse(diagnosed(world)) <= {("grace-buffer-miskeyed", BUFFER)}
+
+
+@pytest.mark.parametrize("guarantee", rest_full(EOS, ALOS))
+def test_a_killed_application_is_converted_and_only_its_tail_is_restored(
+    fleet: Fleet, tmp_path: Path, guarantee: str
+) -> None:
+    """Exactly-once, too: without transactional stores such a directory is refused."""
+    world = application(fleet, tmp_path, guarantee, "older")
+    told = world.live(RELEASE, Moment.FLUSHED)
+    fleet.kill(RELEASE)
+    everything, before = records(world), identities(world)
+    spec = parse_spec(world.spec())
+    assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", spec))
+    converted(world, "4.2", spec)
+    assert kept(world, before)
+    world.kinds = SMALL
+    with world.on("4.2") as running:
+        restored = world.restored(running)
+        assert kept(world, before)
+        assert world.answers(running) == told
+    assert restored
+    assert all(restored[store] < everything[store] for store in restored)
 
 
 def test_a_store_without_its_offset_costs_its_own_restore_and_no_wipe(fleet: Fleet, tmp_path: Path) -> None:
@@ -137,6 +142,7 @@ def test_a_store_without_its_offset_costs_its_own_restore_and_no_wipe(fleet: Fle
         assert kept(world, before)
 
 
+@pytest.mark.full
 def test_segments_in_disagreement_are_a_silent_loss_under_exactly_once_too(fleet: Fleet, tmp_path: Path) -> None:
     world = application(fleet, tmp_path, EOS, "disagree")
     told = segments_in_disagreement(world, RELEASE)
@@ -150,6 +156,7 @@ def test_segments_in_disagreement_are_a_silent_loss_under_exactly_once_too(fleet
     assert [key for key in told if after[key] != told[key]] == [(DISAGREEING, PARTITION)]
 
 
+@pytest.mark.full
 def test_a_stale_status_keeps_a_transactional_application_from_starting(fleet: Fleet, tmp_path: Path) -> None:
     """The store is the first of its task: nothing is marked as corrupted, so the task is revived and never wiped."""
     world = application(fleet, tmp_path, EOS, "stale")

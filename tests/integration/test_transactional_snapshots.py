@@ -26,6 +26,7 @@ from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
 from tests.harness.flushing import flush
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import first_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -148,15 +149,16 @@ def url(tmp_path: Path) -> str:
     return made
 
 
+@pytest.mark.parametrize("aborts", first_of([1, 3]))
 def test_snapshots_of_an_application_that_runs_and_aborts_have_what_was_committed(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str, aborts: int
 ) -> None:
     world = AbortingApplication(broker, application_id, tmp_path / "one")
     reports = []
     with world.application(streams_jvm) as running:
         with world.feeding():
             reports.append(snapshot_of_running(world, url))
-            for _ in range(3):
+            for _ in range(aborts):
                 world.abort(streams_jvm)
                 world.wait_until_open()
                 reports.append(snapshot_of_running(world, url))
@@ -204,6 +206,7 @@ def test_a_versioned_store_that_was_not_transactional_before_is_refused_with_a_w
     assert [one["code"] for one in problems] == ["versioned-store-ahead"] * world.partitions
 
 
+@pytest.mark.full
 def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_tail(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str
 ) -> None:

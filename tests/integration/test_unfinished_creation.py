@@ -12,12 +12,13 @@ import pytest
 from statecore.maintenance.layout import store_places
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.creation import interrupt_creation
 from tests.harness.feeds import EVENTS
-from tests.harness.fleet import GUARANTEES, Fleet
+from tests.harness.fleet import Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import KindsApplication
+from tests.harness.modes import each_guarantee
 from tests.integration.test_hand_over import VERSION, Handing
 
 pytestmark = [pytest.mark.integration]
@@ -42,7 +43,7 @@ def _interrupt(world_directory: Path) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@each_guarantee
 def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = fleet.application(f"killed-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, KINDS)
     handing = Handing(world, tmp_path)
@@ -80,7 +81,7 @@ def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, 
         assert world.restored(running) == tail
         assert world.answers(running) == before
 
-    done = statecore("standby", "--spec", handing.spec, "--state-dir", saved, "--once", "--json")
+    done = statecore_here("standby", "--spec", handing.spec, "--state-dir", saved, "--once", "--json")
     followed = [one for task in json.loads(done.stdout)["tasks"] for one in (task, *task["stores"])]
     assert (done.returncode, {one["error"] for one in followed}) == (0, {None}), done.stderr
     assert not any((saved / one.relative_to(world.state_dir)).exists() for one in unfinished)

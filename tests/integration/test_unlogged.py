@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid
+from statecore.jobs.in_process import InProcessEngine
 from statecore.maintenance.inspection import inspect
 from statecore.placement.state_directory import StateDirectory
-from statecore.spark.session import spark_context
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore_here
 from tests.harness.kinds import UNLOGGED
+from tests.harness.modes import EXACTLY_ONCE, each_guarantee
+from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.streams import StreamsJvm
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.integration
 
 NOT_LOGGED = {"unlogged-table", "unlogged-window", "unlogged-put"}
 LOGGED = {"timestamped-key-value", "logged-window", "counts"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here."""
-    with spark_context("tests", "local[2]"):
-        yield
-
-
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@each_guarantee
 def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, UNLOGGED)
+    world.engine = InProcessEngine()
     with world.application() as running:
         description = running.describe()
         world.feed(UNLOGGED.feed(world.base, PARTITIONS))
@@ -66,19 +56,23 @@ def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
     assert {store.store for store in inspect(directory).stores if not store.logged} == NOT_LOGGED
 
-    # Undecided is refused, and nobody is told to restore what has no changelog.
-    undecided = world.spec()
+    # Undecided is refused, so is what has no changelog, and what nobody has declared.
+    undecided, undeclared = world.spec(), world.spec()
     _with("unlogged-table", undecided)["changelog"] = "?"
-    with pytest.raises(Invalid, match="changelog is not decided for store 'unlogged-table'") as refused:
+    with raises(Invalid, "spec-undecided", stores=["unlogged-table"]):
         world.restore(spec=undecided, replace=True)
-    assert "changelog: none" in refused.value.action
-    with pytest.raises(Invalid, match="no topic to rebuild it from"):
+    with raises(Invalid, "store-not-logged", stores=["unlogged-table"]):
         world.restore(stores=("unlogged-table",), replace=True)
+    for part in undeclared["subtopologies"].values():
+        part["stores"] = {name: store for name, store in part["stores"].items() if name in LOGGED}
+    if guarantee == EXACTLY_ONCE:
+        with raises(Invalid, "placement-refused"):
+            world.restore(spec=undeclared, replace=True)
 
     # Beside restored stores it is kept as it is.
     report = world.restore(replace=True)
     assert {store.store for store in report.stores} == LOGGED
-    assert any("does not log unlogged-put, unlogged-table, unlogged-window" in note for note in report.notes)
+    assert [note for note in report.notes if all(store in note for store in NOT_LOGGED)]
     assert world.rows() == rows
     with world.application() as running:
         assert restored(running) == {}
@@ -99,20 +93,6 @@ def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
         assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
 
 
-def test_a_store_that_is_not_logged_and_was_not_declared_is_not_advised_to_be_restored_alone(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
-) -> None:
-    world = KindsWorld(broker, streams_jvm, application_id, state_dir, "exactly_once_v2", UNLOGGED)
-    with world.application():
-        world.feed(UNLOGGED.feed(world.base, PARTITIONS))
-    spec = world.spec()
-    for part in spec["subtopologies"].values():
-        part["stores"] = {name: store for name, store in part["stores"].items() if name in LOGGED}
-    with pytest.raises(Invalid, match="keeps the store unlogged-put, which has no offset") as refused:
-        world.restore(spec=spec, replace=True)
-    assert "declare it with 'changelog: none' if the application does not log it" in str(refused.value)
-
-
 def _with(store: str, spec: dict[str, Any]) -> dict[str, Any]:
     """What a spec says of a store."""
     parts: list[dict[str, Any]] = [part["stores"] for part in spec["subtopologies"].values()]
@@ -121,7 +101,7 @@ def _with(store: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _changelogs(words: list[str]) -> dict[str, str | None]:
     """What discover writes as the changelog of each store; None for the usual one."""
-    process = statecore(*words)
+    process = statecore_here(*words)
     assert process.returncode == 0, process.stderr
     subtopologies = json.loads(process.stdout)["spec"]["subtopologies"]
     return {name: one.get("changelog") for part in subtopologies.values() for name, one in part["stores"].items()}

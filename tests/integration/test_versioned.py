@@ -25,6 +25,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.tiers import rest_full
 from tests.harness.topics import Record
 from tests.unit.images.versions.oracle import VersionedStore
 
@@ -114,7 +115,7 @@ class Live(NamedTuple):
     restored: dict[tuple[str, int], Rows]
 
 
-@pytest.fixture(scope="module", params=["exactly_once_v2", "at_least_once"])
+@pytest.fixture(scope="module", params=rest_full("exactly_once_v2", "at_least_once"))
 def live(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Live:
@@ -157,7 +158,7 @@ def rebuilt(path: Path, broker: Broker, topic: str, partition: int, store: Versi
     """The rows of one partition, from its changelog in several ranges."""
     end = topics.end_offset(broker.bootstrap_servers, topic, partition)
     of_ranges = []
-    with Cluster(broker.bootstrap_servers, timeout=15) as cluster:
+    with Cluster(broker.bootstrap_servers, timeout=120) as cluster:
         for number, part in enumerate(split_range(OffsetRange(topic, partition, 0, end), 3)):
             (path / f"range-{number}").mkdir(parents=True)
             builder = VersionRunBuilder(path / f"range-{number}", memory_budget=budget)
@@ -178,7 +179,7 @@ def rebuilt(path: Path, broker: Broker, topic: str, partition: int, store: Versi
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("budget", [1, 1 << 24])
+@pytest.mark.parametrize("budget", rest_full(1, 1 << 24))
 def test_rows_rebuilt_from_the_changelog_are_those_kafka_streams_wrote(
     live: Live, broker: Broker, tmp_path: Path, store: str, budget: int
 ) -> None:

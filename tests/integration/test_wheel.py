@@ -106,6 +106,7 @@ def test_the_command_of_the_wheel_restores(installed: Installed, spec_file: Path
     assert "INFO" not in done.stderr  # the log configuration is in the wheel, too
 
 
+@pytest.mark.full
 def test_the_job_of_the_wheel_restores_on_executors_with_an_environment_of_their_own(
     installed: Installed, spec_file: Path, state_dir: Path, tmp_path: Path, spark_cluster: SparkCluster
 ) -> None:

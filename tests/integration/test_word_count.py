@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "word_count.py"
 CHANGELOG = TopicPartition("word-count-words-changelog", 0)
-KILLS = 6
+KILLS = 3
 
 
 @pytest.fixture
@@ -68,6 +68,14 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
     raise AssertionError(f"the example ended with {process.wait()} before it said {line!r}")
 
 
+def wait_for_records(servers: str, end: int) -> None:
+    """Wait until the changelog has come so far."""
+    deadline = time.monotonic() + 300
+    while topics.end_offset(servers, CHANGELOG.topic, 0) < end:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def rows(state_dir: Path) -> tuple[dict[bytes, int], int | None]:
     """What the store of a process that has ended has, and the offset it stands at."""
     path = state_dir / "word-count" / "0_0" / "rocksdb" / "words"
@@ -90,7 +98,7 @@ def test_words_are_counted_exactly_once_through_kills(
         topics.produce(servers, "lines", [Record(b"", line, 0) for line in lines])
         started.append(start(own_broker, tmp_path))
         wait_for(started[-1], "running")
-        time.sleep(chance.uniform(0.0, 0.25))
+        wait_for_records(servers, topics.end_offset(servers, CHANGELOG.topic, 0) + chance.choice((0, 1, 20)))
         started[-1].kill()
         started[-1].wait()
     process = start(own_broker, tmp_path)
@@ -107,6 +115,7 @@ def test_words_are_counted_exactly_once_through_kills(
     assert committed < topics.end_offset(servers, CHANGELOG.topic, 0)
 
 
+@pytest.mark.full
 def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
     own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
@@ -116,7 +125,8 @@ def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_di
         early = start(own_broker, tmp_path / "early", stderr=subprocess.PIPE)
         started.append(early)
         said = early.communicate(timeout=300)[1]
-        assert said.startswith(f"NotFound: Topics do not exist on {servers}: {topic}.")
+        assert said.startswith("NotFound: ")
+        assert topic in said
         assert len(said.splitlines()) == 1
         topics.create(servers, topic, 1)
     topics.produce(servers, "lines", [Record(b"", b"gone long ago", 0)] * 10)

@@ -66,6 +66,7 @@ def test_only_files_that_are_the_same_are_shared_not_those_with_the_same_bytes(t
     assert shared_bytes(one, tmp_path / "other") == 1000
 
 
+@pytest.mark.full
 def test_what_processes_write_is_counted_once_also_when_they_have_ended(tmp_path: Path) -> None:
     child = f"open({str(tmp_path / 'child')!r}, 'wb').write(bytes(3_000_000)); import time; time.sleep(1)"
     code = (

@@ -26,11 +26,13 @@ def test_a_day_of_checkpoints_holds_the_goals(case: Case, seed: int) -> None:
         assert median(course.fetches) <= 1.3
 
 
+@pytest.mark.full
 def test_most_applications_write_a_byte_four_times_and_a_half_at_most() -> None:
     courses = [simulated(replace(case, databases=FEW)) for case in CASES]
     assert sorted(course.written for course in courses)[len(courses) * 2 // 3] <= 4.5
 
 
+@pytest.mark.full
 def test_a_hundred_store_partitions_fold_together_however_their_changes_differ() -> None:
     case = next(case for case in CASES if case.name == "bursts of new keys in some databases")
     course = simulated(replace(case, databases=100), DAY)

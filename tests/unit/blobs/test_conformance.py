@@ -170,7 +170,7 @@ def test_a_name_that_cannot_be_is_refused(blobs: Blobs, name: str) -> None:
 
 
 @given(contents=st.dictionaries(NAME, st.binary(max_size=100), max_size=8))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_blobs_are_kept_apart(implementation: str, tmp_path_factory: pytest.TempPathFactory, contents) -> None:
     blobs = IMPLEMENTATIONS[implementation](tmp_path_factory.mktemp("blobs"))
     kept = {

@@ -17,6 +17,7 @@ from statecore.errors import Invalid
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET, S3Server
+from tests.harness.tiers import one_of
 
 _numbers = itertools.count()
 
@@ -121,11 +122,13 @@ def test_a_server_that_ignores_what_a_request_says_is_refused(location: S3Locati
 
 @pytest.mark.parametrize(
     ("careless", "promise"),
-    [
-        (CarelessOfParts, "conditional-multipart"),
-        (Weakening, "stable-version"),
-        (Keeping, "delete"),
-    ],
+    one_of(
+        [
+            (CarelessOfParts, "conditional-multipart"),
+            (Weakening, "stable-version"),
+            (Keeping, "delete"),
+        ]
+    ),
 )
 def test_a_server_that_forgets_less_is_refused_as_well(location: S3Location, careless: Any, promise: str) -> None:
     with raises(Invalid, "object-store-unsuitable", promise=promise):
@@ -159,7 +162,7 @@ def test_a_probe_that_is_stopped_leaves_no_thread_and_no_object(server: S3Server
 
 
 @pytest.mark.parametrize(
-    ("condition", "promise"), [("IfNoneMatch", "concurrent-create"), ("IfMatch", "concurrent-replace")]
+    ("condition", "promise"), one_of([("IfNoneMatch", "concurrent-create"), ("IfMatch", "concurrent-replace")])
 )
 def test_a_server_that_keeps_conditions_only_for_one_at_a_time_is_refused(
     location: S3Location, condition: str, promise: str

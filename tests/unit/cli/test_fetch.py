@@ -13,6 +13,7 @@ import pytest
 
 from statecore.cli.main import main
 from tests.harness.raising import code_said
+from tests.harness.tiers import one_of
 from tests.unit.jobs.published import Shop
 
 
@@ -131,7 +132,9 @@ def run_documented(line: str, shop: Shop, state_dir: Path) -> int:
     return subprocess.run(["/bin/sh", "-c", line], env=environment, capture_output=True, check=False).returncode
 
 
-@pytest.mark.parametrize("line", [line_of_systemd(), line_of_init_container()], ids=["systemd", "init container"])
+@pytest.mark.parametrize(
+    "line", one_of([line_of_systemd(), line_of_init_container()]), ids=["systemd", "init container"]
+)
 def test_the_lines_of_the_page_start_the_first_deployment_and_later_ones_and_stop_at_what_is_wrong(
     shop: Shop, tmp_path: Path, line: str
 ) -> None:

@@ -276,6 +276,7 @@ def test_a_repository_that_is_away_does_not_hide_the_directory(run: Run, orders:
     assert document["repository"]["error"]["code"] == "object-store-unreachable"
 
 
+@pytest.mark.full
 def test_a_repository_that_is_away_is_the_error_where_nothing_else_was_asked_for(run: Run, away: str) -> None:
     code, out, err = run("--repository", away)
     assert (code, out) == (10, "")

@@ -55,6 +55,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+@pytest.mark.full
 def test_looks_and_fetches(run: Run, shop: RemoteShop, tmp_path: Path) -> None:
     of = ("--repository", shop.url, "--application-id", "orders")
     assert run("snapshots", *of)[0] == 0

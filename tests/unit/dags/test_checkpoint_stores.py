@@ -20,6 +20,7 @@ from statecore.jobs.due import NO_SNAPSHOT, Verdict
 from statecore.jobs.report_head import Outcome
 from statecore.jobs.report_index import ReportIndex
 from statecore.repository.repository import make_repository
+from tests.harness.tiers import one_of
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import here
@@ -219,6 +220,7 @@ def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_
     assert failing() == {str(copy)}
 
 
+@pytest.mark.full
 def test_the_lines_of_the_library_of_kafka_are_not_in_the_log(
     spark: StubSpark, repository: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,7 +241,9 @@ def test_a_repository_that_is_not_there_fails_the_deciding_task(spark: StubSpark
     assert here(spark) == []
 
 
-@pytest.mark.parametrize("wrong", [{"forced": True}, {"repository": "ftp://states"}, {"stores": ["by-id"]}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", one_of([{"forced": True}, {"repository": "ftp://states"}, {"stores": ["by-id"]}]), ids=str
+)
 def test_a_parameter_that_is_wrong_for_all_fails_the_deciding_task(
     spark: StubSpark, repository: str, wrong: dict[str, Any]
 ) -> None:

@@ -56,6 +56,7 @@ def outcome(run: Any) -> Any:
     return task.xcom_pull(task_ids="outcome")
 
 
+@pytest.mark.full
 def test_the_file_is_read_in_well_under_a_second_and_without_pyspark_or_pyarrow() -> None:
     load()  # what it imports is loaded once in the parser, which forks for each file
     before, started = set(sys.modules), time.process_time()
@@ -103,6 +104,7 @@ def test_a_run_does_every_directory_and_names_it_in_the_grid(spark: StubSpark) -
     assert spark.calls == []
 
 
+@pytest.mark.full
 def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_being_done(spark: StubSpark) -> None:
     said = {"error": "Fenced", "exit_code": 11, "what": "It is in use.", "action": "Close it.", "context": {}}
     spark.behaves({"orders": said})
@@ -127,6 +129,7 @@ def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_w
     assert "read_directories failed" in said
 
 
+@pytest.mark.full
 def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: StubSpark) -> None:
     said = {"error": "Invalid", "exit_code": 13, "what": "It has changed.", "action": "Look.", "context": {}}
     spark.behaves({"orders": {"apply": said, "plan": {}}})
@@ -137,6 +140,7 @@ def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: 
     assert found["migrate.verify", 1] == "success"
 
 
+@pytest.mark.full
 def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
     spark: StubSpark, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +153,7 @@ def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
     assert not [call for call in asked(spark) if call["request"].get("apply")]
 
 
+@pytest.mark.full
 def test_parameters_that_make_no_sense_fail_the_run_before_anything_is_looked_at(spark: StubSpark) -> None:
     run = load().test(run_conf=conf("orders", "orders"))
     assert str(run.state) == "failed"
@@ -156,6 +161,7 @@ def test_parameters_that_make_no_sense_fail_the_run_before_anything_is_looked_at
     assert asked(spark) == []
 
 
+@pytest.mark.full
 def test_with_spark_its_settings_are_those_of_the_run(spark: StubSpark) -> None:
     run = load().test(run_conf=conf("orders", engine="spark", executor_memory="2g"))
     assert str(run.state) == "success"

@@ -204,6 +204,7 @@ def test_a_run_restores_every_application_and_announces_every_store(spark: StubS
     assert announced["statecore://orders/by-id"]["rows"] == 400
 
 
+@pytest.mark.full
 def test_what_a_run_says_of_spark_is_submitted(spark: StubSpark) -> None:
     said = {"spark_conf": ["spark.cores.max=8"], "executor_memory": "2g"}
     run = load().test(run_conf=conf(spec("orders"), spec("billing"), **said))

@@ -13,14 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Rdict
 
-from statecore import filesystem
-from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.filesystem import file_sha256
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import bases as bases_module
-from statecore.images import image as image_module
-from statecore.images.bases import Base, Bases, base_identity
+from statecore.images.bases import Base, Bases, base_identity, checked_bases, link_base
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
@@ -29,6 +25,7 @@ from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.images.test_image import flip
 from tests.unit.images.test_segmented_image import KIND as WINDOW
 from tests.unit.images.test_segmented_image import SEGMENTATION, WRITES, Write, batch, window_key
 
@@ -103,15 +100,15 @@ def data_files(path: Path) -> list[Path]:
     return [file for file in path.glob("*.sst") if file.stat().st_size > 3000]
 
 
-def test_only_what_moved_is_hashed_and_nothing_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_moved_is_read(tmp_path: Path) -> None:
+    """A damaged block of the base is not found by an image upon it, and by its verification it is."""
     base_until(tmp_path / "base", 4000)
     runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
-    hashed = []
-    for module in (image_module, filesystem):
-        monkeypatch.setattr(module, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
-    monkeypatch.setattr(RocksDBStore, "scan_lists", lambda _: pytest.fail("the database was scanned"))
+    largest = max(data_files(tmp_path / "base"), key=lambda file: file.stat().st_size)
+    flip(largest, largest.stat().st_size // 2)
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
-    assert [path.stat().st_ino for path in hashed] == [run.path.stat().st_ino for run in runs]
+    with raises(Corrupted, "database-damaged"):
+        verify_image(tmp_path / "image", KIND, [CHANGELOG])
 
 
 def test_an_image_on_an_image_on_an_image(tmp_path: Path) -> None:
@@ -209,22 +206,14 @@ def test_a_base_that_is_open_is_refused(tmp_path: Path) -> None:
         assert "not closed cleanly" in refused(tmp_path).what
 
 
-def test_a_base_that_changes_between_the_look_and_the_link_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_changes_between_the_look_and_the_link_is_refused(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
-    look = bases_module.manifest_of
-
-    def changed_first(path: Path) -> object:
-        with RocksDBStore(path, KIND) as store:
-            store.put(b"later", bytes(8) + b"row")
-            store.commit({CHANGELOG: 7000})
-        return look(path)
-
-    monkeypatch.setattr(bases_module, "manifest_of", changed_first)
+    base = checked_bases(on(tmp_path / "base", 4000), KIND, [CHANGELOG])[None]
+    with RocksDBStore(tmp_path / "base", KIND) as store:
+        store.put(b"later", bytes(8) + b"row")
+        store.commit({CHANGELOG: 7000})
     with raises(Fenced, "store-open"):
-        build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
+        link_base(base, tmp_path / "image")
 
 
 @pytest.mark.parametrize("offset", [10, 3998, -4])
@@ -373,6 +362,7 @@ def rows_in(path: Path) -> dict[str, dict[bytes, bytes]]:
     return found
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=25)
 @given(st.lists(WRITES.filter(bool), min_size=2, max_size=4), st.sampled_from([1, 1 << 20]))
 def test_windows_advanced_range_by_range_are_those_read_at_once(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import chain
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images import chunks
 from statecore.images.chunks import EvenChunks, columns_of
 from statecore.images.key_table import Chunk
 from tests.unit.images.test_packed_records import Row, rows_of
@@ -50,11 +48,8 @@ def test_however_rows_come_they_are_cut_alike(sizes: list[tuple[int, int | None]
         if left:
             given_chunks.append(chunk(left[:size]))
             left = left[size:]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_ROWS_AT_ONCE", 3)
-        patch.setattr(chunks, "_BYTES_AT_ONCE", 20)
-        even = EvenChunks()
-        made = [part for given_chunk in given_chunks for part in even.add(given_chunk)]
-        made += even.rest()
+    even = EvenChunks(rows=3, bytes_each=20)
+    made = [part for given_chunk in given_chunks for part in even.add(given_chunk)]
+    made += even.rest()
     assert [rows_of(columns_of(part)) for part in made] == expected(rows)
     assert list(even.rest()) == []

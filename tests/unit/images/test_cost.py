@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from bench.runs import batches
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -74,6 +76,7 @@ def said(found: dict[Case, float]) -> str:
     return ", ".join(f"{case}: {seconds * MILLION:.3f} µs/record" for case, seconds in found.items())
 
 
+@pytest.mark.full
 def test_a_record_costs_about_the_same_however_many_there_are(tmp_path: Path) -> None:
     # Not fewer: the keys of a million records stay in the processor's cache, which is a cost of its own.
     few, many = Case(2 * MILLION, 16), Case(8 * MILLION, 16)

@@ -1,7 +1,6 @@
 import ast
 import os
 import stat
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +19,11 @@ from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import WITNESS_FILE
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.images.test_merge_policy import as_they_are
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 3)
@@ -84,14 +85,11 @@ def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None
     assert digests == {digest_of(expected_rows(KIND, RECORDS).items())}
 
 
-def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(tmp_path: Path) -> None:
     """As many overlapping files as RocksDB would merge by itself."""
     runs = runs_of(tmp_path / "runs", rows=400)
     assert len(runs) == 15
-    monkeypatch.setattr("statecore.images.merge_policy.slices_to_merge", lambda *_: [])
-    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, merged=as_they_are(runs))
     files = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
     assert {Path(run.path).read_bytes() for run in runs} <= {data for _, data in files.values()}
     verify_image(tmp_path / "image", KIND, [CHANGELOG])
@@ -184,14 +182,16 @@ def test_a_bit_flipped_in_a_run_that_is_merged_is_found_wherever_it_is(tmp_path:
 def test_a_bit_flipped_during_ingest_is_found(
     tmp_path: Path, share: float, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """After whatever was hashed before, and before RocksDB has it."""
     runs = runs_of(tmp_path / "runs", rows=rows)
-    ingest = RocksDBStore.ingest
+    link = os.link
 
-    def damaging(self: RocksDBStore, files: list[Path]) -> list[Path]:
-        flip(files[-1], int(share * (runs[-1].file_bytes - 1)))
-        return ingest(self, files)
+    def damaging(source: Path, target: Path) -> None:
+        link(source, target)
+        if source == runs[-1].path:
+            flip(target, int(share * (runs[-1].file_bytes - 1)))
 
-    monkeypatch.setattr(RocksDBStore, "ingest", damaging)
+    monkeypatch.setattr(os, "link", damaging)
     with pytest.raises(Corrupted):
         build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
 
@@ -225,20 +225,14 @@ def hashed_long_ago(runs: list[Run]) -> list[Run]:
     return [replace(run, hashed=FileMoment.of(run.path)) for run in runs]
 
 
-def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
-
-    def hashes(paths: Sequence[Path]) -> list[str]:
-        asked.extend(paths)
-        return [file_sha256(path) for path in paths]
-
-    monkeypatch.setattr(image, "file_hashes", hashes)
-    runs = hashed_long_ago(runs_of(tmp_path / "runs", rows=3000))
-    expected = expected_rows(KIND, RECORDS)
-    for name, given, read in (("known", runs, 0), ("mixed", [runs[0], replace(runs[1], hashed=None)], 1)):
-        built = build_image(tmp_path / name, KIND, given, {CHANGELOG: 5999})
-        assert (built.rows, built.digest) == (len(expected), digest_of(expected.items()))
-        assert len(asked) == read
+def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -> None:
+    """Seen by damage that its inode, size and time do not tell."""
+    (run,) = hashed_long_ago(runs_of(tmp_path / "runs"))
+    flip(run.path, run.file_bytes // 2)
+    os.utime(run.path, ns=(10**18, 10**18))
+    assert build_image(tmp_path / "known", KIND, [run], {CHANGELOG: 5999}).digest == run.digest
+    with raises(Corrupted, "run-damaged", path=str(run.path)):
+        build_image(tmp_path / "not-known", KIND, [replace(run, hashed=None)], {CHANGELOG: 5999})
 
 
 @pytest.mark.parametrize("how", ["written to", "another file", "cut"])
@@ -258,11 +252,10 @@ def test_a_file_that_changed_since_it_was_hashed_is_hashed_again(tmp_path: Path,
         build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
 
 
-def test_what_is_known_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_is_not_read_again(tmp_path: Path) -> None:
     """Runs that overlap are told by a read of them all; those that do not, by themselves, whatever was said."""
     overlapping = runs_of(tmp_path / "runs", rows=3000)
     known = StoreDigest(7, 8, "9" * 32)
-    monkeypatch.setattr(image, "merged_digest", None)
     built = build_image(tmp_path / "image", KIND, overlapping, {CHANGELOG: 5999}, content=known)
     assert (built.rows, built.bytes, built.digest) == known
     alone = build_image(tmp_path / "alone", KIND, overlapping[:1], {CHANGELOG: 2999}, content=known)
@@ -336,15 +329,18 @@ def test_nothing_is_written_down_beside_a_database_in_the_making(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody opens it when its maker was killed, and what is handed to Kafka Streams has no record anyway."""
+    (run,) = runs_of(tmp_path / "runs")
     seen: set[str] = set()
-    ingest = RocksDBStore.ingest
+    replace_file = os.replace
 
-    def looking(store: RocksDBStore, runs: list[Path]) -> list[Path]:
-        made = ingest(store, runs)
-        seen.update(file.name for file in (tmp_path / "image").iterdir())
-        return made
+    def looking(source: Path, target: Path) -> None:
+        seen.add(Path(target).name)
+        replace_file(source, target)
 
-    monkeypatch.setattr(RocksDBStore, "ingest", looking)
-    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
-    assert "CURRENT" in seen
-    assert not {name for name in seen if "witness" in name}
+    monkeypatch.setattr(os, "replace", looking)
+    with RocksDBStore(tmp_path / "other", KIND, create=True) as store:
+        store.commit({CHANGELOG: 1})
+    assert seen == {WITNESS_FILE}
+    seen.clear()
+    build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
+    assert seen == set()

@@ -16,10 +16,10 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merge, merging
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge import merge_runs
+from statecore.images.merging import MergeLimits
 from statecore.images.model import RunFile, RunFormat, RunOrigin
 from tests.harness.raising import raises
 from tests.unit.images.sst_files import Rows, written
@@ -74,10 +74,8 @@ def test_the_merged_run_has_the_last_write_of_each_key(
     path = tmp_path_factory.mktemp("runs")
     last = last_writes(contents)
     expected = last if keep else {key: value for key, value in last.items() if value is not None}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "_ROWS_AT_ONCE", rows)
-        patch.setattr(merge, "_BYTES_AT_ONCE", size)
-        made = merge_runs(path / "merged.sst", runs_of(path, contents), keep_tombstones=keep)
+    limits = MergeLimits(rows=rows, bytes_each=size)
+    made = merge_runs(path / "merged.sst", runs_of(path, contents), keep_tombstones=keep, limits=limits)
     if not expected:
         assert made is None
         return
@@ -166,7 +164,7 @@ def test_keys_of_any_length_are_merged(tmp_path: Path) -> None:
     assert written(tmp_path / "one.sst", last).digest == made.digest
 
 
-def test_how_much_room_keys_have_does_not_change_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_room_keys_have_does_not_change_the_file(tmp_path: Path) -> None:
     """A run that stops for want of room goes on in the same chunk, with rows, deletes and what they hide in step."""
     source = random.Random(9)
     contents: list[Rows] = [
@@ -175,8 +173,11 @@ def test_how_much_room_keys_have_does_not_change_the_file(tmp_path: Path, monkey
     runs = runs_of(tmp_path, contents)
     found = set()
     for room in (8, 15, 16, 100, 1 << 16):
-        monkeypatch.setattr(merging, "_KEY_ROOM", room)
-        made = [merge_runs(tmp_path / f"{room}-{kept}.sst", runs, keep_tombstones=kept) for kept in (False, True)]
+        limits = MergeLimits(key_bytes=room)
+        made = [
+            merge_runs(tmp_path / f"{room}-{kept}.sst", runs, keep_tombstones=kept, limits=limits)
+            for kept in (False, True)
+        ]
         found.add(tuple(one and one.sha256 for one in made))
     assert len(found) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -17,6 +18,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import Base, Bases
 from statecore.images.image import build_image
 from statecore.images.merge_policy import MOST_UNMERGED, rewrites, slices_to_merge
+from statecore.images.model import MergedDatabase, RunFile
+from statecore.images.runs_digest import merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES
@@ -88,12 +91,10 @@ ROWS = [
 @pytest.mark.parametrize("merging", [True, False])
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 def test_rocksdb_with_kafka_streams_options_rewrites_what_is_said_here(
-    tmp_path: Path, rows: list[int], merging: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rows: list[int], merging: bool
 ) -> None:
     runs = runs_of(tmp_path, [{b"key-%05d" % key: os.urandom(500) for key in range(count)} for count in rows])
-    if not merging:
-        monkeypatch.setattr("statecore.images.merge_policy.slices_to_merge", lambda *_: [])
-    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1})
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1}, merged={} if merging else as_they_are(runs))
     before = sst_files(tmp_path / "image")
     with RocksDBStore(tmp_path / "image", KIND) as store:  # automatic compaction, as Kafka Streams has it
         wait_until_rested(store)
@@ -130,13 +131,18 @@ def test_runs_without_a_common_key_are_left_unmerged_or_not_as_rocksdb_has_it(tm
         assert before.items() <= sst_files(tmp_path / "image").items()
 
 
+def as_they_are(runs: Sequence[RunFile]) -> dict[int | None, MergedDatabase]:
+    """Says of runs that they were merged as far as they have to be."""
+    return {None: MergedDatabase(tuple(runs), merged_digest(runs, [run.path for run in runs]))}
+
+
 def sst_files(path: Path) -> dict[str, int]:
     return {file.name: file.stat().st_ino for file in path.glob("*.sst")}
 
 
 def wait_until_rested(store: RocksDBStore) -> None:
     """A compaction is chosen just after the opening; two looks that agree, with none at work, and it is over."""
-    deadline, same = time.monotonic() + 30, 0
+    deadline, same = time.monotonic() + 300, 0
     while same < 4:
         assert time.monotonic() < deadline
         running = store._data.property_value("rocksdb.num-running-compactions")

@@ -18,6 +18,7 @@ from tests.harness.raising import raises
 from tests.unit.images.sst_files import GOOD, contents_of, entry, files_of, forged, sealed, varint, written
 
 
+@pytest.mark.full
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     below = written(tmp_path / "0.sst", {b"key-%02d" % number: b"below" for number in range(60)})
     run = written(tmp_path / "1.sst", {b"key-%02d" % number: b"v" * number for number in range(0, 60, 2)}, at_once=10)

@@ -20,11 +20,12 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merging, reconcile
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
+from statecore.images.merging import LIMITS, MergeLimits
+from statecore.images.merging import Rows as Buffers
 from statecore.images.model import Below, RunFile, RunFormat, RunOrigin, Segmentation
-from statecore.images.reconcile import reconciled_run
+from statecore.images.reconcile import DifferingRuns, reconciled_run
 from statecore.images.runs import RunBuilder
 from tests.harness.raising import raises
 from tests.unit.images import test_segments_campaign as segments
@@ -54,9 +55,9 @@ def both(path: Path, parent: Sequence[Rows], log: Sequence[Rows]) -> tuple[list[
     return runs_of(path / "parent", parent), runs_of(path / "log", log)
 
 
-def reconciled(path: Path, parent: Sequence[Rows], log: Sequence[Rows]) -> RunFile | None:
+def reconciled(path: Path, parent: Sequence[Rows], log: Sequence[Rows], limits: MergeLimits = LIMITS) -> RunFile | None:
     runs = both(path, parent, log)
-    return reconciled_run(path / "made.sst", *runs, start=START, end=END)
+    return reconciled_run(path / "made.sst", *runs, start=START, end=END, limits=limits)
 
 
 @st.composite
@@ -89,12 +90,7 @@ def test_above_the_parent_lies_what_is_different_and_nothing_else(
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
     parent, log = runs
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reconcile, "_ROWS_AT_ONCE", rows)
-        patch.setattr(reconcile, "_BYTES_AT_ONCE", size)
-        patch.setattr(reconcile, "_READ_AT_ONCE", read)
-        patch.setattr(merging, "_KEY_ROOM", room)
-        made = reconciled(path, parent, log)
+    made = reconciled(path, parent, log, MergeLimits(rows, size, room, read))
     expected = difference(parent, log)
     assert shown([*parent, expected]) == shown(log)
     if not expected:
@@ -170,18 +166,14 @@ def test_keys_and_values_larger_than_a_buffer_are_copied_alone(tmp_path: Path) -
     assert entries(made, keys) == difference(parent, log)
 
 
-def test_a_kernel_comes_back_for_an_interrupt_when_it_has_read_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    run = reconcile.reconcile_kernel.run
-    monkeypatch.setattr(reconcile, "_READ_AT_ONCE", 100)
-    monkeypatch.setattr(
-        reconcile.reconcile_kernel, "run", lambda *name, **all_: calls.append(name) or run(*name, **all_)
-    )
+def test_a_kernel_comes_back_for_an_interrupt_when_it_has_read_for_a_while(tmp_path: Path) -> None:
     rows: Rows = {b"key-%06d" % number: b"v" for number in range(2000)}
-    assert reconciled(tmp_path, [rows], [rows]) is None
-    assert 40 <= len(calls) <= 41
+    differing = DifferingRuns(*both(tmp_path, [rows], [rows]), MergeLimits(entries=100))
+    buffers, calls = Buffers.room(differing.limits), 1
+    while differing.differ(buffers):
+        calls += 1
+    assert differing.entries == [2000, 2000]
+    assert 40 <= calls <= 41
 
 
 def test_memory_does_not_grow_with_what_is_compared(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import runs_digest
 from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
+from statecore.images.merging import MergeLimits
 from statecore.images.model import Below, Run, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import merged_digest, overlapping, told_digest
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
 
@@ -69,10 +70,8 @@ def test_several_runs_are_what_a_dict_and_a_scan_make_of_them(
 
 @pytest.mark.parametrize("count", [2, 3, 9])
 @pytest.mark.parametrize("rows_at_once", [1, 1000, 1 << 20])
-def test_runs_of_many_blocks_however_many_rows_are_read_at_once(
-    tmp_path: Path, count: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs_digest, "_ROWS_AT_ONCE", rows_at_once)
+def test_runs_of_many_blocks_however_many_rows_are_read_at_once(tmp_path: Path, count: int, rows_at_once: int) -> None:
+    limits = MergeLimits(entries=rows_at_once)
     source = random.Random(count)
     contents: list[Rows] = []
     for _ in range(count):
@@ -80,9 +79,9 @@ def test_runs_of_many_blocks_however_many_rows_are_read_at_once(
         contents.append({key: source.choice([None, source.randbytes(source.randrange(200))]) for key in keys})
     runs = [written(tmp_path / f"{number}.sst", rows) for number, rows in enumerate(contents)]
     assert min(run.file_bytes for run in runs) > 10 * 4096
-    found = merged_digest(runs, files_of(runs))
+    found = merged_digest(runs, files_of(runs), limits)
     assert found == of_dict(contents)
-    other_order = merged_digest(runs[::-1], files_of(runs[::-1]))
+    other_order = merged_digest(runs[::-1], files_of(runs[::-1]), limits)
     assert other_order == of_dict(contents[::-1])
     assert found != other_order
 
@@ -126,9 +125,8 @@ def test_groups_are_the_runs_that_are_linked_by_shared_ranges(ranges: list[tuple
     assert (len(sorted_runs(runs)) <= 1) == all(len(group) == 1 for group in groups)
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 1 << 20])
-def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_digest, "_ROWS_AT_ONCE", rows_at_once)
+@pytest.mark.parametrize("rows_at_once", one_of([1, 1 << 20]))
+def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int) -> None:
     source = random.Random(3)
     stem = source.randbytes(20 << 20)
     lengths = [*range(230, 270), 1000, 1020, 5000, 100_000, 1 << 20, (1 << 20) + 1, 20 << 20]
@@ -137,7 +135,7 @@ def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int, mo
         {key: source.choice([None, b"%d" % number]) for key in source.sample(keys, 60)} for number in range(3)
     ]
     runs = [written(tmp_path / f"{number}.sst", rows, 9) for number, rows in enumerate(contents)]
-    assert merged_digest(runs, files_of(runs)) == of_dict(contents)
+    assert merged_digest(runs, files_of(runs), MergeLimits(entries=rows_at_once)) == of_dict(contents)
     image = build_image(tmp_path / "image", StoreKind.KEY_VALUE, runs, {CHANGELOG: 1})
     assert (image.rows, image.bytes, image.digest) == of_dict(contents)
     if rows_at_once > 1:
@@ -187,17 +185,6 @@ def test_an_image_of_windows_says_what_its_verification_finds(tmp_path: Path) ->
     found = verify_image(tmp_path / "image", kind, [CHANGELOG])
     assert image.rows > 500
     assert replace(found, expired=image.expired, identity=image.identity) == image
-
-
-@pytest.mark.parametrize("rows", [1500, 700])
-def test_overlapping_runs_few_or_many_are_neither_scanned_nor_merged_by_rocksdb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    runs = runs_of(tmp_path / "runs", StoreKind.KEY_VALUE, RECORDS, rows)
-    monkeypatch.setattr(RocksDBStore, "scan_lists", lambda _: pytest.fail("the database was scanned"))
-    monkeypatch.setattr(RocksDBStore, "compact", lambda _: pytest.fail("RocksDB merged files"))
-    image = build_image(tmp_path / "image", StoreKind.KEY_VALUE, runs, {CHANGELOG: 1})
-    assert image.digest == digest_of(expected_rows(StoreKind.KEY_VALUE, RECORDS).items())
 
 
 def test_runs_tell_what_they_show_together_unless_two_of_them_overlap(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merge_policy, merging
 from statecore.images.image import Image, build_image, verify_image
 from statecore.images.merge_policy import rewrites, runs_to_merge, slices_of, sorted_runs
+from statecore.images.merging import LIMITS, MergeLimits
 from statecore.images.model import MergedDatabase, Run, RunFile, RunFormat
 from statecore.images.slices import join_slices, key_ranges, merge_slice
 from statecore.images.tables import open_table
@@ -42,13 +42,13 @@ def many_blocks(count: int, rows: int = 3000, seed: int = 1) -> list[Rows]:
     return contents
 
 
-def sliced(path: Path, runs: Sequence[RunFile], parts: int) -> MergedDatabase:
+def sliced(path: Path, runs: Sequence[RunFile], parts: int, limits: MergeLimits = LIMITS) -> MergedDatabase:
     """All slices of a database, each worked on alone."""
     files: dict[str, RunFile] = {}
     found = []
     for part in range(parts):
         (path / str(part)).mkdir(parents=True)
-        content, made = merge_slice(path / str(part), runs, part, parts)
+        content, made = merge_slice(path / str(part), runs, part, parts, limits=limits)
         assert [one for one in content.made if one is not None] == [file.run for file in made]
         files |= {file.sha256: file for file in made}
         found.append(content)
@@ -66,9 +66,7 @@ def test_slices_together_are_what_a_dict_says(
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
     runs = runs_of(path, contents)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_KEY_ROOM", room)
-        merged = sliced(path, runs, parts)
+    merged = sliced(path, runs, parts, MergeLimits(key_bytes=room))
     assert merged.content == of_dict(contents)
     image = image_of(path / "image", runs, merged)
     assert image.content == of_dict(contents)
@@ -188,14 +186,14 @@ def test_slices_that_do_not_have_all_entries_once_are_no_database(tmp_path: Path
         join_slices(runs, found[::-1], at_hand)
 
 
-def test_only_what_overlaps_and_is_large_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_overlaps_and_is_large_is_divided(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, many_blocks(3))
     assert slices_of(runs) == 1
-    monkeypatch.setattr(merge_policy, "SLICE_BYTES", sum(run.file_bytes for run in runs) // 3)
-    assert slices_of(runs) == 3
-    assert slices_of(runs[:1]) == slices_of([]) == 1
+    third = sum(run.file_bytes for run in runs) // 3
+    assert slices_of(runs, third) == 3
+    assert slices_of(runs[:1], third // 10) == slices_of([], third) == 1
     apart = runs_of(tmp_path, [{b"a": bytes(90_000)}, {b"b": bytes(90_000)}])
-    assert slices_of(apart) == 1
+    assert slices_of(apart, third // 10) == 1
 
 
 def test_records_of_a_versioned_store_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.spilled_table import SpilledTable
+from tests.harness.tiers import one_of
 from tests.unit.images.test_packed_records import Row, columns, rows_of
 
 
@@ -43,7 +44,7 @@ class Grown:
         return [self.last[key] for key in sorted(self.last)]
 
 
-@pytest.mark.parametrize("keys", [12_000, 60_000])
+@pytest.mark.parametrize("keys", one_of([12_000, 60_000]))
 def test_memory_follows_the_budget_and_the_files_what_is_wanted_of_them(tmp_path: Path, keys: int) -> None:
     chance, budget = Random(keys), 2 << 20
     batches = [[(b"%08d" % chance.randrange(keys), chance.randbytes(100), 7) for _ in range(1000)] for _ in range(200)]

@@ -15,7 +15,7 @@ from rocksdict import Rdict
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import kernel, sst
+from statecore.images import kernel
 from statecore.images.image import build_image
 from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
@@ -49,9 +49,9 @@ def columns(items: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     return offsets, np.frombuffer(b"".join(items), np.uint8)
 
 
-def write(path: Path, rows: Rows, at_once: int) -> str:
+def write(path: Path, rows: Rows, at_once: int, **limits: int) -> str:
     keys = sorted(rows)
-    with ColumnarSstWriter(path) as writer:
+    with ColumnarSstWriter(path, **limits) as writer:
         for start in range(0, len(keys), at_once):
             part = keys[start : start + at_once]
             values = [rows[key] for key in part]
@@ -223,13 +223,12 @@ def test_the_index_has_no_more_of_a_key_than_tells_blocks_apart(tmp_path: Path, 
     assert (tmp_path / "1.sst").stat().st_size < 300 * (9000 + 120) + 9000 + 2000
 
 
-def test_keys_that_no_index_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sst, "_MOST_INDEX_BYTES", 20_000)
+def test_keys_that_no_index_can_hold_are_refused(tmp_path: Path) -> None:
     rows: Rows = {b"k" * 5000 + b"%02d" % n: b"v" for n in range(4)}
     with raises(Invalid, "sst-index-too-large") as raised:
-        write(tmp_path / "1.sst", rows, 2)
+        write(tmp_path / "1.sst", rows, 2, most_index_bytes=20_000)
     assert "ranges of offsets" in raised.value.action
-    write(tmp_path / "2.sst", dict(list(rows.items())[:3]), 2)
+    write(tmp_path / "2.sst", dict(list(rows.items())[:3]), 2, most_index_bytes=20_000)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFI
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.contents import known_content
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of, three_of
 from tests.unit.jobs.fetching import command, fetch, refused, run, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
 
@@ -166,7 +166,7 @@ def test_a_running_application_keeps_its_directory(shop: Shop, state_dir: Path) 
 
 
 @pytest.mark.parametrize("point", three_of(FETCH_POINTS))
-@pytest.mark.parametrize("replacing", [False, True])
+@pytest.mark.parametrize("replacing", one_of([False, True]))
 def test_after_a_kill_the_same_command_ends_well_and_what_came_does_not_come_again(
     shop: Shop, state_dir: Path, point: str, replacing: bool
 ) -> None:

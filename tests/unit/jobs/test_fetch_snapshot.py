@@ -25,6 +25,7 @@ from statecore.repository.repository import MARK_NAME, make_repository, place_of
 from statecore.repository.shelf import ReadPart, Shelf
 from tests.harness import s3_server
 from tests.harness.raising import raises
+from tests.harness.tiers import one_of
 from tests.unit.jobs.fetching import Topics, cut, fetch, files_of, flipped, refused
 from tests.unit.jobs.published import CUT, Shop, expected, rows_in
 
@@ -195,7 +196,7 @@ def stored(own_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
         yield url, server.root / "data" / "states"
 
 
-@pytest.mark.parametrize("of", ["manifest", "part", "file"])
+@pytest.mark.parametrize("of", one_of(["manifest", "part", "file"]))
 def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path, of: str
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     assert rows_in(state_dir) == expected(200)
 
 
+@pytest.mark.full
 def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path
 ) -> None:

@@ -30,7 +30,7 @@ from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of, three_of
 from tests.unit.maintenance.stored import write_database
 
 APPLICATION = "orders"
@@ -406,7 +406,7 @@ def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_c
     assert price_rows(world) == []
 
 
-@pytest.mark.parametrize("how", ["killed", "without an offset"])
+@pytest.mark.parametrize("how", one_of(["killed", "without an offset"]))
 def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_the_plan_says_so(
     tmp_path: Path, how: str
 ) -> None:
@@ -434,7 +434,7 @@ def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -
     assert price_rows(world) == rows
 
 
-@pytest.mark.parametrize("apply", [False, True])
+@pytest.mark.parametrize("apply", one_of([False, True]))
 def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(world: World, apply: bool) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)

@@ -19,7 +19,7 @@ from statecore.jobs.hand_over_report import Verdict
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of
 from tests.unit.jobs.test_hand_over import APPLICATION, World, verdicts
 
 TASKS = ("0_0", "0_1")
@@ -48,7 +48,7 @@ def command(world: World) -> list[str]:
     return [sys.executable, "-m", "statecore.cli.main", "hand-over", "--spec", str(world.spec), *where, "--offline"]
 
 
-@pytest.mark.parametrize("fault", three_of(POINTS))
+@pytest.mark.parametrize("fault", one_of(POINTS))
 def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, tmp_path: Path, fault: str) -> None:
     other = StateDirectory(tmp_path / "other", APPLICATION)
     for task in TASKS:
@@ -87,8 +87,8 @@ class Doing(FaultPoints):
             self.do()
 
 
-@pytest.mark.parametrize("point", ["hand-over.after-lock", "hand-over.after-copy", "hand-over.after-placement"])
-@pytest.mark.parametrize("apply", [False, True])
+@pytest.mark.parametrize("point", one_of(["hand-over.after-lock", "hand-over.after-copy", "hand-over.after-placement"]))
+@pytest.mark.parametrize("apply", one_of([False, True]))
 def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point: str, apply: bool) -> None:
     """Also from another copy: the application's directory is locked as well."""
     other = World.__new__(World)
@@ -107,7 +107,7 @@ def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point:
     assert [world.row("totals", task=task) for task in TASKS] == ["warm at 9"] * 2
 
 
-@pytest.mark.parametrize("which", ["warm", "live"])
+@pytest.mark.parametrize("which", one_of(["warm", "live"]))
 def test_neither_standby_nor_application_can_start_while_a_hand_over_is_at_work(world: World, which: str) -> None:
     directory = getattr(world, which)
     locks = "import sys; from pathlib import Path; from statecore.placement.state_directory import StateDirectory\n"

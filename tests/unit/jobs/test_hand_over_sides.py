@@ -13,6 +13,7 @@ from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.mounts import bound_at
 from tests.harness.raising import raises
+from tests.harness.tiers import one_of
 from tests.unit.jobs.test_hand_over import KINDS, World, verdicts
 
 
@@ -63,8 +64,8 @@ def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: W
     assert set(verdicts(world.hand_over(warm_dir=str(inside))).values()) == {Verdict.TAKEN}
 
 
-@pytest.mark.parametrize("what", ["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"])
-@pytest.mark.parametrize("whose", ["warm", "live"])
+@pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
+@pytest.mark.parametrize("whose", one_of(["warm", "live"]))
 def test_a_task_that_leads_into_the_other_directory_is_refused_alone(world: World, what: str, whose: str) -> None:
     """Both the application and the standby would work in one database."""
     world.store(world.warm, "clicks", 9)

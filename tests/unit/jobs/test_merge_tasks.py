@@ -32,6 +32,7 @@ from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.tiers import one_of
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import of_dict
 from tests.unit.jobs import work
@@ -314,7 +315,7 @@ class Workers:
         return [answer for batch in batches for answer in work(batch)]
 
 
-@pytest.mark.parametrize("segment", [None, 3])
+@pytest.mark.parametrize("segment", one_of([None, 3]))
 def test_how_many_workers_there_are_changes_no_byte_of_the_image(tmp_path: Path, segment: int | None) -> None:
     rows, images, files = contents(6), [], []
     kind, of = (KIND, None) if segment is None else (StoreKind.WINDOW, Segmentation(1000, 100))

@@ -27,6 +27,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from tests.golden.make import HERE
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 
 APPLICATION = {"3.9.1": "old391", "4.2.0": "old420"}
 LAST = 20
@@ -236,7 +237,7 @@ OF_THE_SECOND_TASK = ("placement.after-image-move", "placement.before-swap", "pl
 
 
 @pytest.mark.parametrize(
-    ("point", "nth"), [*((point, 1) for point in EVERY), *((point, 2) for point in OF_THE_SECOND_TASK)]
+    ("point", "nth"), three_of([*((point, 1) for point in EVERY), *((point, 2) for point in OF_THE_SECOND_TASK)])
 )
 def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(
     state_dir: StateDir, point: str, nth: int, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ from tests.golden.directories import golden_directories, unpacked
 from tests.harness import mounts
 from tests.harness.directory import read_application
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of
 
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
@@ -63,7 +63,7 @@ def seen(application: Path) -> dict[str, str]:
     return {task: fingerprint(application / task) for task in TASKS}
 
 
-@pytest.mark.parametrize("to", [TargetRelease.V4_3, TargetRelease.V4_2])
+@pytest.mark.parametrize("to", one_of([TargetRelease.V4_3, TargetRelease.V4_2]))
 def test_tasks_of_two_releases_in_one_directory_become_those_of_one(tmp_path: Path, to: TargetRelease) -> None:
     application, reference = few(OLD, tmp_path / "mixed"), few(OLD, tmp_path / "whole")
     migrated(reference, TargetRelease.V4_3)
@@ -77,6 +77,7 @@ def test_tasks_of_two_releases_in_one_directory_become_those_of_one(tmp_path: Pa
     assert read_application(application) == read_application(reference)
 
 
+@pytest.mark.full
 def test_a_task_that_is_half_of_another_release_is_brought_to_its_end(tmp_path: Path) -> None:
     """As an import leaves it that was killed: some stores have an offset inside, and the file is there all the same."""
     application, reference = few(OLD, tmp_path / "half", MANY), few(OLD, tmp_path / "whole", MANY)
@@ -137,7 +138,7 @@ def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -
     assert of_another("orders", ("key-value",), taken, declared) == ()
 
 
-@pytest.mark.parametrize("place", ["1_1", "1_1/rocksdb"])
+@pytest.mark.parametrize("place", one_of(["1_1", "1_1/rocksdb"]))
 def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, place: str) -> None:
     application = few(OLD, tmp_path / "state")
     before = seen(application)
@@ -170,7 +171,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mounts.Disk]:
         yield mounted
 
 
-@pytest.mark.parametrize("point", three_of(POINTS))
+@pytest.mark.parametrize("point", one_of(POINTS))
 def test_a_disk_that_fills_up_changes_nothing_and_with_room_it_goes_on(
     disk: mounts.Disk, point: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from statecore.faults import VARIABLE, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.placement.trees import fingerprint
 from tests.harness.raising import raises
+from tests.harness.tiers import three_of
 from tests.unit.jobs.recover_world import TRUTH
 from tests.unit.jobs.recover_world import RecoverWorld as World
 from tests.unit.maintenance.stored import offsets
@@ -157,7 +158,15 @@ def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) ->
 
 @pytest.mark.parametrize(
     "point",
-    ["repair.after-lock", "repair.after-plan", "repair.after-mending", "repair.after-rebuild", "placement.after-swap"],
+    three_of(
+        [
+            "repair.after-lock",
+            "repair.after-plan",
+            "repair.after-mending",
+            "repair.after-rebuild",
+            "placement.after-swap",
+        ]
+    ),
 )
 def test_a_recovery_that_is_killed_at_any_point_goes_on_with_the_same_command(world: World, point: str) -> None:
     approved = half_done(world)

@@ -590,7 +590,7 @@ def test_a_store_that_was_left_open_is_refused_under_exactly_once(world: World) 
     world.spec["processing_guarantee"] = "exactly_once_v2"
     world.write(ROWS, 7)
     left_open(world.database())
-    assert codes(refusal(world)) == [("unclean-shutdown", "counts")]
+    assert codes(refusal(world)) == [("not-closed-cleanly", "counts")]
 
 
 def test_a_versioned_store_is_published_and_refused_where_it_was_left_open(tmp_path: Path) -> None:
@@ -644,7 +644,7 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset_and_that_is_s
 def test_segments_that_disagree_are_refused_under_exactly_once(clicks: World) -> None:
     clicks.spec["processing_guarantee"] = "exactly_once_v2"
     segment_of(clicks, 2 * INTERVAL, 20)
-    assert codes(refusal(clicks)) == [("segment-offsets-mismatch", "clicks")]
+    assert codes(refusal(clicks)) == [("segment-offsets-differ", "clicks")]
 
 
 def test_a_directory_that_is_no_segment_of_the_declared_interval_is_refused(clicks: World) -> None:
@@ -743,7 +743,7 @@ def test_segments_without_a_status_are_transactional_whatever_the_spec_says(
         clicks.snapshot()
         assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
     else:
-        assert codes(refusal(clicks)) == [("segment-offsets-mismatch", "clicks")]
+        assert codes(refusal(clicks)) == [("segment-offsets-differ", "clicks")]
 
 
 def test_a_transactional_store_is_published_as_it_lies_with_or_without_a_status(world: World) -> None:

@@ -35,6 +35,7 @@ from statecore.runtime.task_stores import TaskStores
 from statecore.spec.reader import parse_spec
 from statecore.stores.unfinished_creation import families_of
 from tests.harness.creation import interrupt_creation
+from tests.harness.tiers import three_of
 from tests.unit.maintenance.stored import write_database
 
 APPLICATION, TASK, INTERVAL = "orders", "0_0", 300_000
@@ -204,7 +205,7 @@ def test_rows_without_an_offset_beside_others_with_one_are_still_refused(world: 
         TaskStores(world.spec, world.live, TASK).open()
 
 
-@pytest.mark.parametrize("killed", SEGMENTS)
+@pytest.mark.parametrize("killed", three_of(SEGMENTS))
 def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str, ...], killed: int) -> None:
     others = [segment for segment in range(3) if segment != killed]
     for store, segments in (("totals", [0]), ("clicks", others)):

@@ -66,15 +66,17 @@ def die(batch: Sequence[int]) -> list[int | Failure]:
 def merge_and_die(batch: Sequence[SliceTask]) -> list[SliceResult | Failure]:
     """Merge slices, and be killed when some rows of the first one that is not merged yet are written."""
     from statecore.images import merge
+    from statecore.images.merging import MergeLimits
 
     def some(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
+        merging.limits = MergeLimits(rows=64)
         for number, chunk in enumerate(chunks(merging, keep_tombstones)):
             if number == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
             yield chunk
 
     chunks = merge._chunks
-    with mock.patch.object(merge, "_ROWS_AT_ONCE", 64), mock.patch.object(merge, "_chunks", some):
+    with mock.patch.object(merge, "_chunks", some):
         return merge_slices(batch)
 
 

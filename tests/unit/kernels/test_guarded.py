@@ -32,6 +32,7 @@ def campaign(seed: int, cases: int) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.full
 def test_every_kernel_stays_between_guard_pages() -> None:
     every = {f"{library.source}.{name}" for library in LIBRARIES for name in library.kernels}
     assert len(every) > 25

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.tiers import one_of
+
 ADD = """
 import sys
 from statecore.kernels.library import KernelLibrary
@@ -85,7 +87,7 @@ def test_the_second_process_does_not_need_numba(mill: Mill) -> None:
     assert mill.run()[0] == "compiled"  # what the source imports may be in the machine code
 
 
-@pytest.mark.parametrize("open_to_others", ["file", "directory"])
+@pytest.mark.parametrize("open_to_others", one_of(["file", "directory"]))
 def test_machine_code_that_others_can_change_is_not_run(mill: Mill, open_to_others: str) -> None:
     """The directory too: who can write there can put another file in the place of this one."""
     mill.run()
@@ -105,7 +107,7 @@ def test_machine_code_that_others_can_change_is_not_run(mill: Mill, open_to_othe
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a file away")
-@pytest.mark.parametrize("given", ["file", "directory"])
+@pytest.mark.parametrize("given", one_of(["file", "directory"]))
 def test_machine_code_of_another_user_is_not_run(mill: Mill, given: str) -> None:
     mill.run()
     (file,) = mill.kernels(mill.cache)

@@ -16,6 +16,7 @@ from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.filesystems import without_exchange
+from tests.harness.tiers import one_of
 from tests.unit.placement.support import make_image, make_live, offset_of, sibling
 
 TASKS = ("0_0", "__north__/0_0", "1_0")
@@ -43,7 +44,7 @@ def expected(before: Content, placed: set[tuple[str, str]], exactly_once: bool) 
     return after
 
 
-@pytest.mark.parametrize("swapping", ["exchange", "renames"])
+@pytest.mark.parametrize("swapping", one_of(["exchange", "renames"]))
 @given(
     live=st.sets(st.sampled_from(ALL)),
     placed=st.sets(st.sampled_from(ALL), min_size=1),

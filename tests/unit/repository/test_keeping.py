@@ -98,6 +98,7 @@ def test_pins_that_come_and_go_change_nothing_of_what_is_kept_besides(
         head = tuple(each for each in head if each.pinned or each.snapshot in expected)  # as the next head will be
 
 
+@pytest.mark.full
 def test_a_quarter_of_a_year_of_checkpoints_every_five_minutes_leaves_what_the_rules_say() -> None:
     head: tuple[SnapshotEntry, ...] = ()
     for number in range(90 * 288):

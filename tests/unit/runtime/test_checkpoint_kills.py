@@ -10,6 +10,7 @@ import pytest
 
 from statecore.stores.legacy_offsets import read_offsets
 from tests.harness.forked import Forks
+from tests.harness.tiers import one_of
 from tests.unit.runtime.checkpointing_process import BESIDE, INSIDE, inside, number, rows_beside, task
 
 KILLS = 15
@@ -18,7 +19,7 @@ LONGEST_LIFE = 0.15
 """Seconds, in which it commits many times unless the machine is busy."""
 
 
-@pytest.mark.parametrize("interval_ms", [0, 7])
+@pytest.mark.parametrize("interval_ms", one_of([0, 7]))
 def test_a_file_is_never_ahead_of_the_rows_wherever_the_process_dies(
     forks: Forks, tmp_path: Path, interval_ms: int
 ) -> None:

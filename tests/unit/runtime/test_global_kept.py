@@ -197,6 +197,7 @@ def test_what_is_kept_is_deleted_after_a_week_by_the_next_start(world: World) ->
     assert list((world.application / ".statecore" / "stale").iterdir()) == []
 
 
+@pytest.mark.full
 def test_what_is_kept_is_deleted_after_a_week_while_it_runs(world: World) -> None:
     with world.stores() as stores:
         running(stores)

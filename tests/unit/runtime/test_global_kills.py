@@ -12,7 +12,7 @@ from statecore.errors import Retryable
 from statecore.faults import GLOBAL_POINTS, VARIABLE
 from statecore.runtime.global_state import GlobalState
 from tests.harness.forked import Forks
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of, three_of
 from tests.unit.runtime.global_world import STORE, TOPIC, World, log, poll_until, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
@@ -63,7 +63,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
 
 
 @pytest.mark.parametrize("point", ["global.after-read", "global.after-ingest", "global.after-commit"])
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("exactly_once", one_of([False, True]))
 def test_a_process_that_is_killed_while_it_follows_loses_nothing(
     forks: Forks, world: World, point: str, exactly_once: bool
 ) -> None:

@@ -21,7 +21,7 @@ from statecore.runtime.global_settings import GlobalSettings, GlobalTable
 from statecore.runtime.global_state import GlobalState, RecoveryReason
 from statecore.runtime.global_stores import GlobalStores
 from statecore.stores.rocksdb import RocksDBStore
-from tests.harness.tiers import three_of
+from tests.harness.tiers import one_of, three_of
 from tests.unit.changelog.build import Record, batch
 from tests.unit.changelog.scripted import CLOSE, Part
 from tests.unit.runtime.global_world import STORE, TOPIC, World, log, poll_until, rows
@@ -347,7 +347,7 @@ def test_a_store_of_a_kind_that_no_global_table_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize("point", three_of(GLOBAL_POINTS))
-@pytest.mark.parametrize(("nth", "exactly_once"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("nth", "exactly_once"), one_of([(1, True), (2, False)]))
 def test_whoever_fails_at_any_point_of_a_recovery_starts_again_and_ends_right(
     world: World, point: str, nth: int, exactly_once: bool
 ) -> None:

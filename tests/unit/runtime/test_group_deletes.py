@@ -142,6 +142,7 @@ def test_of_every_task_that_was_ever_whole_somebody_has_all(
     play(disks, begin, steps)
 
 
+@pytest.mark.full
 @how(deadline=None, max_examples=400)
 @forall(DISKS, st.one_of(st.tuples(BEGIN, STEPS), st.tuples(st.just(list(NAMES[:2])), FEW)), st.randoms())
 def test_so_it_is_also_where_tasks_go_from_one_whole_copy_to_another_for_no_reason(

@@ -48,7 +48,7 @@ def test_a_staging_directory_of_another_machine_is_told_by_its_token(token: Path
     question = Question(token.parent, (), ())
     other = token.with_name("executors-2")
     (wrong,) = ask(question, token, token=str(other))
-    assert wrong.code == "staging-directory-not-shared"
+    assert wrong.code == "staging-not-shared"
     assert str(token.parent) in wrong.what
     other.write_text("what another driver wrote")
     assert ask(question, token, token=str(other)) == [wrong]

@@ -20,6 +20,7 @@ from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from tests.harness.raising import raises
+from tests.harness.tiers import one_of
 from tests.unit.stores.crash import CHANGELOG, KEYS, KIND, MERGES, PADDING
 
 LONGEST_LIFE = 0.1
@@ -102,13 +103,15 @@ def check(mode: str, durability: Durability, directory: Path, kills: int, seed: 
 
 @pytest.mark.parametrize(
     ("mode", "durability", "kills"),
-    [
-        ("commit", Durability.PROCESS, 60),
-        ("commit", Durability.SYNC, 30),
-        ("lives", Durability.PROCESS, 60),
-        ("families", Durability.PROCESS, 40),
-        ("ingest", Durability.SYNC, 20),
-    ],
+    one_of(
+        [
+            ("commit", Durability.PROCESS, 60),
+            ("commit", Durability.SYNC, 30),
+            ("lives", Durability.PROCESS, 60),
+            ("families", Durability.PROCESS, 40),
+            ("ingest", Durability.SYNC, 20),
+        ]
+    ),
 )
 def test_a_kill_leaves_data_and_offset_in_agreement(
     tmp_path: Path, mode: str, durability: Durability, kills: int

@@ -74,6 +74,7 @@ print(len(list(path.glob("*.sst"))))
 """
 
 
+@pytest.mark.full
 def test_a_store_with_default_settings_is_flushed_more_often_than_files_may_be_open(tmp_path: Path) -> None:
     assert int(_run(LONG_LIVED, tmp_path / "db")) < 40
 
@@ -98,6 +99,7 @@ print(len(list(path.glob("*.sst"))))
 """
 
 
+@pytest.mark.full
 def test_a_store_with_more_files_than_may_be_open_is_opened_and_merged(tmp_path: Path) -> None:
     assert int(_run(MANY_FILES, tmp_path / "db")) < 40
 

@@ -14,6 +14,7 @@ import pytest
 from statecore.stores import rocksdb_ownership
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb_ownership import Claim, writer_of
+from tests.harness.tiers import one_of
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 from tests.unit.stores.test_rocksdb import fresh
 
@@ -43,7 +44,7 @@ def looked_at(path: Path) -> None:
     writer_of(path)
 
 
-@pytest.mark.parametrize("action", [claimed_and_released, claimed_and_dropped, looked_at])
+@pytest.mark.parametrize("action", one_of([claimed_and_dropped, claimed_and_released, looked_at]))
 def test_a_signal_at_any_moment_leaves_no_directory_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[Path], None]
 ) -> None:

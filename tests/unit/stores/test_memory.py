@@ -207,6 +207,7 @@ def _measure(directory: Path, stores: int) -> dict[str, float]:
     return measured
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stores", [100, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1900)])])
 def test_memory_of_open_stores_that_are_written_and_read_stays_below_its_ceiling(tmp_path: Path, stores: int) -> None:
     measured = _measure(tmp_path, stores)

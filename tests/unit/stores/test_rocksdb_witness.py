@@ -22,6 +22,7 @@ from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
 from statecore.stores.settings import StoreSettings
+from tests.harness.tiers import one_of
 from tests.unit.stores.test_rocksdb import sst
 
 KIND = StoreKind.KEY_VALUE
@@ -76,7 +77,7 @@ def check_lengths(whole: Path, tmp_path: Path, offset: int, lengths: range) -> i
     return refused
 
 
-@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("closed", one_of([True, False]))
 def test_a_manifest_that_was_cut_is_refused(tmp_path: Path, closed: bool) -> None:
     store = lived(tmp_path / "db", close=closed)
     whole = copied(tmp_path / "db", tmp_path / "whole")

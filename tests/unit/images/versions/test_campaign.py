@@ -68,6 +68,7 @@ def run(path: Path, seeds: range) -> None:
         assert rows_of(path, puts, chance, retention, interval) == expected, f"seed {seed}"
 
 
+@pytest.mark.full
 def test_random_histories(tmp_path: Path) -> None:
     run(tmp_path, range(300))
 

@@ -12,11 +12,12 @@ from tests.golden.directories import unpacked
 from tests.harness.damage import WINDOWS
 from tests.harness.damaging import segments_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
+from tests.harness.tiers import one_of
 from tests.unit.maintenance.golden import examined, worse
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
-@pytest.mark.parametrize("segment", [0, -1])
+@pytest.mark.parametrize("segment", one_of([0, -1]))
 def test_a_segment_of_another_partition_among_the_stores_own_is_a_loss(tmp_path, name, segment):
     application = unpacked(name, tmp_path)
     own = segments_of(application, WINDOWS, "0_0")[segment]

@@ -15,6 +15,7 @@ from tests.golden.directories import unpacked
 from tests.harness.damage import BUFFER, BUFFER_TASK, STAMPED, WINDOWS
 from tests.harness.damaging import PLAIN, offsets_of, segments_of, write_checkpoint
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
+from tests.harness.tiers import one_of
 from tests.unit.maintenance.golden import examined, worse
 
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]
@@ -42,8 +43,8 @@ def losses(seen):
     return {(code, task, store) for code, severity, task, store in strays if severity == "loss"}
 
 
-@pytest.mark.parametrize("lose", [removed, emptied, begun])
-@pytest.mark.parametrize("name", OLDER)
+@pytest.mark.parametrize("lose", one_of([removed, emptied, begun]))
+@pytest.mark.parametrize("name", one_of(OLDER))
 @pytest.mark.parametrize("release", ["own", NEWEST_RELEASE])
 def test_a_store_that_is_gone_while_checkpoint_has_its_offset_is_a_loss(tmp_path, name, lose, release):
     application = unpacked(name, tmp_path)

@@ -1,0 +1,241 @@
+"""Applications with a store of every kind that lived once: snapshots of them, what is fetched of these, and diffs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.jobs.diff import run_diff
+from statecore.jobs.diff_report import Verdict
+from statecore.jobs.diff_request import DiffRequest
+from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_report import FetchReport
+from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.jobs.snapshot import run_snapshot
+from statecore.jobs.snapshot_report import Outcome, SnapshotReport
+from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.repository import make_repository
+from tests.harness import directory, topics
+from tests.harness.broker import Broker
+from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplication
+from tests.harness.modes import COVERING, MODES, Mode
+from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, eventually, restored
+from tests.harness.streams import StreamsApplication, StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+SHOWN = {(COVERING[0], PLAIN.name), (COVERING[1], GLOBALS.name)}
+"""What ``make test`` shows: stores of tasks, and global ones."""
+
+
+def of(*applications: KindsApplication) -> list[Any]:
+    """Parameters of a test: each application in each mode; those that are not in ``SHOWN`` have the mark ``full``."""
+    return [
+        pytest.param(
+            mode,
+            kinds,
+            marks=() if (mode, kinds.name) in SHOWN else pytest.mark.full,
+            id=f"{mode.name}-{kinds.name}",
+        )
+        for mode in MODES
+        for kinds in applications
+    ]
+
+
+@dataclass(frozen=True)
+class Lived:
+    """An application that was fed and closed; nobody changes its directory.
+
+    Attributes:
+        world: the application.
+        answers: what its stores answered before it was closed.
+        rows: of its databases.
+    """
+
+    world: KindsWorld
+    answers: Answers
+    rows: Rows
+
+    def at(self, state_dir: Path) -> KindsWorld:
+        """The same application with another state directory."""
+        return self.world.at(state_dir)
+
+    def stores(self, prefix: str = "") -> set[str]:
+        """Its stores that are on disk, of kinds that begin so."""
+        cases = [case for case in self.world.kinds.cases if case.kind != "in-memory"]
+        return {case.store for case in cases if case.kind.startswith(prefix)}
+
+
+@pytest.fixture(scope="module")
+def there() -> dict[tuple[Mode, str], Lived]:
+    """What has happened already: every application lives once, whatever the order of the tests is."""
+    return {}
+
+
+@pytest.fixture
+def lived(
+    mode: Mode,
+    kinds: KindsApplication,
+    there: dict[tuple[Mode, str], Lived],
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Lived:
+    if (mode, kinds.name) not in there:
+        application_id = f"every-{kinds.name}-{mode.name}-{uuid.uuid4().hex[:8]}"
+        state_dir = tmp_path_factory.mktemp("lived")
+        world = KindsWorld(broker, streams_jvm, application_id, state_dir, mode.guarantee, mode.of(kinds))
+        with world.application() as running:
+            world.feed(kinds.feed(world.base, PARTITIONS))
+            wait_for_globals(world, running)
+            answers = world.answers(running)
+        mode.assert_used(streams_jvm, world)
+        there[mode, kinds.name] = Lived(world, answers, world.rows())
+    return there[mode, kinds.name]
+
+
+def wait_for_globals(world: KindsWorld, running: StreamsApplication) -> None:
+    """Waits until global stores have all records of their topics: nobody but they tell how far they have come."""
+    for case in world.kinds.cases:
+        if case.is_global and case.source:
+            topic = world.inputs[case.source]
+            last = {one.key: one.value for part in range(PARTITIONS) for one in topics.read(world.servers, topic, part)}
+            expected = {key: value for key, value in last.items() if key is not None and value is not None}
+            assert expected
+            found: Callable[[], Mapping[bytes, bytes]] = lambda store=case.store: {  # type: ignore[misc]  # noqa: E731
+                key: value for key, value, _ in running.query_rows(store, None)
+            }
+            assert eventually(found, expected) == expected
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A repository of its own."""
+    made = (tmp_path / "repository").as_uri()
+    make_repository(made)
+    return made
+
+
+def snapshot(lived: Lived, url: str) -> SnapshotReport:
+    return run_snapshot(SnapshotRequest(spec=lived.world.spec(), state_dir=str(lived.world.state_dir), repository=url))
+
+
+def publish(lived: Lived, url: str, **more: Any) -> None:
+    """A snapshot of the changelogs, made where there is no state directory."""
+    request = RestoreRequest(state_dir="", spec=lived.world.spec(), repository=url, transaction_wait=5.0, **more)
+    report = run_restore(request, InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    assert report.published is not None
+
+
+def fetch(world: KindsWorld, url: str, **more: Any) -> FetchReport:
+    asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
+    return run_fetch(
+        FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
+    )
+
+
+def some(rows: Rows) -> Rows:
+    """Without databases that have no row."""
+    return {key: found for key, found in rows.items() if any(found.values())}
+
+
+def of_stores(rows: Rows, stores: set[str]) -> Rows:
+    return {key: found for key, found in rows.items() if key[1].partition("/")[0] in stores}
+
+
+def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
+    """Answers without the older versions: Kafka Streams does not find them after a restart of its own either."""
+    versioned = {case.store for case in kinds.cases if case.kind.startswith("versioned")}
+    return {
+        key: [row for row in rows if b"@" not in row[0]] if key[0] in versioned else rows
+        for key, rows in answers.items()
+    }
+
+
+@pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS, GLOBALS))
+def test_an_instance_upon_a_snapshot_of_a_directory_restores_nothing_and_answers_as_before(
+    lived: Lived, kinds: KindsApplication, tmp_path: Path, url: str
+) -> None:
+    files = directory.files(lived.world.directory)
+    report = snapshot(lived, url)
+    assert report.outcome is Outcome.PUBLISHED
+    assert not report.running
+    assert all(store.tail <= 1 for store in report.stores), "a commit marker at most"
+    assert directory.files(lived.world.directory) == files
+    assert {store.store for store in report.stores} == lived.stores()
+    assert snapshot(lived, url).outcome is Outcome.UNCHANGED
+
+    other = lived.at(tmp_path / "other")
+    fetch(other, url, versioned=VersionedStart.LATEST)
+    assert some(other.rows()) == some(lived.rows)
+    with other.application() as running:
+        assert set(restored(running)) <= {"in-memory"}
+        assert valid_now(kinds, other.answers(running)) == valid_now(kinds, lived.answers)
+
+
+@pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS, SOURCES))
+def test_what_is_fetched_of_changelogs_has_the_rows_of_the_application_which_restores_nothing(
+    lived: Lived, tmp_path: Path, url: str
+) -> None:
+    publish(lived, url, versioned=VersionedStart.LATEST)
+    fetched = lived.at(tmp_path / "fetched")
+    report = fetch(fetched, url, versioned=VersionedStart.LATEST)
+    assert {store.store for store in report.stores} == lived.stores()
+    assert of_stores(fetched.rows(), lived.stores()) == of_stores(lived.rows, lived.stores())
+    versioned = lived.stores("versioned")
+    with fetched.application() as running:
+        assert set(restored(running)) <= {"in-memory"}
+        after = fetched.answers(running)
+    assert {key: rows for key, rows in after.items() if key[0] not in versioned} == {
+        key: rows for key, rows in lived.answers.items() if key[0] not in versioned
+    }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS, SOURCES))
+def test_of_what_is_fetched_kafka_streams_restores_versioned_stores_so_that_their_history_is_found(
+    lived: Lived, tmp_path: Path, url: str
+) -> None:
+    publish(lived, url)
+    fetched = lived.at(tmp_path / "fetched")
+    fetch(fetched, url)
+    with fetched.application() as running:
+        assert set(restored(running)) - {"in-memory"} == lived.stores("versioned")
+        assert fetched.answers(running) == lived.answers
+
+
+@pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS))
+def test_every_store_is_what_its_changelog_says(lived: Lived) -> None:
+    state_dir = lived.world.state_dir
+    before = left(state_dir)
+    request = DiffRequest(spec=lived.world.spec(), state_dir=str(state_dir), with_changelog=True, transaction_wait=5.0)
+    report = run_diff(request, InProcessEngine())
+    assert left(state_dir) == before
+    assert report.verdict is Verdict.EQUAL
+    assert {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal} == {}
+    assert {store.store for store in report.stores} == lived.stores()
+    for store in report.stores:
+        assert (store.compared.rows, store.compared.digest) == (
+            store.compared.reference_rows,
+            store.compared.reference_digest,
+        )
+        assert not store.offsets or store.offsets == store.reference_offsets
+    assert report.counts.equal > 300
+    assert not report.left_out
+
+
+def left(state_dir: Path) -> Mapping[str, tuple[int, ...]]:
+    """Every file and directory below: times, links, size."""
+    found = {str(path): path.stat() for path in state_dir.rglob("*")}
+    return {name: (one.st_mtime_ns, one.st_ctime_ns, one.st_nlink, one.st_size) for name, one in found.items()}
