@@ -188,7 +188,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
 
 
 def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
-    broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     create(
         broker,
