@@ -31,6 +31,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
+from statecore.jobs.stages import build_images
 
 _NEVER = 1 << 60
 _STAGES = ("decode", "collect", "write", "image")
@@ -60,7 +61,7 @@ def arranged(way: Way, ranges: int) -> Iterator[None]:
     """Have the partition cut, and its database divided, as it is asked for."""
     with ExitStack() as patches:
         if not way.divided:
-            patches.enter_context(mock.patch("statecore.images.merge_policy.SLICE_BYTES", _NEVER))
+            patches.enter_context(mock.patch.dict(build_images.__kwdefaults__, slice_bytes=_NEVER))
         if ranges:
             patches.enter_context(mock.patch("statecore.jobs.plan.plan_ranges", partial(_cut, ranges)))
         yield

@@ -15,7 +15,7 @@ from pathlib import Path
 from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
-from statecore.images.merge_policy import slices_of
+from statecore.images.merge_policy import SLICE_BYTES, slices_of
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.jobs import staging
 from statecore.jobs.answers import answers
@@ -95,7 +95,13 @@ SLICE_RESULT = DocumentType(
 
 
 def slice_tasks(
-    place: StagingPlace, task: str, store: str, runs: Sequence[Run], made_of: Sequence[str], first_segment: int
+    place: StagingPlace,
+    task: str,
+    store: str,
+    runs: Sequence[Run],
+    made_of: Sequence[str],
+    first_segment: int,
+    slice_bytes: int = SLICE_BYTES,
 ) -> list[SliceTask]:
     """The slices of all databases of a store that are worth dividing.
 
@@ -108,6 +114,7 @@ def slice_tasks(
         runs: all of its runs, in the order they are applied.
         made_of: the results that name them.
         first_segment: the first segment that has not expired.
+        slice_bytes: bytes of runs that are worth a slice.
     """
     blobs = place.blobs()
     databases: dict[int | None, list[Run]] = {}
@@ -117,7 +124,7 @@ def slice_tasks(
     return [
         SliceTask(place, task, store, segment, tuple(its_runs), tuple(made_of), part, parts)
         for segment, its_runs in databases.items()
-        if (parts := slices_of(its_runs)) > 1 and _is_local(blobs, its_runs[0])
+        if (parts := slices_of(its_runs, slice_bytes)) > 1 and _is_local(blobs, its_runs[0])
         for part in range(parts)
     ]
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.images.merge_policy import SLICE_BYTES
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
@@ -189,6 +190,8 @@ def build_images(
     directory: Path,
     memory_budget: int,
     progress: Progress,
+    *,
+    slice_bytes: int = SLICE_BYTES,
 ) -> dict[tuple[str, str], ImageResult]:
     """Build the image of every store.
 
@@ -201,6 +204,7 @@ def build_images(
             this host, because databases are used where they lie.
         memory_budget: bytes of records a task may hold.
         progress: told the slices merged so far, if there are any, and then the images done so far.
+        slice_bytes: bytes of runs that are worth a slice.
 
     Returns:
         (task, store) → result.
@@ -211,7 +215,7 @@ def build_images(
     """
     largest_first = sorted(stores, key=lambda store: (-store.size, store.task, store.store))
     staging.prepare(directory)
-    slices = _merge(workers, application_id, stores, place, progress)
+    slices = _merge(workers, application_id, stores, place, progress, slice_bytes)
     tasks = [
         ImageTask(place, str(directory), store, memory_budget, tuple(slices.get((store.task, store.store), ())))
         for store in largest_first
@@ -239,6 +243,7 @@ def _merge(
     stores: Sequence[StoreToBuild],
     place: StagingPlace,
     progress: Progress,
+    slice_bytes: int,
 ) -> dict[tuple[str, str], list[SliceResult]]:
     """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
     tasks: list[SliceTask] = []
@@ -247,7 +252,7 @@ def _merge(
             continue
         on_base = {base.segment for base in store.bases}
         runs = [run for run in store.runs if run.segment not in on_base]
-        tasks += slice_tasks(place, store.task, store.store, runs, store.results, store.first_segment)
+        tasks += slice_tasks(place, store.task, store.store, runs, store.results, store.first_segment, slice_bytes)
     tasks.sort(key=_slice_bytes, reverse=True)
     batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
     results_of = {task.name: (task.task, task.store) for task in tasks}

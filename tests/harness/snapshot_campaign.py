@@ -42,6 +42,7 @@ from statecore.jobs.run_keeper import Publisher
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.stages import build_images
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.state_directory import partition_of
 from statecore.repository.manifest import StoreSnapshot
@@ -233,7 +234,7 @@ class Campaign(RandomApplication):
             around.enter_context(self.packing())
             around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
             if chance.random() < 0.5:
-                around.enter_context(patch("statecore.images.merge_policy.SLICE_BYTES", 4000))
+                around.enter_context(patch.dict(build_images.__kwdefaults__, slice_bytes=4000))
             report = run_restore(request, engine)
         assert isinstance(report, RestoreReport)
         assert report.published is not None

@@ -13,7 +13,6 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.faults import FaultPoints
-from statecore.jobs import under_way
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.due import look
 from statecore.jobs.engine import HandedOver
@@ -277,7 +276,7 @@ class Slow(FaultPoints):
 def test_while_a_checkpoint_takes_long_no_other_is_due(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_way, "FIRST", 0.1)
+    monkeypatch.setitem(said_under_way.__wrapped__.__kwdefaults__, "first", 0.1)
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(10)
     slow = Slow()

@@ -23,6 +23,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import PROCESSES, RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
+from statecore.jobs.stages import build_images
 from statecore.spark.engine import SparkEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -83,7 +84,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
     rows = world.rows()
     world.lose()
     monkeypatch.setattr("statecore.jobs.plan.plan_ranges", cut_in_five)
-    monkeypatch.setattr("statecore.images.merge_policy.SLICE_BYTES", 4000)
+    monkeypatch.setitem(build_images.__kwdefaults__, "slice_bytes", 4000)
     request = world.request(request_id="killed")
     with pytest.raises(FaultInjected):
         run_restore(request, ProcessEngine(2), faults=InjectedFault("restore.after-images"))

@@ -188,7 +188,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
 
 
 def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
-    broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     create(
         broker,
@@ -224,8 +224,7 @@ def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
     assert mine == before
     assert [row for part in parts for row in part] == before
     assert reader.statistics.position == end
-    monkeypatch.setattr("statecore.changelog.shapes.WORTH_A_LOOK", 100)
-    shape = look_at(cluster, [PartitionShape.of_offsets(OffsetRange(topic_name, 0, 0, end))])[tp]
+    shape = look_at(cluster, [PartitionShape.of_offsets(OffsetRange(topic_name, 0, 0, end))], worth=100)[tp]
     after = plain(broker, topic_name, UNCOMMITTED, end)  # compaction goes on
     assert len(after) - end / 10 < sum(shape.records) < len(before) + end / 10
     rows, reader = columnar(cluster, OffsetRange(topic_name, 0, gaps[0], gaps[0] + 1), UNCOMMITTED)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from statecore.blobs.base import Blobs
+from statecore.blobs.directory import DirectoryBlobs
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, NotFound, Retryable
-from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merge_policy
 from statecore.images.image import verify_image
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.jobs import stages, staging
@@ -27,6 +27,7 @@ from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.range_tasks import RANGE_RESULT, RangeResult
 from statecore.jobs.stages import build_images, stores_to_build
+from statecore.jobs.staging import FILES
 from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from statecore.progress import NullProgress
@@ -41,9 +42,32 @@ CHANGELOG = TopicPartition("app-store-changelog", 0)
 KIND = StoreKind.KEY_VALUE
 
 
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_policy, "SLICE_BYTES", 200_000)
+SLICE = 200_000
+
+
+class Raided(DirectoryPlace):
+    """A place from which another worker takes each run away as soon as it was found."""
+
+    def blobs(self) -> Blobs:
+        class Taken(DirectoryBlobs):
+            def local_path(self, name: str) -> Path:
+                path = super().local_path(name)
+                if name.startswith(f"{FILES}/"):
+                    path.unlink()
+                return path
+
+        return Taken(self.directory)
+
+
+class Elsewhere(DirectoryPlace):
+    """A place that is no directory of this machine."""
+
+    def blobs(self) -> Blobs:
+        class Remote(DirectoryBlobs):
+            def local_path(self, name: str) -> None:  # type: ignore[override]
+                return None
+
+        return Remote(self.directory)
 
 
 @pytest.fixture
@@ -82,7 +106,7 @@ def ranges_of(
 
 def tasks_of(place: DirectoryPlace, results: Sequence[RangeResult]) -> list[SliceTask]:
     names = [staging.result_name(result.task, result.store, result.offset_range) for result in results]
-    return slice_tasks(place, "0_0", "store", [run for one in results for run in one.runs], names, 0)
+    return slice_tasks(place, "0_0", "store", [run for one in results for run in one.runs], names, 0, SLICE)
 
 
 def merged(tasks: Sequence[SliceTask]) -> list[SliceResult]:
@@ -128,12 +152,11 @@ def test_an_image_of_slices_holds_what_the_runs_say(place: DirectoryPlace, tmp_p
     }, "no byte is copied"
 
 
-def test_a_finished_slice_is_not_merged_again(
-    place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_slice_is_not_merged_again(place: DirectoryPlace, tmp_path: Path) -> None:
     results = ranges_of(place, tmp_path / "runs", contents(4))
     first = merged(tasks_of(place, results))
-    monkeypatch.setattr("statecore.images.slices.merge_slice", lambda *_: pytest.fail("merged again"))
+    for run in (run for one in results for run in one.runs):
+        blob(place, staging.run_name(run)).write_bytes(b"nothing could be merged of this")
     assert merged(tasks_of(place, results)) == first
 
 
@@ -242,25 +265,13 @@ def test_a_damaged_run_is_taken_away_with_the_word_of_its_range(place: Directory
 
 
 def test_a_slice_whose_runs_are_taken_away_by_another_that_found_damage_leaves_the_word_to_that_one(
-    place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: DirectoryPlace, tmp_path: Path
 ) -> None:
-    results = ranges_of(place, tmp_path / "runs", contents(4))
-    tasks = tasks_of(place, results)
-    for one in results:
-        flipped(blob(place, staging.run_name(one.runs[0])))
-    found: list[SliceResult | Failure] = []
-
-    def hashed_beside_another(path: Path) -> str:
-        monkeypatch.setattr("statecore.images.slices.file_sha256", file_sha256)
-        found.extend(merge_slices(tasks[:1]))
-        return file_sha256(path)
-
-    monkeypatch.setattr("statecore.images.slices.file_sha256", hashed_beside_another)
-    found = [*merge_slices(tasks[1:2]), *found]
-    late, first = (one.to_error() for one in found if isinstance(one, Failure))
-    assert isinstance(first, Corrupted)
-    assert isinstance(late, Retryable), "no defect: a job says what is permanent, which is why"
-    assert "taken away" in str(late)
+    tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(4)))
+    (late,) = merge_slices([replace(tasks[1], place=Raided(place.directory))])
+    assert isinstance(late, Failure)
+    error = late.to_error()
+    assert (type(error), error.code) == (Retryable, "run-removed"), "no defect: a job says what is permanent"
 
 
 def test_an_image_without_all_of_its_slices_is_not_built(place: DirectoryPlace, tmp_path: Path) -> None:
@@ -272,17 +283,15 @@ def test_an_image_without_all_of_its_slices_is_not_built(place: DirectoryPlace, 
 
 
 def test_small_stores_expired_segments_and_runs_elsewhere_are_not_divided(
-    place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: DirectoryPlace, tmp_path: Path
 ) -> None:
     old, live = (
         [run for one in ranges_of(place, tmp_path / str(of), contents(3, of), of) for run in one.runs] for of in (6, 7)
     )
-    tasks = slice_tasks(place, "0_0", "store", [*old, *live], [], first_segment=7)
+    tasks = slice_tasks(place, "0_0", "store", [*old, *live], [], 7, SLICE)
     assert {task.segment for task in tasks} == {7}
     assert {run.segment for task in tasks for run in task.runs} == {7}
-    monkeypatch.setattr("statecore.blobs.directory.DirectoryBlobs.local_path", lambda *_: None)
-    assert slice_tasks(place, "0_0", "store", live, [], 7) == []
-    monkeypatch.undo()
+    assert slice_tasks(Elsewhere(place.directory), "0_0", "store", live, [], 7, SLICE) == []
     assert slice_tasks(place, "0_0", "store", live, [], 7) == [], "below the size that is worth it"
 
 
@@ -323,7 +332,9 @@ def test_how_many_workers_there_are_changes_no_byte_of_the_image(tmp_path: Path,
         plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         workers = Workers(count)
         stores = stores_to_build(plan, {("0_0", "store"): results})
-        found = build_images(workers, "app", stores, place, Path(place.directory), 1 << 20, NullProgress())
+        found = build_images(
+            workers, "app", stores, place, Path(place.directory), 1 << 20, NullProgress(), slice_bytes=SLICE
+        )
         assert workers.ran == ["merge_slices", "build_stores"]
         images.append(found["0_0", "store"].image)
         directory = staging.image_path(Path(place.directory), "0_0", "store")
@@ -356,7 +367,7 @@ def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
     plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     told = Told()
     stores = stores_to_build(plan, {("0_0", "store"): results})
-    build_images(Workers(2), "app", stores, place, Path(place.directory), 1 << 20, told)
+    build_images(Workers(2), "app", stores, place, Path(place.directory), 1 << 20, told, slice_bytes=SLICE)
     slices = len(tasks_of(place, results))
     merging = {"merge": [slices, "slices", slices]} if slices else {}
     assert told.phases == {**merging, "build": [1, "stores", 1]}
