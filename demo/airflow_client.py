@@ -118,7 +118,7 @@ class AirflowClient:
             if state in ENDED:
                 return state
             self.check_alive()
-            time.sleep(1.0)
+            time.sleep(0.5)
         raise AirflowFailed(f"the run {run_id} of {dag_id} did not end within {seconds:.0f} s")
 
     def tasks(self, dag_id: str, run_id: str) -> list[TaskStatus]:

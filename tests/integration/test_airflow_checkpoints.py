@@ -202,6 +202,7 @@ def test_ticks_advance_each_application_at_its_interval(broker: Broker, tmp_path
         assert moments[0] - moments[1] >= OFTEN * 1000 // 2
 
 
+@pytest.mark.full
 def test_a_long_tail_is_read_by_spark_and_the_report_says_so(server: AirflowServer, site: Site) -> None:
     site.produce("often", SPARK_FROM + 500)
     run, state = ended(server, applications=[site.path("often")])
@@ -216,6 +217,7 @@ def test_a_long_tail_is_read_by_spark_and_the_report_says_so(server: AirflowServ
     assert summary["published"]["snapshot"] == site.snapshots("often")[0].snapshot
 
 
+@pytest.mark.full
 def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowServer, site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a broker that lets one in and never answers
         declared = {**spec("silent", ("by-id",)), "bootstrap_servers": f"127.0.0.1:{silent.getsockname()[1]}"}

@@ -169,9 +169,8 @@ def test_the_same_plan_has_the_same_results_on_each_engine(spec: dict[str, Any],
     }
 
 
-@pytest.mark.parametrize(
-    ("killed", "next_one"), [("spark", "processes"), pytest.param("processes", "spark", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("killed", "next_one"), [("spark", "processes"), ("processes", "spark")])
 def test_an_engine_goes_on_where_another_was_killed(
     spec: dict[str, Any], tmp_path: Path, killed: str, next_one: str
 ) -> None:

@@ -54,7 +54,9 @@ def rows_of(store: str, partition: int) -> list[tuple[bytes, bytes]]:
     return sorted(rows.items())
 
 
-@pytest.mark.parametrize("partitions", [30, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "partitions", [pytest.param(30, marks=pytest.mark.full), pytest.param(200, marks=pytest.mark.long)]
+)
 def test_every_row_of_many_small_partitions_is_in_its_place(
     broker: Broker, application_id: str, state_dir: Path, partitions: int
 ) -> None:

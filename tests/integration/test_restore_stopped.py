@@ -54,7 +54,8 @@ class World:
 
     def command_line(self, *words: str) -> list[str]:
         (self.directory / "stores.yaml").write_text(json.dumps(self.spec))
-        command = [sys.executable, "-m", "statecore.cli.main", "restore", "--json", "--master", "local[2]"]
+        command = [sys.executable, "-m", "statecore.cli.main", "restore", "--json"]
+        command += [] if "--engine" in words else ["--master", "local[2]"]
         command += ["--spec", str(self.directory / "stores.yaml"), "--state-dir", str(self.directory / "state")]
         return [*command, *words]
 
@@ -193,9 +194,8 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
     assert after["host"] == report["host"] == socket.gethostname()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full), (signal.SIGKILL, -signal.SIGKILL)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
     world: World, number: int, code: int
 ) -> None:
@@ -255,8 +255,9 @@ def test_a_worker_that_dies_is_named_without_a_stack_trace(
 
 
 def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_goes_on(world: World) -> None:
-    with hanging(world, world.command_line(), world.application_id) as process:
-        code, error, _ = run(world.command_line("--request-id", "second"))
+    engine = ("--engine", "processes")
+    with hanging(world, world.command_line(*engine), world.application_id) as process:
+        code, error, _ = run(world.command_line(*engine, "--request-id", "second"))
         assert (code, error["error"]) == (11, "Fenced")
         assert f"in use: process {process.pid} (" in error["what"]
         world.broker.thaw()

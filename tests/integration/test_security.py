@@ -33,6 +33,7 @@ from tests.harness.raising import code_said, raises
 from tests.harness.reading import columnar, joined, plain
 from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import three_of
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -40,6 +41,11 @@ pytestmark = [
 ]
 
 TOPIC = "secured"
+PROPERTIES = [
+    ("SASL", "SCRAM-SHA-512"),
+    pytest.param("SASL", "PLAIN", marks=pytest.mark.full),
+    pytest.param("MUTUAL", "PLAIN", marks=pytest.mark.full),
+]
 WAYS = [("TLS", "PLAIN"), ("MUTUAL", "PLAIN"), *(("SASL", mechanism) for mechanism in MECHANISMS)]
 
 
@@ -72,7 +78,7 @@ def test_a_secured_listener_reads_as_a_plain_consumer_reads(
     assert len(wanted) == 9000
 
 
-@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+@pytest.mark.parametrize(("listener", "mechanism"), three_of(WAYS))
 def test_a_store_is_restored_over_a_secured_listener_by_either_reader(
     secured: SecuredBroker, listener: str, mechanism: str
 ) -> None:
@@ -192,23 +198,23 @@ def test_the_wrong_protocol_for_a_port_is_told(secured: SecuredBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "why", "code"),
     [
-        ({"security_protocol": "SSL_SASL"}, "security_protocol is 'SSL_SASL'"),
-        ({"sasl_mechanism": "SCRAM"}, "sasl_mechanism is 'SCRAM'"),
-        ({"sasl_mechanism": None}, "sasl_mechanism is None"),
-        ({"sasl_plain_password": ""}, "PLAIN needs sasl_plain_password"),
-        ({"sasl_mechanism": "GSSAPI"}, "127.0.0.1"),
+        ({"security_protocol": "SSL_SASL"}, "security_protocol is 'SSL_SASL'", SETTINGS),
+        ({"sasl_mechanism": "SCRAM"}, "sasl_mechanism is 'SCRAM'", SETTINGS),
+        ({"sasl_mechanism": None}, "sasl_mechanism is None", SETTINGS),
+        ({"sasl_plain_password": ""}, "PLAIN needs sasl_plain_password", SETTINGS),
+        ({"sasl_mechanism": "GSSAPI"}, "127.0.0.1", DENIED),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(
-    secured: SecuredBroker, changes: dict[str, Any], why: str
+    secured: SecuredBroker, changes: dict[str, Any], why: str, code: str
 ) -> None:
     settings = secured.settings("SASL", **changes)
     settings["sasl_plain_password"] = settings["sasl_plain_password"] or "\0"
     if changes.get("sasl_plain_password") == "":
         del settings["sasl_plain_password"]
-    refused(secured.broker.address("SASL"), settings, SETTINGS, why)
+    refused(secured.broker.address("SASL"), settings, code, why)
 
 
 def test_a_broker_that_hangs_in_the_tls_handshake_is_retryable_within_the_deadline(secured: SecuredBroker) -> None:
@@ -326,7 +332,7 @@ def test_a_restore_with_a_wrong_password_is_refused_before_anything_changes(
     assert not list(state_dir.iterdir())
 
 
-@pytest.mark.parametrize(("listener", "mechanism"), [("SASL", "SCRAM-SHA-512"), ("SASL", "PLAIN"), ("MUTUAL", "PLAIN")])
+@pytest.mark.parametrize(("listener", "mechanism"), PROPERTIES)
 def test_the_properties_that_kafkas_own_client_takes_are_taken_by_discover(
     secured: SecuredBroker, streams_jvm: StreamsJvm, tmp_path: Path, listener: str, mechanism: str
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
     assert not list(state_dir.glob("*/0_0"))
 
 
+@pytest.mark.full
 def test_executors_without_statecore_are_named_and_not_tried_again(
     spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:

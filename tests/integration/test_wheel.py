@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from statecore.jobs.report import PROCESSES
 from tests.harness import wheel
 from tests.harness.broker import Broker
 from tests.harness.small import small_application
@@ -26,16 +27,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 @dataclass(frozen=True)
 class Installed:
-    """The wheel, installed twice: for drivers with Spark, for executors without it."""
+    """The wheel in an environment of its own."""
 
-    driver: Path
-    executors: Path
+    python: Path
     kernels: Path
     home: Path
 
     def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a program of the driver's environment where nothing of the checkout can be imported."""
-        bin_ = self.driver.parent
+        """Run a program of the environment where nothing of the checkout can be imported."""
+        bin_ = self.python.parent
         own = {
             "PATH": os.pathsep.join([str(bin_), "/usr/bin", "/bin", *self._java()]),
             "HOME": str(self.home),
@@ -58,17 +58,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel.build_wheel(tmp_path_factory.mktemp("wheel") / "build")
 
 
-@pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    directory = tmp_path_factory.mktemp("installed")
+def installed(built: Path, directory: Path, extra: str) -> Installed:
     home = directory / "home"
     home.mkdir()
-    return Installed(
-        driver=wheel.install(built, directory / "driver", "spark"),
-        executors=wheel.install(built, directory / "executors", "pipeline"),
-        kernels=wheel.compiled_kernels(directory / "kernels"),
-        home=home,
-    )
+    python = wheel.install(built, directory / "environment", extra)
+    return Installed(python, wheel.compiled_kernels(directory / "kernels"), home)
+
+
+@pytest.fixture(scope="module")
+def drivers_own(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """With Spark."""
+    return installed(built, tmp_path_factory.mktemp("of-drivers"), "spark")
+
+
+@pytest.fixture(scope="module")
+def executors_own(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Without Spark: for executors, and for restores by processes."""
+    return installed(built, tmp_path_factory.mktemp("of-executors"), "pipeline")
 
 
 @pytest.fixture(scope="module")
@@ -93,34 +99,49 @@ def stores(state_dir: Path) -> Iterator[Path]:
     return state_dir.glob("*/0_*/rocksdb/by-id/CURRENT")
 
 
-def test_the_command_of_the_wheel_restores(installed: Installed, spec_file: Path, state_dir: Path) -> None:
-    where = installed.run("python", "-c", "import statecore; print(statecore.__file__)").stdout.strip()
-    assert Path(where).is_relative_to(installed.driver.parents[1])
-    done = installed.run(
-        *("statecore", "restore", "--json", "--spec", spec_file, "--state-dir", state_dir, "--master", "local[2]")
-    )
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+def test_the_command_of_the_wheel_restores(executors_own: Installed, spec_file: Path, state_dir: Path) -> None:
+    report = restored(executors_own, spec_file, state_dir, "--engine", "processes", "--processes", "2")
+    assert (report["totals"]["rows"], report["master"], report["executors"]) == (500, PROCESSES, 2)
+
+
+@pytest.mark.full
+def test_the_command_of_the_wheel_restores_by_spark(drivers_own: Installed, spec_file: Path, state_dir: Path) -> None:
+    report = restored(drivers_own, spec_file, state_dir, "--master", "local[2]")
     assert (report["totals"]["rows"], report["master"], report["executors"]) == (500, "local[2]", 1)
+
+
+def restored(environment: Installed, spec_file: Path, state_dir: Path, *words: str) -> dict[str, Any]:
+    """The report of a restore by the command of an environment."""
+    where = environment.run("python", "-c", "import statecore; print(statecore.__file__)").stdout.strip()
+    assert Path(where).is_relative_to(environment.python.parents[1])
+    done = environment.run("statecore", "restore", "--json", "--spec", spec_file, "--state-dir", state_dir, *words)
+    assert done.returncode == 0, done.stderr
     assert len(list(stores(state_dir))) == 2
     assert "INFO" not in done.stderr  # the log configuration is in the wheel, too
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.mark.full
 def test_the_job_of_the_wheel_restores_on_executors_with_an_environment_of_their_own(
-    installed: Installed, spec_file: Path, state_dir: Path, tmp_path: Path, spark_cluster: SparkCluster
+    drivers_own: Installed,
+    executors_own: Installed,
+    spec_file: Path,
+    state_dir: Path,
+    tmp_path: Path,
+    spark_cluster: SparkCluster,
 ) -> None:
-    job = installed.driver.parents[1] / "share" / "statecore" / "spark_jobs" / "restore.py"
+    job = drivers_own.python.parents[1] / "share" / "statecore" / "spark_jobs" / "restore.py"
     report = tmp_path / "report.json"
     conf = {
-        "spark.pyspark.python": str(installed.executors),
-        "spark.pyspark.driver.python": str(installed.driver),
-        "spark.executorEnv.NUMBA_CACHE_DIR": str(installed.kernels),
+        "spark.pyspark.python": str(executors_own.python),
+        "spark.pyspark.driver.python": str(drivers_own.python),
+        "spark.executorEnv.NUMBA_CACHE_DIR": str(executors_own.kernels),
         "spark.executor.memory": "512m",
         "spark.cores.max": "2",
         "spark.driver.host": "127.0.0.1",
     }
-    done = installed.run(
+    done = drivers_own.run(
         *("spark-submit", "--master", spark_cluster.master),
         *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
         *(job, "--report", report, "--master", spark_cluster.master, "--request"),
@@ -133,8 +154,8 @@ def test_the_job_of_the_wheel_restores_on_executors_with_an_environment_of_their
     assert len(list(stores(state_dir))) == 2
 
 
-def test_the_wheel_carries_what_airflow_is_pointed_to(installed: Installed) -> None:
-    share = installed.driver.parents[1] / "share" / "statecore"
+def test_the_wheel_carries_what_airflow_is_pointed_to(executors_own: Installed) -> None:
+    share = executors_own.python.parents[1] / "share" / "statecore"
     for name in ("dags/restore_stores.py", "plugins/statecore_plugin.py", "spark_jobs/restore.py"):
         assert (share / name).read_text() == (wheel.ROOT / name).read_text()
     # The Dag looks for its job beside its own folder.
