@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+import pytest
 from hypothesis import given as forall
 from hypothesis import settings as how
 from hypothesis import strategies as st
