@@ -21,7 +21,7 @@ DEMO = Path(__file__).resolve().parents[1] / ".demo"
 GRACE_SECONDS = 30.0
 
 
-def stop_all(directory: Path = DEMO) -> list[str]:
+def stop_all(directory: Path = DEMO, *, grace_seconds: float = GRACE_SECONDS) -> list[str]:
     """Stop every recorded process under ``directory``; returns a line for each thing that was stopped.
 
     Airflow goes first, so that nothing it runs meets a broker that is gone; the broker goes last.
@@ -35,7 +35,7 @@ def stop_all(directory: Path = DEMO) -> list[str]:
     for path in others:
         process = _recorded(path)
         if process is not None and path.name != RECORD:
-            _end(*process)
+            _end(*process, grace_seconds)
             stopped.append(f"{path.stem} in {path.parent}")
     return stopped
 
@@ -50,8 +50,8 @@ def _recorded(path: Path) -> tuple[int, str] | None:
     return (pid, started) if started_at(pid) == started else None
 
 
-def _end(pid: int, started: str) -> None:
-    for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, 10.0)):
+def _end(pid: int, started: str, grace_seconds: float) -> None:
+    for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 10.0)):
         if started_at(pid) != started:
             return
         with contextlib.suppress(ProcessLookupError):

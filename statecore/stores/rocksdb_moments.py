@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +73,13 @@ class _Changed(Exception):
     """Somebody wrote to the database while its files were being named."""
 
 
-def take_moment(source: Path, target: Path) -> Moment:
+def take_moment(source: Path, target: Path, *, sleep: Callable[[float], None] = time.sleep) -> Moment:
     """Give the files of a database, as they are at one moment, a second name each in another directory.
 
     Args:
         source: the database; it may be open, by anybody.
         target: a directory that does not exist; on another file system files are copied.
+        sleep: waits so many seconds before another attempt.
 
     Raises:
         NotFound: there is no database, or it has gone.
@@ -112,7 +113,7 @@ def take_moment(source: Path, target: Path) -> Moment:
         except StatecoreError:
             shutil.rmtree(target, ignore_errors=True)
             raise
-        time.sleep(min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
+        sleep(min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
     shutil.rmtree(target, ignore_errors=True)
     if why := files_elsewhere(source):
         raise not_readable_here(f"{source} cannot be copied: {why}.", source)

@@ -25,7 +25,10 @@ def one_of(cases: Iterable[Any], by: Callable[[Any], Any] = lambda _: None) -> l
 
 def _kept(cases: Iterable[Any], by: Callable[[Any], Any], choose: Callable[[list[int]], Iterable[int]]) -> list[Any]:
     """The cases, of which those that are not chosen have the mark ``full``."""
-    found = [case if isinstance(case, _PARAMETERS) else _parameters(case) for case in cases]
+    found: list[Any] = []
+    for case in map(_parameters, cases):
+        if case.values not in [other.values for other in found]:  # a list may begin with one of another list
+            found.append(case)
     groups: dict[Any, list[int]] = {}
     for place, case in enumerate(found):
         groups.setdefault(by(case.values), []).append(place)
@@ -36,20 +39,10 @@ def _kept(cases: Iterable[Any], by: Callable[[Any], Any], choose: Callable[[list
     ]
 
 
-def first_of(cases: Iterable[Any]) -> list[Any]:
-    """Parameters of a test: the first; the others have the mark ``full``. ``cases`` as of ``three_of``."""
-    first, *others = [case if isinstance(case, _PARAMETERS) else _parameters(case) for case in cases]
-    return [first, *(pytest.param(*one.values, marks=(*one.marks, pytest.mark.full), id=one.id) for one in others)]
-
-
-def rest_full(first: Any, *others: Any) -> list[Any]:
-    """Parameters of a test: the first case, and the others with the mark ``full``."""
-    kept, *rest = one_of([first, *others])
-    return [kept, *(one for one in rest if one.values != kept.values)]
-
-
 _PARAMETERS = type(pytest.param())
 
 
 def _parameters(case: Any) -> Any:
+    if isinstance(case, _PARAMETERS):
+        return case
     return pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)

@@ -37,7 +37,7 @@ from tests.harness.raising import raises
 from tests.harness.shop import PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -103,7 +103,7 @@ def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Sh
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("guarantee", first_of(["exactly_once_v2", "at_least_once"]))
+@pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
@@ -190,7 +190,7 @@ def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path
     assert content(shop, state_dir) == shop.restored()
 
 
-@pytest.mark.parametrize("lacks", first_of(["a store", "a task", "a task that is at its end"]))
+@pytest.mark.parametrize("lacks", one_of(["a store", "a task", "a task that is at its end"]))
 def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
     broker: Broker, tmp_path: Path, lacks: str
 ) -> None:
@@ -273,7 +273,7 @@ def test_a_plan_ends_with_the_refusal_that_the_restore_ends_with(broker: Broker,
     assert isinstance(run_restore(request, InProcessEngine()), RestorePlan)
 
 
-@pytest.mark.parametrize("command", first_of(["advance", "restore"]))
+@pytest.mark.parametrize("command", one_of(["advance", "restore"]))
 def test_versioned_stores_of_a_directory_stay_as_they_are(broker: Broker, tmp_path: Path, command: str) -> None:
     past = {"kind": "versioned-key-value", "retention": "1h"}
     shop = Shop(broker.bootstrap_servers, tmp_path, stores={"plain": PLAIN, "past": past}, has_global=False)

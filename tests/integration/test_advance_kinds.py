@@ -20,7 +20,7 @@ from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.integration.test_every_kind import valid_now
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ def without_versioned(kinds: KindsApplication, rows: Rows) -> Rows:
     return {key: found for key, found in rows.items() if key[1] not in versioned_of(kinds) and any(found.values())}
 
 
-@pytest.mark.parametrize(("mode", "kinds"), first_of(ALL))
+@pytest.mark.parametrize(("mode", "kinds"), one_of(ALL))
 def test_kafka_streams_restores_no_more_than_versioned_stores_after_its_own_directory_was_advanced(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, mode: Mode, kinds: KindsApplication
 ) -> None:

@@ -29,7 +29,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
 from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -371,7 +371,7 @@ def of_stores(report: object) -> dict[tuple[str, str], tuple[int | None, str | N
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("start_from", first_of(["cheapest", "none"]))
+@pytest.mark.parametrize("start_from", one_of(["cheapest", "none"]))
 def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_that_nothing_was_published(
     broker: Broker, tmp_path: Path, start_from: str
 ) -> None:

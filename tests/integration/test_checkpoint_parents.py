@@ -29,7 +29,7 @@ from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.raising import raises
 from tests.harness.shop import PLAIN, Shop
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -173,7 +173,7 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
 
 
 @pytest.mark.parametrize(
-    "killed", first_of([pytest.param(True, id="at the second try"), pytest.param(False, id="at once")])
+    "killed", one_of([pytest.param(True, id="at the second try"), pytest.param(False, id="at once")])
 )
 def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: Path, killed: bool) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
@@ -217,7 +217,7 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("when", first_of(["between plan and read", "before"]))
+@pytest.mark.parametrize("when", one_of(["between plan and read", "before"]))
 def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
     """Up to the parent's end it may take what it likes."""
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)

@@ -29,7 +29,7 @@ from tests.harness import topics
 from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.integration.test_tail_evidence import configure
 
@@ -189,7 +189,7 @@ def test_what_is_put_is_the_difference_and_not_the_store(shop: Compacted) -> Non
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 
 
-@pytest.mark.parametrize("age", first_of(["too great", "known", "unknown"]))
+@pytest.mark.parametrize("age", one_of(["too great", "known", "unknown"]))
 def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_log_though_no_delete_is_gone(
     shop: Compacted, monkeypatch: pytest.MonkeyPatch, age: str
 ) -> None:
@@ -244,7 +244,7 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
 
 @pytest.mark.parametrize(
     "point",
-    first_of(
+    one_of(
         (
             "reconcile.after-files",
             "checkpoint.after-plan",
@@ -307,7 +307,7 @@ class Apart:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("engine", first_of([Apart(), ProcessEngine(2)]))
+@pytest.mark.parametrize("engine", one_of([Apart(), ProcessEngine(2)]))
 def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
     shop.write(200)
     shop.checkpoint()
@@ -320,7 +320,7 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("other", first_of(["a fold", "a rebuild that ends later", "a rebuild to the same ends"]))
+@pytest.mark.parametrize("other", one_of(["a fold", "a rebuild that ends later", "a rebuild to the same ends"]))
 def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
     for _ in range(4):
         shop.write(50, only=["plain"])

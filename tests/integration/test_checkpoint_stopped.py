@@ -26,7 +26,7 @@ from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.s3_server import S3Server
 from tests.harness.shop import Shop
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -166,7 +166,7 @@ def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_re
         assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("point", first_of(["publish.after-manifest", "checkpoint.after-plan"]))
+@pytest.mark.parametrize("point", one_of(["publish.after-manifest", "checkpoint.after-plan"]))
 def test_an_object_store_that_goes_away_is_waited_for_by_a_retry(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

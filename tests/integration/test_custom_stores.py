@@ -28,13 +28,13 @@ from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
 
 RECORDS = 200
-GUARANTEES = first_of(["exactly_once_v2", "at_least_once"])
+GUARANTEES = one_of(["exactly_once_v2", "at_least_once"])
 
 
 def _put(of: Callable[[Sources], Any]) -> Callable[[Sources], None]:
@@ -222,7 +222,7 @@ def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sou
     return add
 
 
-@pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
+@pytest.mark.parametrize("guarantee", one_of(["at_least_once", "exactly_once_v2"]))
 def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
     mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
     plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)

@@ -15,7 +15,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ def delete(world: World, deletions: list[tuple[str, int, float]]) -> None:
         assert topics.start_offset(world.servers, changelog, partition) == int(end * share)
 
 
-@pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
+@pytest.mark.parametrize("guarantee", one_of(["at_least_once", "exactly_once_v2"]))
 def test_records_deleted_before_the_plan_or_after_it_are_gone_as_they_are_for_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:

@@ -37,7 +37,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.integration.test_checkpoint_parents import DAY, HELD_BACK, SHORT, compact, configure
 
 pytestmark = pytest.mark.integration
@@ -140,7 +140,7 @@ def test_what_was_in_force_when_the_base_was_made_counts(
     assert [rows for rows, _ in shop.fetched().values()] == [2], "stays, and the filler"
 
 
-@pytest.mark.parametrize("policy", first_of(["compact,delete", "compact"]))
+@pytest.mark.parametrize("policy", one_of(["compact,delete", "compact"]))
 def test_a_policy_that_was_changed_and_changed_back_is_judged_by_the_least_that_was_seen(
     broker: Broker, tmp_path: Path, policy: str
 ) -> None:
@@ -227,7 +227,7 @@ def test_a_clock_that_is_ahead_costs_no_base_that_is_sound(broker: Broker, tmp_p
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("asked", first_of(["partitions", "stores"]))
+@pytest.mark.parametrize("asked", one_of(["partitions", "stores"]))
 def test_stores_that_a_checkpoint_did_not_read_grow_no_younger(broker: Broker, tmp_path: Path, asked: str) -> None:
     """Of one partition by a shorter spec, or of one store."""
     stores = {"plain": PLAIN, "other": PLAIN}
@@ -287,7 +287,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("change", first_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}]), ids=str)
+@pytest.mark.parametrize("change", one_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}]), ids=str)
 def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
     broker: Broker, tmp_path: Path, change: dict[str, str]
 ) -> None:
@@ -312,7 +312,7 @@ def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
 
 @pytest.mark.parametrize(
     "change",
-    first_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}, {}]),
+    one_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}, {}]),
     ids=["policy", "retention", "none"],
 )
 def test_a_fetch_judges_as_a_checkpoint_does(broker: Broker, tmp_path: Path, change: dict[str, str]) -> None:

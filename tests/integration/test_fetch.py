@@ -26,7 +26,7 @@ from tests.harness.raising import raises
 from tests.harness.shop import Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -111,7 +111,7 @@ def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
     assert world.reopen() == (lived.answers, 0)
 
 
-@pytest.mark.parametrize("guarantee", first_of(("at_least_once", "exactly_once_v2")))
+@pytest.mark.parametrize("guarantee", one_of(("at_least_once", "exactly_once_v2")))
 def test_kafka_streams_restores_the_tail_and_no_more(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str, guarantee: str
 ) -> None:

@@ -25,7 +25,7 @@ from tests.harness.on_spark import run_restore
 from tests.harness.parents import parent_of, why_hopeless
 from tests.harness.raising import raises
 from tests.harness.reading import Row, columnar, joined, plain
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -71,7 +71,7 @@ def started_reading(batches: Iterator[list[Row]], count: int = 3) -> list[Row]:
     return [row for _ in range(count) for row in next(batches)]
 
 
-@pytest.mark.parametrize("trouble", first_of(["killed", "stopped", "hung", "moved"]))
+@pytest.mark.parametrize("trouble", one_of(["killed", "stopped", "hung", "moved"]))
 def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
     brokers.create(topic_name, [1, 2, 3], DURABLE)
     fill(brokers, topic_name)

@@ -24,7 +24,7 @@ from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsApplication, StreamsJvm
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.integration import test_grace_buffer as grace
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration]
 PARTITIONS = 2
 NOW = int(time.time() * 1000)
 KINDS = {"plain": StoreKind.KEY_VALUE, "stamped": StoreKind.TIMESTAMPED_KEY_VALUE}
-GUARANTEES = pytest.mark.parametrize("guarantee", rest_full("exactly_once_v2", "at_least_once"))
+GUARANTEES = pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 
 
 class World:

@@ -24,7 +24,7 @@ from tests.harness.fleet_kinds import EVERY, SMALL
 from tests.harness.flushing import flush
 from tests.harness.kinds import HEADERS, KindsApplication
 from tests.harness.modes import statuses
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 
 pytestmark = [pytest.mark.integration]
 
@@ -65,13 +65,15 @@ def said(answers: Answers) -> Answers:
 
 @pytest.mark.parametrize(
     ("newer", "older", "guarantee", "kinds"),
-    rest_full(
-        (NEWEST, "4.2", "exactly_once_v2", EVERY),
-        (NEWEST, "3.9", "at_least_once", EVERY),
-        (NEWEST, "3.9", "exactly_once_v2", SMALL),
-        (NEWEST, "4.2", "at_least_once", SMALL),
-        ("4.3", "4.2", "exactly_once_v2", EVERY),
-        ("4.3", "3.9", "at_least_once", EVERY),
+    one_of(
+        [
+            (NEWEST, "4.2", "exactly_once_v2", EVERY),
+            (NEWEST, "3.9", "at_least_once", EVERY),
+            (NEWEST, "3.9", "exactly_once_v2", SMALL),
+            (NEWEST, "4.2", "at_least_once", SMALL),
+            ("4.3", "4.2", "exactly_once_v2", EVERY),
+            ("4.3", "3.9", "at_least_once", EVERY),
+        ],
     ),
     ids=lambda given: given.name if isinstance(given, KindsApplication) else None,
 )
@@ -104,7 +106,7 @@ def _feed(base: int, partitions: int) -> list[Portion]:
     return [one for one in HEADERS.feed(base, partitions) if one[0] != PUTS]
 
 
-@pytest.mark.parametrize("releases", rest_full(["4.2"], ["4.2", "3.9"]), ids="-".join)
+@pytest.mark.parametrize("releases", one_of([["4.2"], ["4.2", "3.9"]]), ids="-".join)
 def test_stores_with_headers_go_down_to_releases_that_know_none(
     fleet: Fleet, application_id: str, state_dir: Path, releases: list[str]
 ) -> None:

@@ -29,7 +29,7 @@ from statecore.repository.shelf import Shelf
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -50,7 +50,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.update(before)
 
 
-@pytest.fixture(params=first_of(["directory", "s3"]))
+@pytest.fixture(params=one_of(["directory", "s3"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         found = str(request.getfixturevalue("s3"))
@@ -265,7 +265,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
     }
 
 
-@pytest.mark.parametrize("point", first_of(["publish.after-parts", "restore.after-runs", "restore.after-plan"]))
+@pytest.mark.parametrize("point", one_of(["publish.after-parts", "restore.after-runs", "restore.after-plan"]))
 def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="r", faults=InjectedFault(point))

@@ -24,7 +24,7 @@ from tests.harness.another_user import AnotherUser, another_user
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsFailed, StreamsJvm
 from tests.harness.tables import Answers, World
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -95,7 +95,7 @@ def state_of(application: Path) -> dict[str, tuple[int, int, int, int]]:
     }
 
 
-@pytest.mark.parametrize("harm", rest_full(*HARMS))
+@pytest.mark.parametrize("harm", one_of([*HARMS]))
 def test_files_that_the_application_may_not_use_end_its_start_until_they_are_given_to_it(
     closed: tuple[AnotherUser, World, Answers], harm: Callable[[Path], None]
 ) -> None:
@@ -128,7 +128,7 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
             assert not was.exists()
 
 
-@pytest.mark.parametrize(("harm", "of_plan"), rest_full((_of_root_alone, 13), (_of_root, 0)))
+@pytest.mark.parametrize(("harm", "of_plan"), one_of([(_of_root_alone, 13), (_of_root, 0)]))
 def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
     closed: tuple[AnotherUser, World, Answers], harm: Callable[[Path], None], of_plan: int
 ) -> None:

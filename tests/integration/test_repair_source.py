@@ -20,7 +20,7 @@ from tests.harness.queries import StoreQuery
 from tests.harness.rebuilding import KindsWorld
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -62,7 +62,7 @@ def _again(world: KindsWorld, state_dir: Path) -> list[bytes | None]:
     return _results(world)[before:]
 
 
-@pytest.mark.parametrize("guarantee", rest_full("exactly_once_v2", "at_least_once"))
+@pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 def test_a_source_table_that_is_ahead_of_its_group(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
 ) -> None:

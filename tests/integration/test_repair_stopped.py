@@ -27,7 +27,7 @@ from tests.harness.broker import Broker
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Answers, World
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -158,7 +158,7 @@ def _read_only(disk: mounts.Disk) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("hinder", "kind", "code"),
-    rest_full((_full, Capacity, "no-space"), (_read_only, Invalid, "read-only-file-system")),
+    one_of([(_full, Capacity, "no-space"), (_read_only, Invalid, "read-only-file-system")]),
 )
 def test_without_room_or_the_right_to_write_nothing_is_changed(
     damaged: Damaged,

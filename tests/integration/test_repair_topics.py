@@ -27,12 +27,12 @@ from tests.harness.command import examined, worse_than_notes
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Answers, World
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
 
-GUARANTEES = pytest.mark.parametrize("guarantee", rest_full("exactly_once_v2", "at_least_once"))
+GUARANTEES = pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 
 
 def at_copy(world: World, name: str) -> World:

@@ -15,7 +15,7 @@ from statecore.metrics import RESTORE_REMAINING, RESTORED
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.collector import Collector
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -40,7 +40,7 @@ def spec(broker: Broker, application_id: str, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("way", first_of(["Spark job", "command line"]))
+@pytest.mark.parametrize("way", one_of(["Spark job", "command line"]))
 def test_a_collector_sees_what_was_restored_and_that_nothing_is_left(
     spec: Path, state_dir: Path, application_id: str, way: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from statecore.images.image import build_image
 from statecore.images.model import Below
 from statecore.images.runs import Overflow, RunBuilder
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batches, expected_rows
 
 pytestmark = pytest.mark.integration
@@ -68,7 +68,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield running
 
 
-@pytest.mark.parametrize("rows_in_a_run", first_of([160, 480]))
+@pytest.mark.parametrize("rows_in_a_run", one_of([160, 480]))
 def test_kafka_streams_rocksdb_reads_an_image(jvm: StreamsJvm, tmp_path: Path, rows_in_a_run: int) -> None:
     builder = RunBuilder(KIND, tmp_path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
     for batch in batches(RECORDS, rows_in_a_run):

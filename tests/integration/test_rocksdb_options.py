@@ -36,7 +36,7 @@ from tests.harness.broker import Broker
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.tables import NOW, Answers, World
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -215,7 +215,7 @@ def world(
     return made
 
 
-@pytest.mark.parametrize("world", first_of(CARRIED), indirect=True)
+@pytest.mark.parametrize("world", one_of(CARRIED), indirect=True)
 def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: SetWorld, tmp_path: Path) -> None:
     answers = world.took_in()
     assert bool(list(world.state_dir.rglob("*.blob"))) == (world.options is BLOBS)
@@ -253,7 +253,7 @@ def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_
 
 @pytest.mark.parametrize(
     ("world", "opens_ours"),
-    first_of(NOT_READABLE),
+    one_of(NOT_READABLE),
     indirect=["world"],
 )
 def test_what_cannot_be_read_here_is_neither_damaged_nor_changed(

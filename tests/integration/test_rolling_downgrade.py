@@ -26,7 +26,7 @@ from tests.harness.flushing import flush
 from tests.harness.queries import StoreQuery
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]
@@ -267,7 +267,7 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
 
 @pytest.mark.parametrize(
     ("older", "way"),
-    rest_full(("4.2", "migrate"), *itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))),
+    one_of([("4.2", "migrate"), *itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))]),
 )
 def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but_a_migration(
     make_rolling: Callable[[str, int], Rolling], older: str, way: str

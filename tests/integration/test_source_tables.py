@@ -15,12 +15,12 @@ from tests.harness.kinds import SOURCES
 from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
 
-GUARANTEES = pytest.mark.parametrize("guarantee", first_of(["at_least_once", "exactly_once_v2"]))
+GUARANTEES = pytest.mark.parametrize("guarantee", one_of(["at_least_once", "exactly_once_v2"]))
 
 
 @GUARANTEES

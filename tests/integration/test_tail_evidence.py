@@ -27,7 +27,7 @@ from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.parents import log_of, parent_of, why_hopeless, why_unsound
 from tests.harness.reading import plain
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -226,7 +226,7 @@ def configure(servers: str, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(120)
 
 
-@pytest.mark.parametrize("by", first_of(["retention", "delete records"]))
+@pytest.mark.parametrize("by", one_of(["retention", "delete records"]))
 def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     broker: Broker, cluster: Cluster, topic_name: str, by: str
 ) -> None:

@@ -20,7 +20,7 @@ from tests.harness.damaging import change_offsets, database_of, segments_of
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import transactional
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.integration.test_migrate_versions import converted
 
 pytestmark = [pytest.mark.integration]
@@ -70,7 +70,7 @@ def kept(world: VersionedApplication, before: Mapping[str, str]) -> bool:
     return identities(world).items() >= before.items()
 
 
-@pytest.mark.parametrize(("guarantee", "moment"), rest_full(*KILLED))
+@pytest.mark.parametrize(("guarantee", "moment"), one_of([*KILLED]))
 def test_what_is_found_of_a_killed_application_is_what_its_next_start_does(
     fleet: Fleet, tmp_path: Path, guarantee: str, moment: Moment
 ) -> None:
@@ -95,7 +95,7 @@ def test_what_is_found_of_a_killed_application_is_what_its_next_start_does(
     assert worse(diagnosed(world)) <= {("grace-buffer-miskeyed", BUFFER)}
 
 
-@pytest.mark.parametrize("guarantee", rest_full(EOS, ALOS))
+@pytest.mark.parametrize("guarantee", one_of([EOS, ALOS]))
 def test_a_killed_application_is_converted_and_only_its_tail_is_restored(
     fleet: Fleet, tmp_path: Path, guarantee: str
 ) -> None:

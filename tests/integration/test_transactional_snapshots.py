@@ -26,7 +26,7 @@ from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
 from tests.harness.flushing import flush
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import first_of
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -149,7 +149,7 @@ def url(tmp_path: Path) -> str:
     return made
 
 
-@pytest.mark.parametrize("aborts", first_of([1, 3]))
+@pytest.mark.parametrize("aborts", one_of([1, 3]))
 def test_snapshots_of_an_application_that_runs_and_aborts_have_what_was_committed(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, url: str, aborts: int
 ) -> None:

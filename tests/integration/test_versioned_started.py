@@ -24,7 +24,7 @@ from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.queries import Row
 from tests.harness.rebuilding import Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
-from tests.harness.tiers import rest_full
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.harness.versions import (
     PROCESSED,
@@ -44,7 +44,7 @@ pytestmark = [
 ]
 
 GUARANTEES = ("exactly_once_v2", "at_least_once")
-every_guarantee = pytest.mark.parametrize("guarantee", rest_full(*GUARANTEES))
+every_guarantee = pytest.mark.parametrize("guarantee", one_of([*GUARANTEES]))
 
 TABLE = {"table": Versioned(10 * MINUTE)}
 DELETED_TWICE = [(None, 6_000), (None, 60_000), ("a", 113_000), ("b", 162_000)]
@@ -234,7 +234,7 @@ def restored_over(world: KindsWorld) -> Rows | None:
     return world.rows()
 
 
-@pytest.fixture(scope="module", params=rest_full(*GUARANTEES))
+@pytest.fixture(scope="module", params=one_of([*GUARANTEES]))
 def twins(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Twins:

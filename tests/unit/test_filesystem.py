@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from statecore import filesystem
 from statecore.filesystem import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -227,11 +227,15 @@ def test_a_file_that_there_is_no_room_to_part_stays_shared(tmp_path: Path, monke
     (tmp_path / "one").write_bytes(b"bytes")
     os.link(tmp_path / "one", tmp_path / "other")
 
-    def refuse(_: Path, target: Path) -> bool:
+    def cannot(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    def refuse(_: Path, target: Path) -> None:
         target.write_bytes(b"by")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(filesystem, "clone", refuse)
+    monkeypatch.setattr(fcntl, "ioctl", cannot)
+    monkeypatch.setattr(shutil, "copyfile", refuse)
     with pytest.raises(OSError, match="No space"):
         part_from_others(tmp_path / "one")
     assert (tmp_path / "one").samefile(tmp_path / "other")
@@ -253,12 +257,15 @@ def test_a_file_that_there_is_no_room_to_part_stays_shared(tmp_path: Path, monke
     ],
 )
 def test_a_file_is_as_made_here_when_its_group_may_read_it_and_the_umask_lets_it_be_as_open(
-    tmp_path: Path, umask: int, mode: int, like: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, umask: int, mode: int, like: bool
 ) -> None:
-    monkeypatch.setattr(filesystem, "current_umask", lambda: umask)
     (tmp_path / "file").touch()
     (tmp_path / "file").chmod(mode)
-    assert is_as_made_in(tmp_path, (tmp_path / "file").stat()) is like
+    before = os.umask(umask)
+    try:
+        assert is_as_made_in(tmp_path, (tmp_path / "file").stat()) is like
+    finally:
+        os.umask(before)
 
 
 @as_root

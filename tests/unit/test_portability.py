@@ -8,12 +8,12 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.stores import descriptors
 from statecore.stores.lock_holder import FLOCK, Holder, holder_of, lock_holder
 from tests.harness.raising import raises
 from tests.unit.test_extras import MODULES
@@ -118,12 +118,24 @@ def test_on_a_platform_whose_locks_are_not_known_nobody_is_said_to_hold_none(
         assert holder_of(file.fileno()) is None
 
 
-@pytest.mark.parametrize("seen", ["/proc/self/fd", "/dev/fd"])
 def test_a_file_that_this_process_has_open_is_not_opened_again_where_there_is_no_proc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing a second descriptor would let go of the lock."""
-    monkeypatch.setattr(descriptors, "_OWN_FILES", ("/nowhere", seen))
+    scandir, asked = os.scandir, list[str]()
+
+    def without_proc(path: str) -> Iterator[os.DirEntry[str]]:
+        asked.append(path)
+        if path.startswith("/proc/"):
+            raise FileNotFoundError(2, os.strerror(2), path)
+        return scandir(path)
+
+    def does_not_say(descriptor: int, command: int, argument: bytes) -> bytes:
+        raise OSError(22, os.strerror(22))
+
+    monkeypatch.setattr(os, "scandir", without_proc)
+    monkeypatch.setattr(fcntl, "fcntl", does_not_say)
     with (tmp_path / ".lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         assert lock_holder(tmp_path / ".lock") == Holder(os.getpid(), "this process")
+    assert asked[-1] == "/dev/fd"

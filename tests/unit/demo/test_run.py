@@ -7,13 +7,12 @@ from demo import run
 
 @pytest.mark.parametrize("error", [TimeoutError("nothing was committed"), RuntimeError("it ended"), OSError("no room")])
 def test_a_demo_that_cannot_go_on_says_why_and_what_to_do_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+    capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     def fail() -> int:
         raise error
 
-    monkeypatch.setattr(run, "demonstrate", fail)
-    assert run.main() == 1
+    assert run.main(fail) == 1
     said = capsys.readouterr().err
     assert f"The demo failed: {error}" in said
     assert "make stop" in said

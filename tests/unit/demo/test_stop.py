@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,17 +60,14 @@ def test_a_process_that_got_a_recorded_pid_later_is_left_alone(
         json.dumps({"pid": stranger.pid, "started_at": "1", "port": 1, "mark": "none", "user": "u", "password": "p"})
     )
     assert stop_all(tmp_path) == []
-    time.sleep(0.2)
-    assert stranger.poll() is None
+    stranger.send_signal(signal.SIGUSR1)  # what it is sent first ends it, and tells so
+    assert stranger.wait(60) == -signal.SIGUSR1
 
 
-def test_one_that_ignores_the_request_is_ended(
-    tmp_path: Path, sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("demo.stop.GRACE_SECONDS", 0.3)
+def test_one_that_ignores_the_request_is_ended(tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]) -> None:
     stubborn = sleeper(sleepers, STUBBORN)
     record(tmp_path / "broker.json", stubborn.pid, started_at(stubborn.pid))
-    assert len(stop_all(tmp_path)) == 1
+    assert len(stop_all(tmp_path, grace_seconds=0.3)) == 1
     assert started_at(stubborn.pid) is None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,6 @@ import pytest
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.stores import legacy_checkpointing
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
@@ -88,10 +88,14 @@ def test_under_at_least_once_a_crash_leaves_the_offset_of_the_last_checkpoint(at
 
 def test_the_file_is_written_after_the_rows_are_flushed(at_least_once: World, monkeypatch: pytest.MonkeyPatch) -> None:
     store = at_least_once.opened()
-    written: list[list[str]] = []
-    monkeypatch.setattr(
-        legacy_checkpointing, "write_offsets", lambda file, offsets: written.append(list(at_least_once.rows.happened))
-    )
+    written, replace = list[list[str]](), os.replace
+
+    def noting(source: Path, target: Path) -> None:
+        assert target == at_least_once.checkpoint
+        written.append(list(at_least_once.rows.happened))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", noting)
     store.commit({CHANGELOG: 7})
     assert written == [], "a commit that raises an offset writes no file"
     store.checkpoint()

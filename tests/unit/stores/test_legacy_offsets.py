@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable
 from statecore.formats.checkpoint import MAX_BYTES
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores import legacy_offsets
 from statecore.stores.legacy_offsets import read_offsets, read_position, remove_offsets, write_offsets, write_position
 from tests.harness.raising import raises
 
@@ -52,10 +52,10 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
 
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> None:
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(legacy_offsets, "write_durably", full)
+    monkeypatch.setattr(os, "fsync", full)
     with raises(Capacity, "no-space", file=str(tmp_path / ".checkpoint")):
         write_offsets(tmp_path / ".checkpoint", OFFSETS)
 

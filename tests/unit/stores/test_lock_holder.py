@@ -117,12 +117,17 @@ def test_a_signal_at_any_moment_lets_go_of_no_lock(file: Path, held: int, monkey
 def test_where_the_kernel_does_not_answer_a_file_that_is_open_here_is_held_here(
     file: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(descriptor: int) -> bool:
-        raise OSError(22, "Invalid argument")
+    def refused(descriptor: int, command: int, argument: bytes) -> bytes:
+        if command == fcntl.F_OFD_GETLK:
+            raise OSError(22, "Invalid argument")
+        return really(descriptor, command, argument)
 
-    monkeypatch.setattr(lock_holder, "is_held_here", refused)
+    really = fcntl.fcntl
+    monkeypatch.setattr(fcntl, "fcntl", refused)
     assert ask(file) == THIS
+    monkeypatch.undo()
     assert is_held_here(held)
+    monkeypatch.setattr(fcntl, "fcntl", refused)
     other = file.with_name("other")
     other.touch()
     assert ask(other) is None
@@ -163,8 +168,8 @@ def test_an_application_lock_that_is_taken_while_others_ask_is_kept(tmp_path: Pa
 def test_a_question_costs_the_same_however_many_files_this_process_has_open(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def listed() -> list[int]:
-        raise AssertionError("All descriptors of this process were listed.")
+    def listed(path: str) -> None:
+        raise AssertionError(f"{path} was listed.")
 
-    monkeypatch.setattr(lock_holder, "numbers", listed)
+    monkeypatch.setattr(os, "scandir", listed)
     assert ask(file) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.memory import memory_of
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
 from tests.unit.stores.test_rocksdb import sst
 
@@ -127,20 +127,21 @@ def test_a_flush_for_others_does_not_hide_that_rows_are_ahead_of_their_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noting, noted = threading.Event(), threading.Event()
-    note = Witness.record
+    replace_file = os.replace
 
-    def slowly(witness: Witness, *, rows_ahead: bool, durably: bool = False) -> None:
+    def slowly(source: Path, target: Path) -> None:
+        """The flush would write its record down last, if the ingest did not wait for it."""
         if threading.current_thread() is flusher:
             noting.set()
             noted.wait(1)
-        note(witness, rows_ahead=rows_ahead, durably=durably)
-        if rows_ahead:
+        replace_file(source, target)
+        if threading.current_thread() is not flusher:
             noted.set()
 
     with RocksDBStore(tmp_path / "db", PLAIN, create=True) as store:
         _fill(store, 10)
         flusher = threading.Thread(target=store.flush_memtables)
-        monkeypatch.setattr(Witness, "record", slowly)
+        monkeypatch.setattr(os, "replace", slowly)
         flusher.start()
         assert noting.wait(300)
         store.ingest([sst(tmp_path / "run.sst", {b"ahead": b"of offset 1"})])

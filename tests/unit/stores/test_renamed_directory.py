@@ -7,11 +7,12 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statecore.errors import Corrupted, Fenced, NotFound
-from statecore.stores import descriptors, rocksdb_ownership
+from statecore.stores import rocksdb_ownership
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
 from tests.unit.stores.test_bad_input import contents
@@ -164,7 +165,14 @@ def test_a_directory_stays_claimed_as_long_as_anything_of_its_database_lives(tmp
 
 
 def test_without_proc_the_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "_OF_THIS_PROCESS", str(tmp_path / "no-proc"))
+    stat = os.stat
+
+    def without_proc(path: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(2, os.strerror(2), str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", without_proc)
     path = fresh(tmp_path / "db")
     with RocksDBStore(path, PLAIN) as store:
         rows = work(store, tmp_path)

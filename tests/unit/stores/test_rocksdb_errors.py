@@ -25,7 +25,6 @@ from statecore.errors import (
     StatecoreError,
     is_not_readable_here,
 )
-from statecore.stores import rocksdb_links
 from statecore.stores.file import FileStore
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_errors import translate
@@ -263,14 +262,21 @@ def test_a_temporary_directory_that_cannot_be_used_is_passed_over(
     (tmp_path / "file").touch()
     (tmp_path / "fallback").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "fallback"))
     for cached in (str(tmp_path / "gone"), str(tmp_path / "file")):
         monkeypatch.setattr(tempfile, "tempdir", cached)
-        monkeypatch.setattr(rocksdb_links, "_ELSEWHERE", (str(tmp_path / "fallback"),))
         with RocksDBStore(path, PLAIN, read_only=True) as store:
             assert dict(store.all()) == ROWS
             assert list((tmp_path / "fallback").iterdir())
         assert not list((tmp_path / "fallback").iterdir())
-        monkeypatch.setattr(rocksdb_links, "_ELSEWHERE", (str(tmp_path / "gone"),))
-        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-        with raises(Invalid, "temporary-directory-missing"):
-            RocksDBStore(path, PLAIN, read_only=True).open()
+
+
+def test_where_no_temporary_directory_can_be_made_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fresh(tmp_path / "db")
+
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with raises(Invalid, "temporary-directory-missing"):
+        RocksDBStore(path, PLAIN, read_only=True).open()

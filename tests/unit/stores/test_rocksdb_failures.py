@@ -13,7 +13,6 @@ from rocksdict import Options, Rdict
 
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh
@@ -213,10 +212,14 @@ def test_a_directory_of_something_else_is_not_made_into_a_database(tmp_path: Pat
 
 
 def test_one_that_another_process_makes_meanwhile_is_its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = fresh(tmp_path / "db")
-    has_database, before = rocksdb_directory.has_database, iter([False])  # as it was a moment ago
-    monkeypatch.setattr(rocksdb_directory, "has_database", lambda path: next(before, True) and has_database(path))
-    with pytest.raises(Fenced, match="Stop the process"):
+    path, other, mkdir = tmp_path / "db", fresh(tmp_path / "other"), Path.mkdir
+
+    def beaten(directory: Path, *arguments: Any, **options: Any) -> None:
+        other.rename(directory)
+        mkdir(directory, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", beaten)
+    with raises(Fenced, "store-open", store_path=str(path)):
         RocksDBStore(path, PLAIN, create_if_missing=True).open()
 
 

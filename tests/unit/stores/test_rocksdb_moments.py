@@ -9,22 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores import rocksdb_moments
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_moments import named_files, take_moment, understood
 from tests.harness.raising import raises
 
 CHANGELOG = TopicPartition("t", 0)
 KIND = StoreKind.KEY_VALUE
+FAMILIES = ("default", "offsets")
 
 KEYS = 20_000
 WRITER = """
@@ -75,7 +75,7 @@ def closed(path: Path, rows: int = 20) -> Path:
 
 def test_rows_and_offset_are_of_one_moment_while_somebody_writes(written: Path, tmp_path: Path) -> None:
     seen: list[int] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     for number in itertools.count():
         if number >= 25 and (len(set(seen)) > 5 or time.monotonic() > deadline):
             break
@@ -130,12 +130,14 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_file_that_stays_away_is_no_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
-    path = closed(tmp_path / "db")
+def test_a_file_that_stays_away_is_no_moment(tmp_path: Path) -> None:
+    path, pauses = closed(tmp_path / "db"), list[float]()
     next(path.glob("*.sst")).unlink()
     with raises(Fenced, "store-open"):
-        take_moment(path, tmp_path / "copy")
+        take_moment(path, tmp_path / "copy", sleep=pauses.append)
+    assert pauses == sorted(pauses)
+    assert max(pauses) == 0.5
+    assert sum(pauses) > 15, "who writes for some seconds is waited for"
     assert not (tmp_path / "copy").exists()
 
 
@@ -149,16 +151,33 @@ def test_a_manifest_that_nobody_understands_is_refused(tmp_path: Path) -> None:
         take_moment(path, tmp_path / "copy")
 
 
-def test_half_a_group_of_edits_is_no_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
     """The families of a database are flushed by a group; its files are there before its last edit is."""
-    path, looks = closed(tmp_path / "db"), iter((1, 1, 0))
-    understood = rocksdb_moments.understood
-    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(
-        rocksdb_moments, "understood", lambda *given: replace(understood(*given), group_left=next(looks))
-    )
-    take_moment(path, tmp_path / "copy")
-    assert next(looks, None) is None
+    path, options, without_log = tmp_path / "db", Options(raw_mode=True), WriteOptions()
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_atomic_flush(True)
+    options.set_write_buffer_size(64 << 10)
+    without_log.disable_wal = True
+    database = Rdict(str(path), options, column_families=dict.fromkeys(FAMILIES, options))
+    for number in range(2000):  # several memtables
+        batch = WriteBatch(raw_mode=True)
+        for name in FAMILIES:
+            batch.put(b"%04d" % number, bytes(500), database.get_column_family_handle(name))
+        database.write(batch, without_log)
+    database.close()
+    manifest = path / (path / "CURRENT").read_text().strip()
+    whole = manifest.read_bytes()
+    half = next(end for end in range(len(whole)) if understood(path, whole[:end]).group_left)
+    manifest.write_bytes(whole[:half])
+    sizes = iter((half, len(whole)))
+
+    def meanwhile(_: float) -> None:
+        manifest.write_bytes(whole[: next(sizes)])
+
+    moment = take_moment(path, tmp_path / "copy", sleep=meanwhile)
+    assert next(sizes, None) is None
+    assert moment.manifest == understood(path, whole)
 
 
 def test_a_file_that_may_not_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,19 +209,15 @@ def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path:
 def test_another_database_in_its_place_is_not_mixed_with_what_was_named_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, understood = closed(tmp_path / "db", 20), rocksdb_moments.understood
-    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
-    replaced = False
+    path, link = closed(tmp_path / "db", 20), os.link
 
-    def replace_once(*given: Any) -> Any:
-        nonlocal replaced
-        if not replaced:
-            replaced = True
-            shutil.rmtree(path)
-            closed(path, 7)
-        return understood(*given)
+    def replaced_first(source: str, target: Path) -> None:
+        link(source, target)
+        monkeypatch.undo()
+        shutil.rmtree(path)
+        closed(path, 7)
 
-    monkeypatch.setattr(rocksdb_moments, "understood", replace_once)
+    monkeypatch.setattr(os, "link", replaced_first)
     moment = take_moment(path, tmp_path / "copy")
     with RocksDBStore(moment.path, KIND, read_only=True) as store:
         assert (sum(1 for _ in store.all()), store.committed_offset(CHANGELOG)) == (7, 7)
@@ -210,7 +225,6 @@ def test_another_database_in_its_place_is_not_mixed_with_what_was_named_of_the_f
 
 def test_a_log_of_an_earlier_attempt_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = closed(tmp_path / "db")
-    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
     log = path / "000999.log"
     log.write_bytes(b"rows that are in a file by now")
     copied = shutil.copyfile

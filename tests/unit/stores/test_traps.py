@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from statecore import filesystem
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
+from tests.harness.syncing import synced_paths
 
 PLAIN = StoreKind.KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -144,16 +143,18 @@ if os.fork() == 0:
     print(os.getpid(), flush=True)
     time.sleep(600)
     os._exit(0)
-time.sleep(0.5)
+sys.stdin.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_a_child_that_outlives_a_killed_parent_does_not_keep_its_store(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_AND_LEFT, str(tmp_path / "db")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
+        parent.stdin.close()
         try:
             assert parent.wait(300) == -signal.SIGKILL
             with RocksDBStore(tmp_path / "db", PLAIN) as store:
@@ -217,13 +218,7 @@ def test_every_write_is_forced_to_the_disk_unless_the_process_s_death_is_all_it_
 def test_a_fresh_directory_is_in_its_parent_s_entries_before_anything_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[Path] = []
-
-    def sync(path: Path) -> None:
-        synced.append(path)
-        filesystem.sync_file(path)
-
-    monkeypatch.setattr(rocksdb_directory, "sync_file", sync)
+    synced = synced_paths(monkeypatch)
     store = RocksDBStore(tmp_path / "0_0" / "rocksdb" / "counts", PLAIN, create=True)
     store.open()
     assert {tmp_path / "0_0" / "rocksdb", tmp_path / "0_0", tmp_path} <= set(synced)
