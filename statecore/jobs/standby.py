@@ -50,6 +50,7 @@ def run_standby(
     say: Callable[[str], None] = nobody,
     metrics: Metrics = NO_METRICS,
     faults: FaultPoints = NO_FAULTS,
+    connect: Callable[..., Cluster] = Cluster,
 ) -> StandbyReport:
     """Keep warm copies until ``stop`` is set, or for one round; then close them, so that Kafka Streams can start.
 
@@ -61,6 +62,7 @@ def run_standby(
         say: told what an operator should read at once.
         metrics: who is told of records, lag and tasks.
         faults: where tests let the process die.
+        connect: makes the client of the brokers.
 
     Returns:
         How the copies stood when they were closed.
@@ -82,7 +84,7 @@ def run_standby(
         )
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
     settings = StandbySettings(memory_bytes=request.memory_budget, timeout=request.timeout)
-    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
+    with connect(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
 
         def open_task(name: str) -> StandbyTask:
             task = StandbyTask(TaskStores(spec, directory, name, faults=faults), cluster, isolation_of(spec), settings)

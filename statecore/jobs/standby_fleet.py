@@ -33,7 +33,7 @@ from statecore.jobs.standby_tasks import followed_tasks
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import Clock
 from statecore.runtime.assignment.model import AssignmentSettings
-from statecore.runtime.changelog_ends import changelog_ends
+from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.runtime.cleaning import CleaningSettings, clean_unowned, could_go
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from statecore.runtime.offset_sums import TaskSum, offset_sum
@@ -75,7 +75,10 @@ class StandbyFleet:
         sleep: Callable[[float], None] = time.sleep,
         clock: Clock = time.monotonic,
         faults: FaultPoints = NO_FAULTS,
+        group: Callable[..., TaskGroup] = TaskGroup,
+        ends: Callable[..., Mapping[TopicPartition, ChangelogEnd]] = changelog_ends,
     ) -> None:
+        self._make_group, self._ask_ends = group, ends
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
         self._kept, self._say, self._sleep, self._faults = kept, say, sleep, faults
         self._clock = clock
@@ -112,7 +115,7 @@ class StandbyFleet:
             self._say(f"Task {task} is left as it is: {error}")
         for corrupt in self._startup.corrupt.values():
             self._say(_corrupt_in_words(corrupt))
-        self._group = TaskGroup(
+        self._group = self._make_group(
             self._cluster,
             GroupSettings(
                 request.group or "",
@@ -302,7 +305,7 @@ class StandbyFleet:
         refused = {name: f"Task {name} is followed by nobody: {error}" for name, error in found.refused.items()}
         self._say_changes("refused", refused)
         followed = found.stores
-        ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
+        ends = self._ask_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
         shortened = {at for at, one in ends.items() if one.log.log_start > 0 and is_purely_compacted(one.topic)}
         self._shortened = frozenset(

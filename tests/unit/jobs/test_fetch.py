@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.faults import FETCH_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.fetch_report import FETCH_REPORT
-from statecore.jobs.fetched_files import FetchedFiles
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX, plan_path
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.contents import known_content
+from statecore.repository.shelf import Shelf
+from tests.harness.filesystems import with_free_room
+from tests.harness.raising import raises
 from tests.harness.tiers import one_of, three_of
 from tests.unit.jobs.fetching import command, fetch, refused, run, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
@@ -108,32 +109,22 @@ def test_what_a_snapshot_did_not_know_of_its_stores_is_kept_beside_it(tmp_path: 
     assert [store.rows for store in planned.stores] == [store.rows for store in report.stores]
 
 
-def test_whoever_may_only_read_fetches_all_the_same(
-    tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_may_only_read_fetches_all_the_same(tmp_path: Path, state_dir: Path) -> None:
     shop = Shop(tmp_path / "shop", whole=False)
     shop.root.mkdir()
     shop.publish([200])
 
-    def refuse(*_: object) -> None:
-        raise Invalid("It may not be written.", code="test-error", action="Give rights.")
-
-    monkeypatch.setattr("statecore.blobs.directory.DirectoryBlobs.put_if_absent", _but_for(shop, refuse))
-    assert fetch(shop, state_dir).placed
+    found = shop.shelf.repository
+    place = found.place._replace(blobs=ReadOnly(shop.root / "repository"))
+    assert fetch(shop, state_dir, shelf=Shelf(found._replace(place=place), "orders")).placed
     assert rows_in(state_dir) == expected(200)
 
 
-def _but_for(shop: Shop, refuse: Callable[..., None]) -> Callable[..., Any]:
-    from statecore.blobs.directory import DirectoryBlobs
+class ReadOnly(DirectoryBlobs):
+    """Blobs that this user may only read."""
 
-    put = DirectoryBlobs.put_if_absent
-
-    def put_elsewhere(self: DirectoryBlobs, name: str, content: Any) -> bool:
-        if self._root == shop.root / "repository":
-            refuse()
-        return put(self, name, content)
-
-    return put_elsewhere
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        raise Invalid("It may not be written.", code="permission-denied", action="Give rights.")
 
 
 def test_several_processes_build_the_same(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
@@ -200,13 +191,9 @@ def test_a_restore_of_the_same_request_id_keeps_its_files(
     for path, content in files.items():
         path.write_bytes(content)
     if fails:
-        monkeypatch.setattr(FetchedFiles, "ensure_room", _no_room)
-        with pytest.raises(Capacity):
+        with_free_room(monkeypatch, 0)
+        with raises(Capacity, "no-space"):
             fetch(shop, state_dir, request_id="one")
     else:
         assert fetch(shop, state_dir, request_id="one").placed
     assert {path: path.read_bytes() for path in files} == files
-
-
-def _no_room(*_: object) -> None:
-    raise Capacity("The disk is full.", code="test-error", action="Make room.")

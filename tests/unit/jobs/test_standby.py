@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.jobs import standby
 from statecore.jobs.declaration import declared_fields
@@ -29,6 +29,19 @@ SPEC = {
     "processing_guarantee": "at_least_once",
     "subtopologies": {"0": {"stores": {"counts": {"kind": "key-value"}}}},
 }
+
+
+class OnePartition(Cluster):
+    """Brokers of which every topic is known."""
+
+    partitions = 1
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, "1" * 32, self.partitions, {}) for name in names}
+
+
+class TwoPartitions(OnePartition):
+    partitions = 2
 
 
 def test_corrupt_copies_and_bases_that_nobody_waits_for_are_deleted_in_time_without_a_group_too(tmp_path: Path) -> None:
@@ -49,28 +62,24 @@ def test_corrupt_copies_and_bases_that_nobody_waits_for_are_deleted_in_time_with
 
 
 def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
-        return {name: SimpleNamespace(partitions=2) for name in names}
-
-    monkeypatch.setattr(Cluster, "describe_topics", describe)
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps(SPEC))
     stop = Event()
     stop.set()
     with raises(NotFound, "task-not-found", tasks=["0_9"]):
-        run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", "0_9")), stop)
+        run_standby(
+            StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", "0_9")),
+            stop,
+            connect=TwoPartitions,
+        )
     assert list(tmp_path.iterdir()) == [spec]
 
 
 def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
-        return {name: SimpleNamespace(partitions=1) for name in names}
-
-    monkeypatch.setattr(Cluster, "describe_topics", describe)
     more = {"1": {"stores": {"sums": {"kind": "?"}}}, "2": {"stores": {"names": {"kind": "?", "changelog": "?"}}}}
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]
@@ -84,7 +93,9 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
                 failed.append(read)
             return super().observe(instrument, read, tags)
 
-    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop, metrics=Told())
+    done = run_standby(
+        StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop, metrics=Told(), connect=OnePartition
+    )
     assert sum(read() or 0 for read in failed) == 2
     assert {task.task: task.exit_code for task in done.tasks} == {
         "0_0": 0, "1_0": Invalid.exit_code, "2_?": Invalid.exit_code,

@@ -14,7 +14,6 @@ from statecore.changelog.model import TopicDescription
 from statecore.errors import Corrupted, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import standby_fleet
 from statecore.jobs.kept_tasks import Held
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_request import StandbyRequest
@@ -55,12 +54,20 @@ class Brokers:
         return {name: TopicDescription(name, "1" * 32, 2, {}) for name in wanted}
 
 
+class Listed(StateDirectory):
+    """Counts how often somebody looks which tasks there are."""
+
+    times = 0
+
+    def task_directories(self) -> list[str]:
+        self.times += 1
+        return super().task_directories()
+
+
 class Fleet:
     """A process that has joined a group, which a test speaks for."""
 
-    def __init__(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gone: str, even_best: bool = False, **more: Any
-    ) -> None:
+    def __init__(self, tmp_path: Path, *gone: str, even_best: bool = False, **more: Any) -> None:
         self.said, self.taken = list[str](), list[str]()
         self.close_error: Exception | None = None
         self.dropped: dict[str, dict[TopicPartition, Held]] = {}
@@ -82,10 +89,19 @@ class Fleet:
             **more,
         }
         request = StandbyRequest(spec_path="stores.yaml", state_dir=str(tmp_path), group="warm", **asked)
-        self.directory = StateDirectory(tmp_path, "app")
+        self.directory = Listed(tmp_path, "app")
         self.now = 0.0
         self.fleet = StandbyFleet(
-            request, SPEC, brokers, self.directory, self.kept, self.startup, self.said.append, clock=lambda: self.now
+            request,
+            SPEC,
+            brokers,
+            self.directory,
+            self.kept,
+            self.startup,
+            self.said.append,
+            clock=lambda: self.now,
+            group=Group,  # type: ignore[arg-type]
+            ends=self._ends,
         )
         self.asked, self.agrees, self.order = 0, True, list[str]()
         self.log_start, self.policy = 0, "compact"
@@ -94,17 +110,15 @@ class Fleet:
         )
         self.fleet._group = group
 
-        def ends(_cluster: Any, _spec: Any, stores: list[Any]) -> dict[Any, Any]:
-            return {
-                store.changelog: SimpleNamespace(
-                    end=5,
-                    log=SimpleNamespace(log_start=self.log_start, log_end=6),
-                    topic=TopicDescription(store.changelog.topic, "1" * 32, 2, {"cleanup.policy": self.policy}),
-                )
-                for store in stores
-            }
-
-        monkeypatch.setattr(standby_fleet, "changelog_ends", ends)
+    def _ends(self, _cluster: Any, _spec: Any, stores: list[Any]) -> dict[Any, Any]:
+        return {
+            store.changelog: SimpleNamespace(
+                end=5,
+                log=SimpleNamespace(log_start=self.log_start, log_end=6),
+                topic=TopicDescription(store.changelog.topic, "1" * 32, 2, {"cleanup.policy": self.policy}),
+            )
+            for store in stores
+        }
 
     def _publish(self, sums: dict[str, int]) -> None:
         self.published = sums
@@ -135,8 +149,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    return Fleet(tmp_path, monkeypatch)
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
 
 
 def test_a_task_that_others_keep_and_that_cannot_be_closed_does_not_end_the_process(fleet: Fleet) -> None:
@@ -161,15 +175,13 @@ def test_a_copy_elsewhere_counts_only_when_it_has_nearly_all(fleet: Fleet) -> No
     assert fleet.fleet._caught_up_elsewhere() == {}
 
 
-def test_a_changelog_that_is_gone_takes_only_its_tasks_out_of_the_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Fleet(tmp_path, monkeypatch)
+def test_a_changelog_that_is_gone_takes_only_its_tasks_out_of_the_group(tmp_path: Path) -> None:
+    whole = Fleet(tmp_path)
     assert whole.fleet._ends() == {"0_0": 5, "0_1": 5, "1_0": 10, "1_1": 10}
-    fleet = Fleet(tmp_path, monkeypatch, "app-names-changelog")
+    fleet = Fleet(tmp_path, "app-names-changelog")
     assert fleet.fleet._ends() == {"0_0": 5, "0_1": 5}
     assert [words for words in fleet.said if "1_0" in words and "app-names-changelog" in words]
-    none = Fleet(tmp_path, monkeypatch, "app-names-changelog", "app-sums-changelog", "app-counts-changelog")
+    none = Fleet(tmp_path, "app-names-changelog", "app-sums-changelog", "app-counts-changelog")
     with pytest.raises(NotFound):
         none.fleet._ends()
 
@@ -234,8 +246,8 @@ def test_a_task_stays_where_not_all_that_matters_is_known(fleet: Fleet, given: A
     assert path.is_dir()
 
 
-def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(tmp_path, monkeypatch, even_best=True)
+def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, even_best=True)
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
         fleet.given(Assigned(1, "m", {}))
@@ -294,14 +306,14 @@ def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> Non
 
 
 def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
 ) -> None:
     looked: list[float] = []
-    monkeypatch.setattr(standby_fleet, "could_go", lambda *_, **__: looked.append(fleet.now))
     fleet.given(Assigned(1, "m", {}))
     for now in (0.0, 30.0, 499.0, 500.0, 530.0):
-        fleet.now = now
+        fleet.now, before = now, fleet.directory.times
         fleet.fleet.look_for_unowned()
+        looked += [now] if fleet.directory.times > before else []
     assert (looked, fleet.asked) == ([0.0, 500.0], 0)
 
 
@@ -328,9 +340,8 @@ class Group:
     ],
 )
 def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_knows(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, copy: str | None, unknown: str, said: str
+    fleet: Fleet, copy: str | None, unknown: str, said: str
 ) -> None:
-    monkeypatch.setattr(standby_fleet, "TaskGroup", Group)
     aside = MovedAside("0_1", Path("aside"), 1)
     fleet.startup.corrupt["0_1"] = CorruptTask("0_1", aside, "A block is damaged.", copy, unknown)
     fleet.fleet.start()
@@ -340,19 +351,16 @@ def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_know
 
 @pytest.mark.parametrize(("session", "polled"), [(45_000, 300_000), (600_000, 600_000)])
 def test_a_static_member_is_waited_for_by_the_group_as_long_as_its_session_lasts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: int, polled: int
+    tmp_path: Path, session: int, polled: int
 ) -> None:
-    monkeypatch.setattr(standby_fleet, "TaskGroup", Group)
-    fleet = Fleet(tmp_path, monkeypatch, session_timeout=session)
+    fleet = Fleet(tmp_path, session_timeout=session)
     fleet.fleet.start()
     group: Any = fleet.fleet._group
     assert (group.settings.session_timeout_ms, group.settings.max_poll_interval_ms) == (session, polled)
 
 
-def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet = Fleet(tmp_path, monkeypatch)
+def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
     fleet.kept.names = ("0_0", "0_1")
     fleet.dropped.update({"0_0": {}, "0_1": {}})
     fleet.given(Assigned(5, "m", {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -18,14 +19,15 @@ import pytest
 
 from statecore import filesystem
 from statecore.blobs.base import Blobs
+from statecore.blobs.directory import DirectoryBlobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.images.model import Below, Image, RunFormat, Segmentation
+from statecore.images.model import Below, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.jobs import image_tasks, staging
+from statecore.jobs import staging
 from statecore.jobs.engine import Failure
 from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
@@ -493,27 +495,32 @@ def test_a_range_of_a_job_without_retries_forces_its_run_to_the_disk_and_nothing
     assert forced["fsync"] == 5
 
 
-def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
-    task: RangeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images = images_of(several(task, 12))
-    both = threading.Barrier(2, timeout=60)
-    build_into = image_tasks._build_into
-    begun: list[str] = []
+def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(task: RangeTask) -> None:
+    both = threading.Barrier(2, timeout=120)
+    begun = itertools.count(1)
 
-    def build(attempt: Path, image: ImageTask, blobs: Blobs) -> Image:
-        begun.append(image.store)
-        both.wait()
-        if image.store == "store-4":
-            raise Capacity("The disk is full.", code="test-error", action="Free room.")
-        return build_into(attempt, image, blobs)
+    class Meeting(DirectoryBlobs):
+        """The run of each image is found when another is being built; that of the fifth is not."""
 
-    monkeypatch.setattr(image_tasks, "_build_into", build)
+        def local_path(self, name: str) -> Path:
+            if name == run:
+                number = next(begun)
+                both.wait()
+                if number == 5:
+                    raise Capacity("The disk is full.", code="test-error", action="Free room.")
+            return super().local_path(name)
+
+    class At(DirectoryPlace):
+        def blobs(self) -> Blobs:
+            return Meeting(self.directory)
+
+    assert isinstance(task.place, DirectoryPlace)
+    images = [replace(one, place=At(task.place.directory)) for one in images_of(several(task, 12))]
+    (run,) = {staging.run_name(one.built.parts[0].runs[0]) for one in images}  # all have the same rows
     answers = build_stores(images)
-    assert set(begun) == {image.store for image in images[:6]}
     failed = [answer for answer in answers if isinstance(answer, Failure)]
     assert [type(answer.to_error()) for answer in failed] == [Capacity]
-    assert len(begun) == len(answers) == 6
+    assert len(answers) == 6 == next(begun) - 1
 
 
 def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 
@@ -59,10 +58,8 @@ def test_one_of_several_masters_suffices() -> None:
 
 def test_a_master_that_is_not_there_is_one_sentence() -> None:
     (nobody,) = free_ports(1)
-    began = time.monotonic()
     with raises(Retryable, "spark-master-unreachable", master=f"spark://127.0.0.1:{nobody}"):
         reach_master(f"spark://127.0.0.1:{nobody}", 1.0)
-    assert time.monotonic() - began < 20
     assert REACH_SECONDS < 10  # the start of a JVM comes on top
 
 
