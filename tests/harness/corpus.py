@@ -5,13 +5,14 @@
     corpus = Corpus(shared(tmp_path_factory), broker, streams_jvm)
     world, lived = corpus.take(PLAIN, Mode(EXACTLY_ONCE), state_dir)  # fed and closed
 
-Under pytest-xdist all workers share it: the first to ask lets an application live, others wait for that. A copy may be
-started and fed, by one test module alone: the topics and the group are the same for all.
+Under pytest-xdist all workers share it: the first to ask lets an application live, others wait for that. All copies
+have the same topics and group, so one alone may be started (``to_run``); who asks for another gets another application.
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import pickle
@@ -67,20 +68,29 @@ class Corpus:
     def __init__(self, directory: Path, broker: Broker, jvm: StreamsJvm) -> None:
         self._directory, self._broker, self._jvm = directory, broker, jvm
 
-    def take(self, kinds: KindsApplication, mode: Mode, state_dir: Path) -> tuple[KindsWorld, Lived]:
+    def take(
+        self, kinds: KindsApplication, mode: Mode, state_dir: Path, *, to_run: bool = False
+    ) -> tuple[KindsWorld, Lived]:
         """An application upon a copy of the directory that it left when it was closed.
 
         Args:
             kinds: its stores.
             mode: how it is configured.
             state_dir: receives the copy.
+            to_run: whether it is going to be started, or fed.
         """
-        place = self._directory / f"{kinds.name}-{mode.name}"
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "lock").open("w") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
-            if not (place / "lived").exists():
-                (place / "lived").write_bytes(pickle.dumps(self._live(kinds, mode, place)))
+        for number in itertools.count():
+            place = self._directory / f"{kinds.name}-{mode.name}-{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            with (place / "lock").open("w") as lock:
+                fcntl.lockf(lock, fcntl.LOCK_EX)
+                if to_run and (place / "taken").exists():
+                    continue
+                if not (place / "lived").exists():
+                    (place / "lived").write_bytes(pickle.dumps(self._live(kinds, mode, place)))
+                if to_run:
+                    (place / "taken").touch()
+            break
         lived: Lived = pickle.loads((place / "lived").read_bytes())
         world = KindsWorld(
             *(self._broker, self._jvm, lived.application_id, state_dir, mode.guarantee, mode.of(kinds)),

@@ -100,7 +100,8 @@ def story(
 ) -> Story:
     if run not in stories:
         corpus = Corpus(shared(tmp_path_factory), broker, streams_jvm)
-        world, lived = corpus.take(APPLICATIONS[run.application], run.mode, tmp_path_factory.mktemp("kinds"))
+        kinds, state_dir = APPLICATIONS[run.application], tmp_path_factory.mktemp("kinds")
+        world, lived = corpus.take(kinds, run.mode, state_dir, to_run=True)
         stories[run] = tell(world, lived.answers, run)
     return stories[run]
 
