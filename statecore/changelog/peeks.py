@@ -74,6 +74,8 @@ def peek(
     Returns:
         What was made; pieces that cannot be read now, or not in :data:`PATIENCE` or the cluster's own, are left out.
     """
+    if not pieces:
+        return {}
     leaders: dict[OffsetRange, Leader] = {}
     deadline = min(cluster.deadline(), time.monotonic() + PATIENCE)
     for piece in pieces:

@@ -63,7 +63,7 @@ def test_a_signal_at_any_moment_leaves_no_directory_held(
         writer_of(path)  # what could not be given back then is given back now
         assert not rocksdb_ownership._claimed, at
         assert another_thread_may_ask(), at
-        assert descriptors() == before, at
+        assert descriptors() <= before, at  # what an earlier test has left may be closed meanwhile
         other = os.open(path, os.O_RDONLY)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(other)

@@ -95,6 +95,7 @@ def test_another_process_is_named_and_nothing_stays_open(file: Path) -> None:
 def test_a_signal_at_any_moment_lets_go_of_no_lock(file: Path, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # pytest's keeps what finalisers raise, and its frames
     at, raised = 0, 0
+    gc.collect()
     gc.freeze()  # what is there already would be looked through at every collection
     while True:
         at += 1
