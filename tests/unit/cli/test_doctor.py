@@ -62,7 +62,7 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert "docs/findings/store-not-closed.md" in out
     *_, counts, repair = out.splitlines()
     assert counts.endswith("1 loss, 3 warnings")
-    assert repair.startswith("statecore doctor --repair --application-id shop, ")
+    assert repair.startswith("statecore doctor --repair --")
     assert "--spec" in repair
 
 
@@ -202,7 +202,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert last.startswith("statecore doctor --repair --application-id shop, ")
+    assert last.startswith("statecore doctor --repair --")
     assert "--spec" not in last
     assert "--repair" not in run("--for", "4.2")[1]  # a repair is for the newest release
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})

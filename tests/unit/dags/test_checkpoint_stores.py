@@ -13,7 +13,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from statecore.airflow import checkpoint_operator, deciding
+from statecore.airflow import deciding
 from statecore.airflow.deciding import due_requests
 from statecore.airflow.settings import Settings
 from statecore.jobs.due import NO_SNAPSHOT, Verdict
@@ -44,7 +44,6 @@ def database() -> None:
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     stub = StubSpark(tmp_path / "spark")
     monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setattr(checkpoint_operator, "MODULE", "tests.unit.airflow.stub_here")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
     monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))

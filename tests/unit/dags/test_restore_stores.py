@@ -12,6 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
+from statecore.airflow import failures
 from statecore.airflow.requests import restore_requests
 from statecore.errors import Invalid
 from tests.harness.raising import raises
@@ -249,7 +250,6 @@ def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started(spark: Stu
 def test_a_broker_that_is_away_is_tried_again(spark: StubSpark) -> None:
     task = load().task_dict["restore"]
     assert task.partial_kwargs["retries"] == 2
-    assert {rule.reason for rule in task.partial_kwargs["retry_policy"].rules} == {
-        "no room for now",
-        "something outside was not there in time",
+    assert {rule.exception for rule in task.partial_kwargs["retry_policy"].rules} == {
+        f"{failures.__name__}.{name}" for name in ("JobCapacity", "JobUnavailable")
     }
