@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,10 @@ def asked(spark: StubSpark) -> list[str]:
     return sorted(request["spec"]["application_id"] for request in requests(spark))
 
 
-def test_the_file_is_read_in_well_under_a_second_and_without_pyspark_or_what_jobs_work_with() -> None:
+def test_the_file_is_read_without_pyspark_or_what_jobs_work_with() -> None:
     load()  # what it imports is loaded once in the parser, which forks for each file
-    before, started = set(sys.modules), time.process_time()
+    before = set(sys.modules)
     load()
-    assert time.process_time() - started < 1.0
     new = {name.split(".")[0] for name in set(sys.modules) - before}
     assert new.isdisjoint({"pyspark", "pyarrow", "boto3", "kafka"})
 
