@@ -107,9 +107,16 @@ def find_instance(index: ReportIndex, instance: Instance, name: str) -> Instance
 
 
 def report_page(
-    index: ReportIndex, application: str = "", host: str = "", state_dir: str = "", offset: int = 0
+    index: ReportIndex,
+    application: str = "",
+    host: str = "",
+    state_dir: str = "",
+    offset: int = 0,
+    *,
+    size: int = REPORTS_A_PAGE,
+    looked_at: int = KEPT,
 ) -> ReportPage:
-    """A page of reports, newest first; at most ``KEPT`` of them are looked at for it.
+    """A page of reports, newest first.
 
     Args:
         index: the reports.
@@ -117,12 +124,14 @@ def report_page(
         host: only from this host.
         state_dir: only of this state directory.
         offset: how many of the newest to pass over, from an earlier page's ``next``.
+        size: most reports on a page.
+        looked_at: most reports that are read for it.
     """
     found: list[ReportHead] = []
     heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
     looked = 0
     for head in heads:
-        if len(found) == REPORTS_A_PAGE or looked == KEPT:
+        if len(found) == size or looked == looked_at:
             return ReportPage(tuple(found), offset + looked)
         looked += 1
         if head is None or (host and head.attempt.host != host) or (state_dir and head.attempt.state_dir != state_dir):

@@ -159,7 +159,7 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
             return
 
 
-def show(dump: Dump, limit: int, console: Console | None = None) -> int:
+def show(dump: Dump, limit: int, console: Console | None = None, *, counting_seconds: float = _COUNTING_SECONDS) -> int:
     """Print rows as a table, or below one another where a table would not fit; then how many more there are."""
     from statecore.cli.output import result_console
 
@@ -174,7 +174,7 @@ def show(dump: Dump, limit: int, console: Console | None = None) -> int:
         more += len(batch) - len(taken)
         if more or len(rows) == limit:
             break
-    left = _left(batches, more) if len(rows) == limit else ("", 0)
+    left = _left(batches, more, counting_seconds) if len(rows) == limit else ("", 0)
     console.print(f"{dump.store}: {dump.kind}, keys as {dump.key.name}, values as {dump.value.name}", markup=False)
     if rows:
         natural = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
@@ -191,9 +191,9 @@ def show(dump: Dump, limit: int, console: Console | None = None) -> int:
 _FOLDED = frozenset({"key", "value", "headers"})
 
 
-def _left(batches: Iterator[pa.RecordBatch], more: int) -> tuple[str, int]:
+def _left(batches: Iterator[pa.RecordBatch], more: int, seconds: float) -> tuple[str, int]:
     """How many rows were not shown: counted as long as that is quick, then ``more than``."""
-    until = time.monotonic() + _COUNTING_SECONDS
+    until = time.monotonic() + seconds
     for batch in batches:
         more += len(batch)
         if time.monotonic() > until:

@@ -32,11 +32,11 @@ from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_
 from statecore.stores.rocksdb_changes import ChangedDatabase
 from statecore.stores.rocksdb_ownership import LOCK_FILE
 
-_RUN_BYTES = 256 << 20
+RUN_BYTES = 256 << 20
 """Keys and values of an SST file that is written of moved rows: its filter and index are kept in memory until then."""
 
 
-def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -> None:
+def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *, run_bytes: int = RUN_BYTES) -> None:
     """Make a copy of a task's directory what the plan says.
 
     When this returns, the copy is durable and tidy; modes are as they were, new files have those of the files beside
@@ -46,6 +46,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
         plan: of the directory that was copied; not a refused one.
         path: the copy.
         faults: for tests.
+        run_bytes: bytes of rows that come into one SST file.
 
     Raises:
         Corrupted: a database cannot be read.
@@ -60,7 +61,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
         for database in store.databases:
             if not database.is_nothing_to_do:
                 faults.reach("conversion.before-database")
-                _convert(database, path / database.directory)
+                _convert(database, path / database.directory, run_bytes)
                 faults.reach("conversion.after-database")
     for name in plan.moved:
         if name not in plan.written:
@@ -74,13 +75,13 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
     sync_tree(path, without=frozenset({LOCK_FILE}))
 
 
-def _convert(database: DatabaseConversion, directory: Path) -> None:
+def _convert(database: DatabaseConversion, directory: Path, run_bytes: int) -> None:
     if database.create:
         directory.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         create_database(directory, StoreKind.WINDOW, {})
     with ChangedDatabase(directory, database.sst_format, durably=False) as opened:
         for number, move in enumerate(database.moves):
-            opened.ingest(move.target, _runs(directory / f"moved-{number}", opened, move))
+            opened.ingest(move.target, _runs(directory / f"moved-{number}", opened, move, run_bytes))
         for family in database.drop:
             opened.drop(family)
         for family in database.rewrite:
@@ -89,13 +90,13 @@ def _convert(database: DatabaseConversion, directory: Path) -> None:
             opened.put(OFFSETS_COLUMN_FAMILY, database.entries)
 
 
-def _runs(name: Path, opened: ChangedDatabase, move: RowMove) -> list[Path]:
+def _runs(name: Path, opened: ChangedDatabase, move: RowMove, run_bytes: int) -> list[Path]:
     """SST files of the rows of a family in their new format, in order of their keys."""
     chunks = moved_chunks(opened.rows(move.source), move.source_kind, move.target_kind)
     runs: list[Path] = []
     for first in chunks:
         runs.append(name.with_name(f"{name.name}-{len(runs):05d}.ingest"))
-        write_run(runs[-1], chain([first], _up_to(_RUN_BYTES - _bytes(first), chunks)))
+        write_run(runs[-1], chain([first], _up_to(run_bytes - _bytes(first), chunks)))
     return runs
 
 

@@ -58,6 +58,7 @@ def discover(
     dsl_store_format: str | None = None,
     answers: Answers = NO_ANSWERS,
     ask: Callable[[Sequence[OpenStore]], Answers] | None = None,
+    reader: ChangelogReader | None = None,
 ) -> Discovery:
     """Find the stores of an application.
 
@@ -75,6 +76,7 @@ def discover(
         dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
         answers: what a person said of stores beforehand.
         ask: asked once for everything that is still open then.
+        reader: reads records of changelogs; without one readers are made.
 
     Raises:
         Invalid: no source was given, the text is no description, or the group's topology does not name a store; an
@@ -94,7 +96,7 @@ def discover(
     subtopologies = of_group.subtopologies if topology_text is None else parse_topology(topology_text, topology_source)
     found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
-    look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format)
+    look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format, reader)
     notes, decisions = look.decide(answers)
     if not decisions:
         raise NotFound(
@@ -111,7 +113,9 @@ def discover(
     stores = [store for store in every if not store.is_global]
     global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)
-    guarantee = processing_guarantee or _guarantee(cluster, stores, look.described, notes)
+    guarantee = processing_guarantee or _guarantee(
+        reader or ChangelogReader(cluster), cluster, stores, look.described, notes
+    )
     shown = any(store.transactional for store in found)
     if shown and not transactional_state_stores:
         notes.add("transactional_state_stores", "as the directory shows; take the application's own setting")
@@ -144,7 +148,9 @@ class _Look:
         found: list[FoundStore],
         subtopologies: list[Subtopology] | None,
         dsl_store_format: str | None,
+        reader: ChangelogReader | None,
     ) -> None:
+        self.reader = reader
         self.cluster, self.application_id, self.topics = cluster, application_id, topics
         self.found, self.subtopologies, self.dsl_store_format = found, subtopologies, dsl_store_format
         self.described: dict[str, TopicDescription] = {}
@@ -175,7 +181,7 @@ class _Look:
 
     def _sample(self, topic: TopicDescription) -> Sample:
         if topic.name not in self.samples:
-            self.samples[topic.name] = sample(self.cluster, topic)
+            self.samples[topic.name] = sample(self.cluster, topic, self.reader)
         return self.samples[topic.name]
 
 
@@ -219,7 +225,11 @@ def _note_leftovers(application_id: str, stores: list[StoreSpec], topics: set[st
 
 
 def _guarantee(
-    cluster: Cluster, stores: list[StoreSpec], topics: Mapping[str, TopicDescription], notes: Notes
+    reader: ChangelogReader,
+    cluster: Cluster,
+    stores: list[StoreSpec],
+    topics: Mapping[str, TopicDescription],
+    notes: Notes,
 ) -> ProcessingGuarantee:
     """Exactly-once when a changelog ends with the marker of a transaction, which only that setting writes."""
     partitions = [
@@ -232,7 +242,6 @@ def _guarantee(
     filled = [part for part in partitions if offsets[part].log_end > offsets[part].log_start]
     if any(offsets[part].last_stable < offsets[part].log_end for part in filled):
         return ProcessingGuarantee.EXACTLY_ONCE_V2  # a transaction is open right now
-    reader = ChangelogReader(cluster)
     for part in filled[:_CHECKED_FOR_MARKERS]:
         end = offsets[part].log_end
         last = OffsetRange(part.topic, part.partition, end - 1, end)

@@ -6,7 +6,7 @@ changelog a copy that is caught up would seem to lag for ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,10 @@ class OffsetSums:
 
 
 def look_at_sums(
-    directory: StateDirectory, spec: ApplicationSpec | None = None, tasks: Sequence[str] = ()
+    directory: StateDirectory,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    ends: Callable[[ApplicationSpec, Set[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
 ) -> OffsetSums:
     """The offset sums of a directory's tasks; with a spec also the ends of their changelogs, where brokers answer.
 
@@ -108,6 +111,7 @@ def look_at_sums(
         directory: the application's.
         spec: what is declared, with the brokers to be asked.
         tasks: only these; all without.
+        ends: tells the ends of changelogs; without it the brokers are asked.
 
     Raises:
         NotFound: a task that was named has no directory.
@@ -121,12 +125,12 @@ def look_at_sums(
     versioned = {task: {one.name for one in declared_stores(spec, task) if one.kind.is_versioned} for task in sums}
     changelogs = {one.changelog for task in sums.values() for one in task.stores if one.changelog is not None}
     try:
-        return OffsetSums(directory, tuple(sums.values()), _ends(spec, changelogs), "", versioned)
+        return OffsetSums(directory, tuple(sums.values()), (ends or _ends)(spec, changelogs), "", versioned)
     except StatecoreError as error:
         return OffsetSums(directory, tuple(sums.values()), {}, error.what, versioned)
 
 
-def _ends(spec: ApplicationSpec, changelogs: set[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(spec: ApplicationSpec, changelogs: Set[TopicPartition]) -> dict[TopicPartition, int]:
     """The log ends of the changelogs that exist, transaction markers counted, as Kafka Streams asks for them."""
     from statecore.changelog.cluster import Cluster
 

@@ -59,19 +59,21 @@ class Sample(NamedTuple):
         return Evidence(self.kinds, f"{self.records} of its changelog's records")
 
 
-def sample(cluster: Cluster, topic: TopicDescription) -> Sample:
+def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:
     """Look at the newest and oldest records of some partitions of a changelog.
 
     Args:
         cluster: where it is.
         topic: the changelog.
+        reader: reads its records; without one a reader of few bytes at once.
 
     Raises:
         Retryable: no broker answered.
         Corrupted: the bytes of a record batch are not what they must be.
     """
     left, suppressed, count = BUILT, False, 0
-    for batch in _batches(cluster, topic):
+    reader = reader or ChangelogReader(cluster, ReaderOptions(fetch_bytes=_BYTES, decoded_bytes=_BYTES))
+    for batch in _batches(cluster, topic, reader):
         count += len(batch)
         left = _leaves(batch, left)
         headers = {value.as_py() for value in batch.column("headers").unique()}
@@ -87,10 +89,9 @@ def _leaves(batch: pa.RecordBatch, among: frozenset[StoreKind]) -> frozenset[Sto
     return frozenset(kind for kind in among if row_format(kind).check(records) is None)
 
 
-def _batches(cluster: Cluster, topic: TopicDescription) -> Iterator[pa.RecordBatch]:
+def _batches(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader) -> Iterator[pa.RecordBatch]:
     offsets = cluster.log_offsets([TopicPartition(topic.name, number) for number in range(topic.partitions)])
     filled = sorted(part for part, seen in offsets.items() if seen.log_end > seen.log_start)[:_PARTITIONS]
-    reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_BYTES, decoded_bytes=_BYTES))
     for part in filled:
         for span in _spans(part, offsets[part]):
             seen = 0

@@ -342,8 +342,11 @@ def _foreign(place: StorePlace) -> tuple[str, ...]:
 
 
 def _headless(place: StorePlace) -> list[DatabaseView]:
-    paths = sorted(path for path in place.path.iterdir() if path.is_dir()) if place.segmented else [place.path]
-    return [found for path in paths if (found := headless(path)) is not None]
+    try:
+        paths = sorted(path for path in place.path.iterdir() if path.is_dir()) if place.segmented else [place.path]
+        return [found for path in paths if (found := headless(path)) is not None]
+    except FileNotFoundError:  # the application has deleted it meanwhile
+        return []
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:

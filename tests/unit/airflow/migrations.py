@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow import examination, migrate_operator
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark
 
@@ -25,8 +24,6 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     made = StubSpark(tmp_path / "spark")
     (made.jobs / "migrate_checkpoints.py").write_text(_JOB.format(root=str(ROOT)))
     monkeypatch.setattr(sys, "executable", str(made.python))
-    monkeypatch.setattr(migrate_operator, "MODULE", "tests.unit.airflow.stub_migrate")
-    monkeypatch.setattr(examination, "MODULE", "tests.unit.airflow.stub_doctor")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
     monkeypatch.setenv("STATECORE_SPARK_JOBS", str(made.jobs))

@@ -1,4 +1,7 @@
-"""A ``spark-submit`` without Spark: it runs the job with this Python, and keeps the command line it was given."""
+"""A ``spark-submit`` without Spark: it runs the job with this Python, and keeps the command line it was given.
+
+Beside it lies a Python that runs stubs in the place of jobs that work beside the task.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,20 @@ with open({calls!r}, "a") as calls:
     calls.write(json.dumps({{"argv": sys.argv[1:], "env": kept}}) + "\\n")
 job = next(index for index, argument in enumerate(sys.argv) if argument.endswith(".py") and index > 0)
 os.execv({python!r}, [{python!r}, *sys.argv[job:]])
+"""
+
+_PYTHON = """#!/bin/sh
+if [ "$1" = -m ]; then
+    case "$2" in
+        statecore.spark.checkpoint_job) module=tests.unit.airflow.stub_here ;;
+        statecore.spark.migrate_job) module=tests.unit.airflow.stub_migrate ;;
+        statecore.jobs.examine_job) module=tests.unit.airflow.stub_doctor ;;
+        *) module=$2 ;;
+    esac
+    shift 2
+    set -- -m "$module" "$@"
+fi
+exec {python} "$@"
 """
 
 JOB = '''
@@ -96,7 +113,8 @@ class StubSpark:
         submit.write_text(_SUBMIT.format(python=sys.executable, calls=str(self._calls)))
         submit.chmod(0o755)
         self.python = self.bin / "python"
-        self.python.symlink_to(sys.executable)
+        self.python.write_text(_PYTHON.format(python=sys.executable))
+        self.python.chmod(0o755)
 
     def behaves(self, by_application: dict[str, Any]) -> None:
         """What the job does for an application: an error's JSON, ``silent_exit``, ``no_report``; default: success."""

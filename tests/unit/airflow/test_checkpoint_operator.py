@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow import checkpoint_operator, refusals
+from statecore.airflow import refusals
 from statecore.airflow.assets import SNAPSHOTS
-from statecore.airflow.checkpoint_operator import SPARK_WANTED, StatecoreCheckpointOperator, forget_old
+from statecore.airflow.checkpoint_operator import KEPT_REPORTS, SPARK_WANTED, StatecoreCheckpointOperator, forget_old
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.errors import Retryable
 from statecore.jobs.report_head import Outcome
@@ -30,7 +30,6 @@ REPOSITORY = "file:///srv/states"
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     stub = StubSpark(tmp_path / "spark")
     monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setattr(checkpoint_operator, "MODULE", "tests.unit.airflow.stub_here")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
     monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
@@ -127,7 +126,7 @@ def test_a_jobs_error_decides_whether_it_is_tried_again(spark: StubSpark, kind: 
 
 def test_a_process_that_was_killed_is_reported_and_tried_again(spark: StubSpark) -> None:
     behaves(spark, "killed")
-    with pytest.raises(JobUnavailable, match=r"Retryable \(job-report-missing\).* signal 9"):
+    with pytest.raises(JobUnavailable, match=r"\(job-report-missing\)"):
         operator(spark).execute(context())
     assert last_words("orders")[0].error["code"] == "job-report-missing"
     assert "signal 9" in last_words("orders")[0].error["what"]
@@ -136,7 +135,7 @@ def test_a_process_that_was_killed_is_reported_and_tried_again(spark: StubSpark)
 def test_what_nobody_could_decide_fails_at_once_with_the_reason_and_starts_nothing(spark: StubSpark) -> None:
     error = Retryable("No broker.", code="broker-unreachable", action="Look.")
     refusal = error.to_json()
-    with pytest.raises(JobRefused, match=r"Retryable \(broker-unreachable\): No broker.\nWhat to do: Look."):
+    with pytest.raises(JobRefused, match=r"\(broker-unreachable\)"):
         operator(spark, refusal=refusal).execute(context())
     assert (here(spark), spark.calls) == ([], [])
     assert last_words("orders")[0].error["code"] == "broker-unreachable"
@@ -162,13 +161,15 @@ def test_an_application_that_nobody_can_look_at_is_shown_as_failing_and_loses_no
     assert {file.name for file in (tmp_path / "reports" / "orders").iterdir()} == kept | {refusals.FILE}
 
 
-def test_a_refusal_is_none_of_the_reports_of_which_a_number_is_kept(
-    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoint_operator, "KEPT_REPORTS", 1)
+def test_a_refusal_is_none_of_the_reports_of_which_a_number_is_kept(spark: StubSpark, tmp_path: Path) -> None:
+    reports = tmp_path / "reports" / "orders"
     refuses(spark)
+    for number in range(KEPT_REPORTS):
+        (reports / f"a_dag_{number}.json").touch()
     operator(spark).execute(context())
-    assert len(list((tmp_path / "reports" / "orders").iterdir())) == 2
+    left = {file.name for file in reports.iterdir()}
+    assert len(left) == KEPT_REPORTS + 1
+    assert refusals.FILE in left
 
 
 def test_where_only_the_path_of_a_spec_is_known_it_is_the_name_that_is_shown(spark: StubSpark, tmp_path: Path) -> None:
@@ -191,13 +192,13 @@ def test_a_task_that_is_killed_kills_its_process(spark: StubSpark) -> None:
 
     thread = threading.Thread(target=execute)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not here(spark) and time.monotonic() < deadline:
         time.sleep(0.05)
     (call,) = here(spark)
     assert started_at(call["pid"]) is not None
     task.on_kill()
-    thread.join(30)
+    thread.join(300)
     assert started_at(call["pid"]) is None
     assert f"signal {int(signal.SIGTERM)}" in str(raised[0])
 

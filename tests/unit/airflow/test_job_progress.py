@@ -105,7 +105,7 @@ def test_every_tenth_is_a_line_with_pace_and_time_left() -> None:
     steps = [(count / 10, at(count)) for count in range(20, 1000, 20)]
     lines = recorded((0.0, at(0, event="begin")), *steps, (100.0, at(1000, event="done")))
     assert len(lines) == 11
-    assert lines[1] == "read: 100 of 1,000 records (10 %) after 10.0 s, 10/s, 1 min 30 s left"
+    assert lines[1].split(", ") == ["read: 100 of 1,000 records (10 %) after 10.0 s", "10/s", "1 min 30 s left"]
 
 
 def test_slow_work_has_a_line_every_minute() -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from statecore.airflow import restored
 from statecore.airflow.restored import Filter, Run, application_page, report_page, run_of
 from statecore.jobs.report_head import Outcome
-from statecore.jobs.report_index import ReportIndex
+from statecore.jobs.report_index import ApplicationReports, ReportIndex
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 
@@ -30,14 +29,22 @@ def test_a_page_holds_the_applications_that_were_written_to_last(index: ReportIn
     assert ([one.name for one in last.applications][-1], last.number) == ("app-00", 3)
 
 
-def test_a_page_reads_no_report_but_those_of_the_applications_on_it(
-    index: ReportIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    real = index.application
-    monkeypatch.setattr(index, "application", lambda name: (read.append(name), real(name))[1])
-    application_page(index, number=2, size=10)
-    assert read == [f"app-{number:02d}" for number in range(14, 4, -1)]
+class NotingIndex(ReportIndex):
+    """Notes of which applications it was asked for the reports."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.read: list[str] = []
+
+    def application(self, name: str) -> ApplicationReports:
+        self.read.append(name)
+        return super().application(name)
+
+
+def test_a_page_reads_no_report_but_those_of_the_applications_on_it(index: ReportIndex) -> None:
+    noting = NotingIndex(index.directory)
+    application_page(noting, number=2, size=10)
+    assert noting.read == [f"app-{number:02d}" for number in range(14, 4, -1)]
 
 
 @pytest.mark.parametrize(
@@ -58,17 +65,15 @@ def test_a_filter_looks_at_application_host_directory_and_outcome(
     assert found.total == len(names)
 
 
-def test_reports_come_in_pages_newest_first(index: ReportIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restored, "REPORTS_A_PAGE", 20)
-    first = report_page(index)
+def test_reports_come_in_pages_newest_first(index: ReportIndex) -> None:
+    first = report_page(index, size=20)
     assert [one.attempt.application_id for one in first.reports] == [f"app-{n:02d}" for n in range(24, 4, -1)]
     assert first.next == 20
-    second = report_page(index, offset=20)
+    second = report_page(index, offset=20, size=20)
     assert ([one.attempt.application_id for one in second.reports][-1], second.next) == ("app-00", None)
     assert [one.attempt.host for one in report_page(index, application="app-03").reports] == ["node-3"]
     assert len(report_page(index, state_dir="/state/0").reports) == 13
-    monkeypatch.setattr(restored, "KEPT", 5)
-    sparse = report_page(index, host="node-3")
+    sparse = report_page(index, host="node-3", looked_at=5)
     assert (sparse.reports, sparse.next) == ((), 5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,8 +53,13 @@ STEP = Step(
 
 def cells(table: str, begin: str) -> list[str]:
     """The cells of the row that begins so."""
-    (row,) = [line for line in table.split("\n") if line.startswith(f"| {begin} |")]
+    (row,) = [line for line in table.split("\n") if line.startswith(f"| {begin}")]
     return [cell.strip() for cell in row.strip("|").split("|")][1:]
+
+
+def figures(table: str, begin: str) -> list[str]:
+    """The numbers in that row, with their units."""
+    return re.findall(r"\d[\d.]*(?: [KM]B)?", " ".join(cells(table, begin)))
 
 
 def test_tables_have_as_many_cells_in_each_row() -> None:
@@ -94,12 +100,10 @@ def test_a_day_adds_up_what_was_put_for_each_byte_of_change() -> None:
     fold = replace(STEP, folded=3_000_000, put=4_300_000, runs=11, seconds=1.5)
     table = day_table([STEP, STEP, STEP, fold])
     assert cells(table, "folds") == ["1, one for 4.0 checkpoints"]
-    assert cells(table, "runs of folds") == ["3.0 MB, 0.75 for a byte of change"]
-    assert cells(table, "put, in all") == ["7.6 MB, 1.90 for a byte of change (goal: at most 6)"]
-    assert cells(table, "plans, parts, manifests, heads, and all that requests say") == [
-        "600.0 KB, 0.15 for a byte of change"
-    ]
-    assert cells(table, "runs of a database") == ["4 in the middle, 11 at most"]
+    assert figures(table, "runs of folds") == ["3.0 MB", "0.75"]
+    assert figures(table, "put, in all") == ["7.6 MB", "1.90", "6"]
+    assert figures(table, "plans, ") == ["600.0 KB", "0.15"]
+    assert figures(table, "runs of a database") == ["4", "11"]
     assert cells(table, "requests") == ["20 PUT, 24 GET"]
 
 
@@ -119,7 +123,7 @@ def test_a_month_is_made_of_plain_checkpoints_hours_and_folds() -> None:
     assert f"**${month:.2f}**" in table
     assert "a fold for 4.0 checkpoints" in table
     assert f"${50 * 30 * 288 * 5 * 4e-7:.2f} |" in table
-    assert cells(table, "something is new in each") == ["5 PUT", "$0.025"]
+    assert cells(table, "something is new") == ["5 PUT", "$0.025"]
 
 
 def test_no_month_is_told_where_a_kind_of_checkpoint_was_not_seen() -> None:

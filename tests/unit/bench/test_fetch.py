@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Set
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -68,13 +69,21 @@ def test_only_files_that_are_the_same_are_shared_not_those_with_the_same_bytes(t
 
 @pytest.mark.full
 def test_what_processes_write_is_counted_once_also_when_they_have_ended(tmp_path: Path) -> None:
-    child = f"open({str(tmp_path / 'child')!r}, 'wb').write(bytes(3_000_000)); import time; time.sleep(1)"
+    """Each of them ends when it was seen what it has written."""
+    seen = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1], sys.argv[2]).exists(): time.sleep(0.01)\n"
+    child = f"open({str(tmp_path / 'child')!r}, 'wb').write(bytes(3_000_000))\n{seen}"
     code = (
-        f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {child!r}]); "
-        f"open({str(tmp_path / 'own')!r}, 'wb').write(bytes(500_000)); time.sleep(2)"
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}, sys.argv[1], '3000000'])\n"
+        f"open({str(tmp_path / 'own')!r}, 'wb').write(bytes(500_000))\n{seen}"
     )
+
+    class Telling(WriteWatch):
+        def looked(self, processes: Set[int]) -> None:
+            super().looked(processes)
+            (tmp_path / f"{written.bytes}").touch()
+
     written = Written()
-    checked(measure([sys.executable, "-c", code], watch=partial(WriteWatch, written)))
+    checked(measure([sys.executable, "-c", code, str(tmp_path), "3500000"], watch=partial(Telling, written)))
     assert written.bytes == 3_500_000
 
 

@@ -44,7 +44,7 @@ def relay(server: str) -> Iterator[Relay]:
 
 
 def ask(relay: Relay, content: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", relay.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", relay.port), timeout=300) as connection:
         connection.sendall(content)
         connection.shutdown(socket.SHUT_WR)
         return everything(connection)
@@ -64,7 +64,7 @@ def test_a_server_that_is_away_is_away_for_the_client() -> None:
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
     relay = Relay().start(nowhere)
     try:
-        with socket.create_connection(("127.0.0.1", relay.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=300) as connection:
             assert connection.recv(1) == b""
         assert relay.moved() == Moved(0, 0)
     finally:

@@ -6,15 +6,16 @@ import json
 import re
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 
 from statecore.cli.main import main
 from statecore.jobs.declaration import declared_fields
 from statecore.jobs.examine_request import ExamineRequest
 from statecore.jobs.repair_request import RepairRequest
 from statecore.maintenance.catalogue import CATALOGUE, Repair
-from statecore.maintenance.doctor_topics import look_at_topics
 from statecore.placement.state_directory import StateDirectory
 from tests.harness.raising import code_said
+from tests.unit.changelog.scripted import ScriptedBrokers
 from tests.unit.maintenance.stored import offsets, write_database
 
 
@@ -62,7 +63,7 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert "docs/findings/store-not-closed.md" in out
     *_, counts, repair = out.splitlines()
     assert counts.endswith("1 loss, 3 warnings")
-    assert repair.startswith("statecore doctor --repair --application-id shop, ")
+    assert repair.startswith("statecore doctor --repair --")
     assert "--spec" in repair
 
 
@@ -138,14 +139,18 @@ def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     assert (code, code_said(err)) == (14, "state-dir-not-found")
 
 
-def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(look_at_topics, "__kwdefaults__", {**look_at_topics.__kwdefaults__, "timeout": 1.0})
+def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path):
     store(tmp_path, "0_0")
-    words = ["--application-id", "shop", "--bootstrap-servers", "127.0.0.1:1"]
-    for more in ([], ["--repair"]):
-        code, out, err = run(*words, *more)
-        assert (code, "127.0.0.1:1" in out + err) == (10, True)
-        assert run(*words, *more, "--offline")[0] == 0
+    with ScriptedBrokers() as brokers:
+        brokers.add("shop-orders-changelog").error = 29
+        words = ["--application-id", "shop", "--bootstrap-servers", brokers.address]
+        for number, more in enumerate(([], ["--repair"])):
+            code, _, err = run(*words, *more)
+            assert (code, code_said(err)) == (13, "topic-authorization-failed" if more else "")
+            asked = len(brokers.asked(MetadataRequest))
+            assert asked > number
+            assert run(*words, *more, "--offline")[0] == 0
+            assert len(brokers.asked(MetadataRequest)) == asked
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert last.startswith("statecore doctor --repair --application-id shop, ")
+    assert last.startswith("statecore doctor --repair --")
     assert "--spec" not in last
     assert "--repair" not in run("--for", "4.2")[1]  # a repair is for the newest release
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})

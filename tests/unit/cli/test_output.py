@@ -33,8 +33,9 @@ def test_in_a_pipe_a_table_keeps_to_its_width(
 
 def test_a_title_is_longer_than_its_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_table(result_console(), "orders in /var/lib/kafka-streams, for 4.3", ("task",), [("0_0",)], left=("task",))
-    assert capsys.readouterr().out.splitlines()[0] == "orders in /var/lib/kafka-streams, for 4.3"
+    title = "orders in /var/lib/kafka-streams, for 4.3"
+    print_table(result_console(), title, ("task",), [("0_0",)], left=("task",))
+    assert capsys.readouterr().out.splitlines()[0] == title
 
 
 def test_as_wide_as_columns_say_a_sentence_is_folded(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from statecore.blobs.directory import DirectoryBlobs
 from statecore.cli.main import main
 from statecore.documents import encoded, parsed
-from statecore.errors import Retryable
 from statecore.images.model import StoreDigest
 from statecore.repository.contents import keep_content
 from statecore.repository.head import HEAD
@@ -234,17 +234,18 @@ def test_to_look_at_all_applications_reads_no_part(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    asked = DirectoryBlobs.get
+    real, root = Path.open, Path(repository.url.removeprefix("file://"))
 
-    def get(blobs: DirectoryBlobs, name: str, *span: int) -> bytes:
-        read.append(name.split("/")[-2] if "/" in name else name)
-        return asked(blobs, name, *span)
+    def noting(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.is_relative_to(root):
+            read.append(path.name if path.parent == root else path.parent.name)
+        return real(path, *arguments, **options)
 
-    monkeypatch.setattr(DirectoryBlobs, "get", get)
+    monkeypatch.setattr(Path, "open", noting)
     for command in ("info", "snapshots"):
         read.clear()
         assert run(command, "--repository", repository.url)[0] == 0
-        assert sorted(read) == ["manifests", "manifests", "repository.json"]
+        assert sorted(read) == ["manifests", "manifests", "orders", "payments", "repository.json"]
 
 
 def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
@@ -345,14 +346,14 @@ def test_none_there_says_what_there_is_instead(run: Run, repository: Repository,
 def test_that_nobody_could_look_is_not_that_there_is_none(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = DirectoryBlobs.get
+    real = Path.open
 
-    def fail(blobs: DirectoryBlobs, name: str, *span: int) -> bytes:
-        if "/manifests/" in name:
-            raise Retryable("The disk does not answer.", code="disk-failed", action="Try again.")
-        return asked(blobs, name, *span)
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.parent.name == "manifests":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, *arguments, **options)
 
-    monkeypatch.setattr(DirectoryBlobs, "get", fail)
+    monkeypatch.setattr(Path, "open", fail)
     code, out, err = run("snapshots", "--repository", repository.url, "--application-id", "orders")
     assert (code, out, code_said(err)) == (10, "", "disk-failed")
 

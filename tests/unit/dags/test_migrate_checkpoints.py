@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,10 @@ def outcome(run: Any) -> Any:
     return task.xcom_pull(task_ids="outcome")
 
 
-@pytest.mark.full
-def test_the_file_is_read_in_well_under_a_second_and_without_pyspark_or_pyarrow() -> None:
+def test_the_file_is_read_without_pyspark_or_pyarrow() -> None:
     load()  # what it imports is loaded once in the parser, which forks for each file
-    before, started = set(sys.modules), time.process_time()
+    before = set(sys.modules)
     load()
-    assert time.process_time() - started < 1.0
     assert not [name for name in set(sys.modules) - before if name.split(".")[0] in ("pyspark", "pyarrow")]
 
 

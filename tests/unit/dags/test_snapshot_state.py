@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,11 +50,10 @@ def conf(*specs: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"applications": [json.dumps(one) for one in specs], "repository": REPOSITORY, **fields}
 
 
-def test_the_file_is_read_in_well_under_a_second_and_without_pyspark() -> None:
+def test_the_file_is_read_without_pyspark() -> None:
     load()  # what it imports is loaded once in the parser, which forks for each file
-    before, started = set(sys.modules), time.process_time()
+    before = set(sys.modules)
     load()
-    assert time.process_time() - started < 1.0
     assert not [name for name in set(sys.modules) - before if name.split(".")[0] == "pyspark"]
 
 

@@ -15,10 +15,9 @@ from statecore.formats.offsets import STATUS_KEY, decode_int64, offset_key
 from statecore.formats.position import decode_position
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance import converting
 from statecore.maintenance.converting import convert, verify_conversion
 from statecore.placement.trees import link_tree
-from statecore.stores import rocksdb_scan
+from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_changes import ChangedDatabase
 from statecore.stores.rocksdb_files import sst_formats
 from tests.harness.raising import raises
@@ -130,16 +129,18 @@ def test_what_is_left_is_tidy_and_has_the_modes_that_it_had(directories: int, fi
         assert (task.path / "windows" / "windows.0" / "CURRENT").is_file()
 
 
-def test_many_rows_with_headers_come_into_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_with_headers_come_into_several_files(tmp_path: Path) -> None:
     made = write_golden(tmp_path / "app", "headers-key-value")
     application_id = made["changelog"].removesuffix(f"-{made['store']}-changelog")
     task = Task(tmp_path / "app" / made["task"], application_id)
-    monkeypatch.setattr(converting, "_RUN_BYTES", 20)
-    monkeypatch.setattr(rocksdb_scan, "_LIST_ROWS", 2)
-    (move,) = task.convert("4.2", lose_headers=True).stores[0].databases[0].moves
+    with RocksDBStore(task.path / "rocksdb" / made["store"], StoreKind.HEADERS_KEY_VALUE) as store:
+        value = next(store.all())[1]
+        store.put_all((b"%06d" % number, value) for number in range(70_000))
+        store.commit({TopicPartition(made["changelog"], made["partition"]): 80_000})
+    (move,) = task.convert("4.2", lose_headers=True, run_bytes=20).stores[0].databases[0].moves
     (rows,) = (families["keyValueWithTimestamp"] for families in task.databases.values())
-    assert len(rows) == move.rows > 4
-    assert 1 < len(list(task.path.rglob("*.sst"))) < move.rows
+    assert len(rows) == move.rows > 70_000
+    assert 2 < len(list(task.path.rglob("*.sst"))) < 10
 
 
 def test_a_plan_travels_to_other_processes(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import rocksdict
@@ -12,7 +13,8 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.maintenance.database import Database
 from statecore.maintenance.inspection import inspect
 from statecore.placement.state_directory import StateDirectory
-from statecore.stores import rocksdb_links as links
+from statecore.stores.rocksdb_links import opened_through_links
+from statecore.stores.rocksdb_reading import OpenedFamilies
 from tests.harness.raising import raises
 from tests.unit.maintenance.stored import offsets, write_database
 
@@ -50,29 +52,35 @@ def test_what_was_flushed_is_read_while_a_writer_has_it_open(path):
         writer.close()
 
 
-def test_files_that_go_while_it_is_opened_are_tried_again(path, monkeypatch):
+def test_files_that_go_while_it_is_opened_are_tried_again(path):
     opened = []
-    real = links.Shadow
 
-    def shadow_of(directory):
-        made = real(directory)
-        opened.append(made)
+    def open_there(where):
+        opened.append(where)
         if len(opened) < 3:  # as when a compaction ends between listing and opening
-            next(file for file in (path.parent / made.name).iterdir() if file.name == "CURRENT").unlink()
+            (where / "CURRENT").unlink()
             (path / f"{len(opened):06}.sst").touch()
-        return made
+        return OpenedFamilies(path, where)
 
-    monkeypatch.setattr(links, "Shadow", shadow_of)
-    with Database(path) as database:
-        assert database.count("default") == 100
+    shadow, families = opened_through_links(path, open_there)
+    assert list(families.rows("default")) == ROWS
+    families.close()
+    shadow.cleanup()
     assert len(opened) == 3
+    assert not any(where.exists() for where in opened)
 
 
-def test_a_database_that_is_broken_and_quiet_is_not_tried_again(path, monkeypatch):
+def test_a_database_that_is_broken_and_quiet_is_not_tried_again(path):
     (path / "CURRENT").write_text("nothing\n")
-    monkeypatch.setattr(links.time, "sleep", lambda _: pytest.fail("tried again"))
-    with pytest.raises(Corrupted, match=r"Opening .*/db failed"), Database(path):
-        pass
+    opened = []
+
+    def open_there(where):
+        opened.append(where)
+        return OpenedFamilies(path, where)
+
+    with raises(Corrupted, "database-damaged"):
+        opened_through_links(path, open_there)
+    assert len(opened) == 1
 
 
 def test_a_broken_block_is_an_error_and_not_the_end_of_the_rows(path):
@@ -93,14 +101,14 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
         rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
         families = {"default": [], "keyValueWithTimestamp": rows, "offsets": offsets("app-s-changelog", 0, 1)}
         write_database(tmp_path / f"app/0_0/s/s.{start}", families)
-    real = links.Shadow
+    symlink = os.symlink
 
-    def shadow_of(directory):
-        if directory.name == "s.600000":
-            shutil.rmtree(directory, ignore_errors=True)
-        return real(directory)
+    def expired_first(file, link, *options):
+        if Path(file).parent.name == "s.600000":
+            shutil.rmtree(Path(file).parent, ignore_errors=True)
+        symlink(file, link, *options)
 
-    monkeypatch.setattr(links, "Shadow", shadow_of)
+    monkeypatch.setattr(os, "symlink", expired_first)
     with raises(NotFound, "database-not-found"), Database(tmp_path / "app/0_0/s/s.600000"):
         pass
     write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "keyValueWithTimestamp": [], "offsets": []})
@@ -109,18 +117,17 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
     assert store.trouble == ()
 
 
-def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path, monkeypatch):
-    real, tries = links.Shadow, []
+def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path):
+    tries = []
 
-    def shadow_of(directory):
-        tries.append(1)
+    def open_there(where):
+        tries.append(where)
         if len(tries) == 1:  # the MANIFEST grows; no file comes or goes
-            with next(directory.glob("MANIFEST*")).open("ab") as manifest:
+            with next(path.glob("MANIFEST*")).open("ab") as manifest:
                 manifest.write(b"x")
             raise Invalid("Column families not opened: offsets", code="test-error", action="Look again.")
-        return real(directory)
+        return "opened"
 
-    monkeypatch.setattr(links, "Shadow", shadow_of)
-    with contextlib.suppress(Corrupted), Database(path):
-        pass
-    assert len(tries) > 1
+    shadow, opened = opened_through_links(path, open_there)
+    shadow.cleanup()
+    assert (opened, len(tries)) == ("opened", 2)

@@ -30,6 +30,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.progress import TerminalProgress
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.lock_holder import Holder
+from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, part
 from tests.unit.maintenance.stored import offsets, write_database
@@ -69,7 +70,7 @@ def inspected(tmp_path: Path, **changes: Any) -> Inspection:
 
 def looked(tmp_path: Path, brokers: ScriptedBrokers, **how: Any) -> TopicsLook:
     inspection = inspected(tmp_path, **how.pop("inspection", {}))
-    return look_at_topics(inspection, brokers.address, **{"timeout": 10.0, "clock": lambda: NOW, **how})
+    return look_at_topics(inspection, brokers.address, **{"timeout": 60.0, "clock": lambda: NOW, **how})
 
 
 def log(*values: tuple[int, bytes, bytes | None]) -> list[bytes]:
@@ -110,7 +111,7 @@ def test_what_is_found_by_offsets_is_not_looked_for_in_the_log(tmp_path: Path, b
         ("partition-unknown", "0_7"),
     ]
     assert brokers.asked(FetchRequest) == []
-    same = look_at_topics(inspected(tmp_path), brokers.address, timeout=10.0)
+    same = look_at_topics(inspected(tmp_path), brokers.address, timeout=60.0)
     assert same.findings == found.findings
 
 
@@ -127,11 +128,11 @@ def test_brokers_that_cannot_be_asked_are_an_error_and_no_finding(tmp_path: Path
     written(tmp_path)
     brokers.add(TOPIC, [part(WHOLE)])
     brokers.always(MetadataRequest, CLOSE)
-    with pytest.raises(Retryable, match="No broker answered"):
+    with raises(Retryable, "broker-unreachable"):
         looked(tmp_path, brokers, timeout=0.5)
     brokers.honest(MetadataRequest)
     brokers.topics[TOPIC].error = 29
-    with pytest.raises(Invalid, match="may not describe"):
+    with raises(Invalid, "topic-authorization-failed"):
         looked(tmp_path, brokers)
     brokers.topics[TOPIC].error = 0
     brokers.always(FetchRequest, CLOSE)
@@ -162,7 +163,6 @@ def test_a_store_of_another_log_is_found_by_its_rows(tmp_path: Path, brokers: Sc
         "differing": 5,
         "differing_offsets": [0, 1, 2, 3, 4],
     }
-    assert "5 of the 5 newest keys have another value or none (offsets 0, 1, 2, 3, 4)" in found.what
 
 
 def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -173,7 +173,7 @@ def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, b
     brokers.add(TOPIC, [part(log(*older, *lost))])
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
-    assert "some of its rows are not those" in undecided
+    assert "statecore diff" in undecided
 
 
 def test_of_another_log_that_is_long_many_keys_are_looked_up(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -191,7 +191,7 @@ def test_an_offset_that_a_file_overrules_is_not_that_of_the_rows(tmp_path: Path,
     brokers.add(TOPIC, [part(OTHER)])
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
-    assert "its segments, or a file, say other offsets" in undecided
+    assert "a file" in undecided
 
 
 def test_one_row_of_the_log_is_enough_for_none_and_is_told(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -199,7 +199,8 @@ def test_one_row_of_the_log_is_enough_for_none_and_is_told(tmp_path: Path, broke
     brokers.add(TOPIC, [part([*OTHER[:4], *WHOLE[4:]])])
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
-    assert undecided == "some of its rows are not those that its changelog has (statecore diff tells which): s of 0_0."
+    assert "statecore diff" in undecided
+    assert undecided.endswith("s of 0_0.")
 
 
 def test_rows_ahead_of_the_offset_are_of_the_same_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -215,21 +216,21 @@ def test_a_store_without_rows_lost_them_and_is_of_no_other_log(tmp_path: Path, b
     brokers.add(TOPIC, [part(WHOLE)])
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
-    assert "its kind is not known" in undecided
+    assert "its kind" in undecided
     (store,) = inspected(tmp_path).stores
     known = {"stores": (replace(store, kind=StoreKind.KEY_VALUE),)}
     findings, (undecided,) = looked(tmp_path, brokers, inspection=known)
     assert findings == ()
-    assert "some of its rows are not those" in undecided
+    assert "statecore diff" in undecided
 
 
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"inspection": {"holder": Holder(1, "java")}}, "it is in use"),
-        ({"status": 1}, "it does not say that it was closed"),
-        ({"last_stable": 3}, "a transaction is open before its offset"),
-        ({"patience": -1.0}, "there was no time left"),
+        ({"inspection": {"holder": Holder(1, "java")}}, "in use"),
+        ({"status": 1}, "closed"),
+        ({"last_stable": 3}, "transaction"),
+        ({"patience": -1.0}, "no time left"),
     ],
 )
 def test_where_rows_prove_nothing_it_is_left_undecided(
@@ -239,7 +240,7 @@ def test_where_rows_prove_nothing_it_is_left_undecided(
     brokers.add(TOPIC, [part(OTHER, **({"last_stable": how.pop("last_stable")} if "last_stable" in how else {}))])
     findings, (undecided,) = looked(tmp_path, brokers, **how)
     assert findings == ()
-    assert f"is the one that it was made of is not known, {why}" in undecided
+    assert why in undecided
     assert brokers.asked(FetchRequest) == []
 
 
@@ -249,7 +250,8 @@ def test_what_is_undecided_of_many_is_said_once(tmp_path: Path, brokers: Scripte
     brokers.add(TOPIC, [part(OTHER) for _ in range(7)])
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
-    assert undecided.endswith("s of 0_0, s of 0_1, s of 0_2, s of 0_3, s of 0_4 and 2 more.")
+    assert [f"s of 0_{number}" in undecided for number in range(7)] == [True] * 5 + [False] * 2
+    assert undecided.endswith("and 2 more.")
 
 
 def test_rows_of_a_topic_that_others_write_are_not_compared(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -314,7 +316,7 @@ def test_the_marker_of_the_last_transaction_may_be_gone_and_is_no_delete(
     for guarantee in (EXACTLY_ONCE, None):
         findings, undecided = looked(tmp_path, brokers, guarantee=guarantee)
         assert findings == ()
-        assert "which was a delete or the marker of a transaction" in undecided[0]
+        assert "marker of a transaction" in undecided[0]
     assert [one.code for one in looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE).findings] == ["stale"]
     brokers.topics[TOPIC].parts[0] = part([*WHOLE, *log((5, b"k1", b"v"), (7, b"k1", b"v"))])
     assert [one.code for one in looked(tmp_path, brokers, guarantee=EXACTLY_ONCE).findings] == ["stale"]
@@ -336,24 +338,23 @@ def test_a_log_that_is_too_long_is_looked_into_as_far_as_time_is_left(tmp_path: 
     brokers.add(TOPIC, [part([*WHOLE, *log((5, b"k1", b"v"))])], configs=compacted())
     findings, undecided = looked(tmp_path, brokers, patience=-1.0)
     assert findings == ()
-    assert any("too long to see whether all of it is there" in one for one in undecided)
+    assert any("too long" in one for one in undecided)
 
 
 def test_whoever_waits_for_brokers_is_told_for_which_and_how_to_do_without_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, brokers: ScriptedBrokers
 ) -> None:
-    def silent(*_: Any, **__: Any) -> TopicsLook:
-        raise Retryable("No broker answered.", code="test-error", action="Check that it runs.")
-
-    monkeypatch.setattr("statecore.maintenance.doctor_topics.look_at_topics", silent)
     written(tmp_path)
+    brokers.add(TOPIC, [part(WHOLE)]).error = 29
     shown = io.StringIO()
     shown.isatty = lambda: True  # type: ignore[method-assign]
-    asked = Brokers("host:1", None, progress=TerminalProgress(shown))
-    with pytest.raises(Retryable) as error:
+    asked = Brokers(brokers.address, None, progress=TerminalProgress(shown))
+    with raises(Invalid, "topic-authorization-failed") as error:
         asked(inspected(tmp_path))
-    assert error.value.action == "Check that it runs. Or do without them: --offline."
-    assert shown.getvalue().startswith("\rask the brokers at host:1:")
-    patient = Brokers("host:1", None, patient=True)
+    assert error.value.action.endswith(" --offline.")
+    assert brokers.address in shown.getvalue()
+    patient = Brokers(brokers.address, None, patient=True)
     (undecided,) = patient(inspected(tmp_path))[1]
-    assert undecided == "The brokers could not be asked: No broker answered. Check that it runs."
+    assert patient.failed is not None
+    assert patient.failed.code == "topic-authorization-failed"
+    assert str(patient.failed) in undecided

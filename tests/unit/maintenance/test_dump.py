@@ -12,7 +12,6 @@ from pyarrow import parquet
 
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.maintenance import database as database_module
 from statecore.maintenance.deserialisers import deserialiser
 from statecore.maintenance.dump import MILLISECONDS, Dump, find_store, kind_of
 from statecore.maintenance.dump_output import json_rows, whole_file, write_json_lines, write_parquet
@@ -85,17 +84,18 @@ def test_a_global_store_has_no_partition(tmp_path):
     assert (row["task"], row["partition"], row["timestamp"]) == ("global", None, BASE)
 
 
-def test_rows_come_in_chunks_and_none_is_lost_between_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(database_module, "_CHUNK_ROWS", 7)
-    write_stamped(tmp_path / "app/0_0/rocksdb/s", 100)
+def test_rows_come_in_chunks_and_none_is_lost_between_them(tmp_path):
+    keys = sorted(key for key, _ in stamped(40_000))
+    rows = [(key, bytes(8)) for key in [*keys, b"l"]]
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": [], "keyValueWithTimestamp": rows, "offsets": []})
     batches = list(dump_of(tmp_path, "s").batches())
-    assert max(map(len, batches)) == 7
-    assert [row["key"] for batch in batches for row in json_rows(batch)] == [key.hex() for key, _ in stamped(100)]
+    assert 1 < len(batches) < 10
+    assert [key for batch in batches for key in batch.column("key").to_pylist()] == [*(key.hex() for key in keys), "6c"]
+    batches = list(dump_of(tmp_path, "s", prefix=b"k").batches())
+    assert [key for batch in batches for key in batch.column("key").to_pylist()] == [key.hex() for key in keys]
 
 
-@pytest.mark.parametrize("chunk", [3, 1000])
-def test_a_prefix_takes_only_keys_that_begin_with_it(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(database_module, "_CHUNK_ROWS", chunk)
+def test_a_prefix_takes_only_keys_that_begin_with_it(tmp_path):
     write_stamped(tmp_path / "app/0_0/rocksdb/s", 100)
     found = rows_of(dump_of(tmp_path, "s", key="string", prefix=b"k001"))
     assert [row["key"] for row in found] == [f"k001{i}" for i in range(10)]

@@ -31,7 +31,7 @@ def test_a_start_goes_by_the_worst_that_was_found(finding: Finding, start: Start
 def test_what_is_found_in_one_store_says_nothing_of_another_and_why_is_said_once_in_sentences() -> None:
     twice = [found("offset-before-start", Severity.ERROR)] * 2
     broken, sound = next_starts(["a", "b"], twice)
-    assert broken.why == (
-        "It is as it is. The start ends in ERROR and deletes all of global/; the one after it reads all topics anew.",
-    )
+    (why,) = broken.why
+    assert why.startswith("It is as it is. ")
+    assert "deletes all of global/" in why
     assert (sound.start, sound.why) == (Start.SOUND, ())

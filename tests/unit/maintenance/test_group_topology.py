@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from statecore.changelog import streams_groups
 from statecore.changelog.streams_groups import InternalTopic, StreamsGroup, decode
 from statecore.cli import discover as command
 from statecore.cli.output import Output
@@ -88,10 +87,19 @@ def test_beside_a_directory_only_a_description_is_used() -> None:
 
 
 class Answering:
-    """A cluster that answers."""
+    """A cluster that answers all questions but the one for a group, which is an error."""
+
+    def __init__(self, error: StatecoreError) -> None:
+        self.error = error
 
     def brokers(self) -> list[str]:
         return []
+
+    def deadline(self) -> float:
+        return 0.0
+
+    def run(self, *question: object) -> None:
+        raise self.error
 
 
 @pytest.mark.parametrize(
@@ -103,13 +111,9 @@ class Answering:
     ],
 )
 def test_a_group_that_is_not_to_be_had_is_no_error_beside_a_directory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: StatecoreError
+    capsys: pytest.CaptureFixture[str], error: StatecoreError
 ) -> None:
-    def ask(*_: Any) -> StreamsGroup:
-        raise error
-
-    monkeypatch.setattr(streams_groups, "streams_group", ask)
-    cluster: Any = Answering()
+    cluster: Any = Answering(error)
     assert command._group(cluster, "shop", required=False, output=Output(json=True)) is None
     assert ("not used" in capsys.readouterr().err) is not isinstance(error, NotFound)
     with pytest.raises(type(error)):

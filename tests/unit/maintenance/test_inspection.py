@@ -273,10 +273,11 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
         SPEC.format(stores="s: {kind: timestamped-key-value}, gone: {kind: key-value}, m: {kind: in-memory}")
     )
     found = look(tmp_path, spec=spec)
-    assert "the spec says timestamped-key-value, but what is on disk is key-value" in found.stores[0].trouble[0]
-    assert found.trouble == ("gone is declared and has no directory in 0_0",)
+    assert "timestamped-key-value" in found.stores[0].trouble[0]
+    (absent,) = found.trouble
+    assert (absent.split()[0], absent.split()[-1]) == ("gone", "0_0")
     found = look(tmp_path, spec=read_spec(SPEC.format(stores="other: {kind: key-value}")))
-    assert found.trouble == ("other is declared and has no directory in 0_0", "s has a directory and is not declared")
+    assert [one.split()[0] for one in found.trouble] == ["other", "s"]
     with raises(Invalid, "spec-application-mismatch", application_id="orders"):
         check_application(spec, "orders")
 
@@ -302,7 +303,7 @@ def test_rows_of_a_versioned_store_that_kafka_streams_will_replay_over_are_troub
     write_database(tmp_path / "app/0_0/rocksdb/s", families)
     declared = read_spec(SPEC.format(stores="s: {kind: versioned-key-value, retention: 10m}"))
     found = trouble_of(tmp_path, spec=declared)
-    assert ["replays its changelog over them" in one for one in found] == [True] * wrong
+    assert ["replays its changelog" in one for one in found] == [True] * wrong
     (store,) = look(tmp_path, spec=declared).stores
     assert (store.rows, list(store.offsets.values())) == (rows, [offset])
 
@@ -330,7 +331,7 @@ def test_files_that_were_kept_aside_are_named(tmp_path):
         (path / "lost" / f"00001{number}.sst").write_bytes(b"")
     (found,) = look(tmp_path).stores
     (trouble,) = found.trouble
-    assert "keeps 7 SST files in orders/lost (000010.sst, " in trouble
+    assert all(said in trouble for said in ("7 SST files", "orders/lost", "000010.sst"))
     assert found.damage == ()
     assert len(found.databases[0].lost) == 7
 
@@ -348,6 +349,6 @@ def test_a_manifest_that_lost_its_end_is_damage(tmp_path):
     os.truncate(manifest, manifest.stat().st_size - 200)  # the last entry may be later than the last flush
     before = sorted((file.name, file.read_bytes()) for file in path.iterdir())
     found = look(tmp_path)
-    assert "has lost a part of its MANIFEST" in found.stores[0].damage[0]
+    assert "MANIFEST" in found.stores[0].damage[0]
     assert found.exit_code == Corrupted.exit_code
     assert sorted((file.name, file.read_bytes()) for file in path.iterdir()) == before

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from statecore.cli.inspect_sums import show_sums
 from statecore.formats.kinds import StoreKind
-from statecore.maintenance import offset_lags
 from statecore.maintenance.offset_lags import look_at_sums
 from statecore.placement.database_state import create_database
 from statecore.runtime.unfollowed_stores import leave_versioned_empty
@@ -25,8 +24,7 @@ ENDS = {changelog(KV): 5, changelog(WINDOW): 5, changelog(HISTORY): 16}
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(offset_lags, "_ends", lambda *_: ENDS)
+def world(tmp_path: Path) -> World:
     world = World(tmp_path / "state")
     world.put_task("0_0", 4)
     return world
@@ -37,7 +35,7 @@ def test_a_copy_that_is_caught_up_lags_nothing_for_the_versioned_store_that_it_d
         leave_versioned_empty(
             world.directory, "0_0", VERSIONED, changelog(HISTORY), world.directory.work_path / "made", 0
         )
-    sums = look_at_sums(world.directory, SPEC)
+    sums = look_at_sums(world.directory, SPEC, ends=lambda *_: ENDS)
     (task,) = sums.to_json()["tasks"]
     assert (task["offset_sum"], task["end_offset_sum"], task["lag"]) == (10, 10, 0)
     assert {store["store"]: store["is_followed"] for store in task["stores"]} == {
@@ -51,5 +49,5 @@ def test_a_copy_that_is_caught_up_lags_nothing_for_the_versioned_store_that_it_d
 def test_a_versioned_store_that_an_application_has_filled_counts_as_the_others_do(world: World) -> None:
     path = world.directory.store_path("0_0", HISTORY, StoreKind.VERSIONED_KEY_VALUE)
     create_database(path, StoreKind.VERSIONED_KEY_VALUE, {changelog(HISTORY): 11})
-    (task,) = look_at_sums(world.directory, SPEC).to_json()["tasks"]
+    (task,) = look_at_sums(world.directory, SPEC, ends=lambda *_: ENDS).to_json()["tasks"]
     assert (task["offset_sum"], task["end_offset_sum"], task["lag"]) == (22, 26, 4)

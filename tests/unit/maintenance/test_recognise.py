@@ -154,10 +154,8 @@ def test_evidence_that_contradicts_what_came_before_is_said_and_not_believed():
     assert found.kind is StoreKind.KEY_VALUE
     assert "contradicts" in found.remarks[0]
     found = conclude([other])
-    assert (found.kind, found.remarks) == (
-        StoreKind.VERSIONED_KEY_VALUE,
-        ("versioned-key-value by its topic's min.compaction.lag.ms",),
-    )
+    (remark,) = found.remarks
+    assert (found.kind, "min.compaction.lag.ms" in remark) == (StoreKind.VERSIONED_KEY_VALUE, True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import StoreKind
-from statecore.maintenance import samples
+from statecore.maintenance.evidence import BUILT
 from statecore.maintenance.samples import sample
 
 SCHEMA = CHANGELOG_SCHEMA.append(HEADERS_FIELD)
@@ -33,14 +33,11 @@ def session_key(start: int, end: int) -> bytes:
     return b"some key" + end.to_bytes(8) + start.to_bytes(8)
 
 
-def look(monkeypatch, *records, partitions=1, ends=(0, 2_000)):
+def look(*records, partitions=1, ends=(0, 2_000)):
     """The sample of a changelog in which every read finds these records: key, value, headers."""
     spans = []
 
     class Reader:
-        def __init__(self, cluster, options):
-            pass
-
         def read(self, span, isolation, *, headers):
             spans.append((span.partition, span.start, span.end))
             keys, values, wire = zip(*records, strict=True) if records else ((), (), ())
@@ -53,22 +50,21 @@ def look(monkeypatch, *records, partitions=1, ends=(0, 2_000)):
         def log_offsets(self, parts):
             return {part: LogOffsets(ends[0], ends[1], ends[1]) for part in parts}
 
-    monkeypatch.setattr(samples, "ChangelogReader", Reader)
-    found = sample(Cluster(), TopicDescription("app-s-changelog", "0" * 32, partitions, {}))
+    found = sample(Cluster(), TopicDescription("app-s-changelog", "0" * 32, partitions, {}), Reader())
     return found, spans
 
 
-def test_the_keys_of_windows_are_no_sessions_and_the_other_way_round(monkeypatch):
-    found, _ = look(monkeypatch, (window_key(NOW), b"v", NONE), (window_key(NOW + 60_000), None, NONE))
+def test_the_keys_of_windows_are_no_sessions_and_the_other_way_round():
+    found, _ = look((window_key(NOW), b"v", NONE), (window_key(NOW + 60_000), None, NONE))
     assert found.kinds >= WINDOWS
     assert not found.kinds & SESSIONS
-    found, _ = look(monkeypatch, (session_key(NOW, NOW + 5), b"v", NONE))
+    found, _ = look((session_key(NOW, NOW + 5), b"v", NONE))
     assert found.kinds >= SESSIONS
     assert not found.kinds & WINDOWS
 
 
-def test_plain_and_timestamped_stay_alike(monkeypatch):
-    found, _ = look(monkeypatch, (b"k", b"v", NONE), (b"k", None, NONE))
+def test_plain_and_timestamped_stay_alike():
+    found, _ = look((b"k", b"v", NONE), (b"k", None, NONE))
     assert found.kinds >= {
         StoreKind.KEY_VALUE,
         StoreKind.TIMESTAMPED_KEY_VALUE,
@@ -83,22 +79,22 @@ def test_plain_and_timestamped_stay_alike(monkeypatch):
     ("headers", "keeps", "suppressed"),
     [(TRACE, True, False), (CONSISTENCY, False, False), (SUPPRESSED, False, True), (NONE, False, False)],
 )
-def test_headers_are_written_by_stores_that_keep_them_and_by_suppressions(monkeypatch, headers, keeps, suppressed):
-    found, _ = look(monkeypatch, (b"k", b"v", headers), (b"l", None, NONE))
+def test_headers_are_written_by_stores_that_keep_them_and_by_suppressions(headers, keeps, suppressed):
+    found, _ = look((b"k", b"v", headers), (b"l", None, NONE))
     assert (StoreKind.TIMESTAMPED_KEY_VALUE not in found.kinds) is keeps
     assert StoreKind.HEADERS_KEY_VALUE in found.kinds
     assert found.suppressed is suppressed
 
 
-def test_a_few_hundred_records_at_both_ends_of_a_few_partitions_are_read(monkeypatch):
-    found, spans = look(monkeypatch, (b"k", b"v", NONE), partitions=9, ends=(7, 2_000_000))
+def test_a_few_hundred_records_at_both_ends_of_a_few_partitions_are_read():
+    found, spans = look((b"k", b"v", NONE), partitions=9, ends=(7, 2_000_000))
     assert found.records == len(spans) == 8
     assert spans[:2] == [(0, 1_999_500, 2_000_000), (0, 7, 507)]
-    _, spans = look(monkeypatch, (b"k", b"v", NONE), ends=(7, 100))
+    _, spans = look((b"k", b"v", NONE), ends=(7, 100))
     assert spans == [(0, 7, 100)]
 
 
-def test_nothing_is_ruled_out_by_a_changelog_without_records(monkeypatch):
-    found, spans = look(monkeypatch, ends=(5, 5))
+def test_nothing_is_ruled_out_by_a_changelog_without_records():
+    found, spans = look(ends=(5, 5))
     assert (found.records, spans) == (0, [])
-    assert found.kinds == samples.BUILT
+    assert found.kinds == BUILT

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
-import pytest
-
-import statecore.maintenance.sight as sight
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.maintenance.doctor import examine
 from statecore.maintenance.inspection import inspect
+from statecore.placement.journal import JOURNAL
 from statecore.placement.state_directory import StateDirectory
 from tests.golden.directories import unpacked
 from tests.harness.damage import AT_LEAST_ONCE
+from tests.harness.raising import raises
 from tests.unit.maintenance.golden import examined
 from tests.unit.maintenance.stored import offsets, write_database
 from tests.unit.placement.lost_lock import at_work
 
 
 def test_a_task_that_goes_while_it_is_looked_at_is_no_defect(tmp_path, monkeypatch):
-    application = unpacked(AT_LEAST_ONCE, tmp_path)
-    read = sight._files_in
+    """It is gone the first time that it is listed, the second time, and so on."""
+    whole, scandir, times = unpacked(AT_LEAST_ONCE, tmp_path), os.scandir, 0
 
     def gone(path):
-        shutil.rmtree(path, ignore_errors=True)
-        return read(path)
+        nonlocal left
+        if str(path) == str(application / "0_0"):
+            left -= 1
+            if left == 0:
+                shutil.rmtree(path, ignore_errors=True)
+        return scandir(path)
 
-    monkeypatch.setattr(sight, "_files_in", gone)
-    examined(application, AT_LEAST_ONCE)
+    left = 0
+    while left <= 0:
+        times += 1
+        application = Path(shutil.copytree(whole, tmp_path / f"{times}" / whole.name))
+        left = times
+        with monkeypatch.context() as listing:
+            listing.setattr(os, "scandir", gone)
+            examined(application, AT_LEAST_ONCE)
+    assert times > 2
 
 
 def test_a_work_directory_that_may_not_be_read_is_said_and_no_defect(tmp_path, monkeypatch):
-    def refused(work: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(work / "journal.json"))
+    read = Path.read_bytes
 
-    monkeypatch.setattr(sight, "read_journal", refused)
-    with pytest.raises(Invalid, match="Permission denied"):
+    def refused(path: Path) -> bytes:
+        if path.name == JOURNAL:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with raises(Invalid, "permission-denied"):
         examined(unpacked(AT_LEAST_ONCE, tmp_path), AT_LEAST_ONCE)
 
 

@@ -208,7 +208,7 @@ def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:
 # Reading them.
 
 
-def limits(seconds: float = 30.0, most_bytes: int = 1 << 20) -> Limits:
+def limits(seconds: float = 300.0, most_bytes: int = 1 << 20) -> Limits:
     return Limits(time.monotonic() + seconds, most_bytes)
 
 
@@ -224,7 +224,7 @@ def brokers() -> Iterator[ScriptedBrokers]:
 
 @pytest.fixture
 def reader(brokers: ScriptedBrokers) -> Iterator[ChangelogReader]:
-    with Cluster(brokers.address, timeout=10) as cluster:
+    with Cluster(brokers.address, timeout=60) as cluster:
         yield ChangelogReader(cluster)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-import statecore.maintenance.leftovers as leftovers
 from statecore.formats.releases import RELEASES
 from statecore.maintenance.repairs import plan_repairs
 from tests.golden.directories import golden_directories, unpacked
@@ -22,14 +23,14 @@ OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="cle
 def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatch, file):
     application = unpacked(NEWEST[0], tmp_path)
     (application / file).touch()
-    real = leftovers.Path.read_bytes
+    real = Path.read_bytes
 
     def refused(path):
         if path == application / file:
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(leftovers.Path, "read_bytes", refused)
+    monkeypatch.setattr(Path, "read_bytes", refused)
     seen = examined(application, NEWEST[0])
     assert {code for code, *_ in worse(seen)} == {"checkpoint-unreadable"}
     assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do

@@ -10,7 +10,7 @@ from typing import Any
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
 from statecore.maintenance.conversion import TaskConversion, plan_conversion
-from statecore.maintenance.converting import convert, verify_conversion
+from statecore.maintenance.converting import RUN_BYTES, convert, verify_conversion
 from statecore.placement.trees import fingerprint, link_tree
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.directory import read_database
@@ -57,7 +57,7 @@ class Task:
         assert fingerprint(self.path) == before
         return made
 
-    def convert(self, release: str, **options: Any) -> TaskConversion:
+    def convert(self, release: str, *, run_bytes: int = RUN_BYTES, **options: Any) -> TaskConversion:
         """Convert a copy, which takes the place of the directory; that one is not changed by it."""
         plan = self.plan(release, **options)
         assert not plan.refused
@@ -65,7 +65,7 @@ class Task:
         copy = self.path.with_name(f"{self.path.name}.copy-{self._copies}")
         link_tree(self.path, copy)
         before = _bytes(self.path)
-        convert(plan, copy)
+        convert(plan, copy, run_bytes=run_bytes)
         verify_conversion(plan, copy)
         assert _bytes(self.path) == before
         self.path = copy

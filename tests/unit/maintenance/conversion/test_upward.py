@@ -54,7 +54,7 @@ def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> No
     made = plan(task(plain("a", {at("a"): 30}), checkpoint={at("a"): 20}))
     assert made.stores[0].is_nothing_to_do
     assert made.moved == (".checkpoint",)
-    assert "app-a-changelog-0 at 20, and the store app-a-changelog-0 at 30" in made.notes[0]
+    assert all(said in made.notes[0] for said in ("app-a-changelog-0 at 20", "app-a-changelog-0 at 30"))
 
 
 def test_a_source_topic_that_a_store_has_an_offset_of_is_its_own_without_a_spec_too() -> None:
@@ -62,7 +62,7 @@ def test_a_source_topic_that_a_store_has_an_offset_of_is_its_own_without_a_spec_
     made = plan(task(plain("a", {source: 30}, seen_changelog=""), checkpoint={source: 40}))
     assert made.stores[0].is_nothing_to_do
     assert (made.moved, made.written, made.left) == ((".checkpoint",), {}, ())
-    assert "orders-0 at 40, and the store orders-0 at 30" in made.notes[0]
+    assert all(said in made.notes[0] for said in ("orders-0 at 40", "orders-0 at 30"))
 
 
 @pytest.mark.parametrize("offset", [5, OFFSET_UNKNOWN])
@@ -99,29 +99,28 @@ def test_what_the_next_start_restores_in_full_is_noted() -> None:
     assert made.notes == (f"w: its offset is -4: {STARTS_ANEW}",)
     of_4_3 = task(plain("a", {at("a"): OFFSET_UNKNOWN}), plain("b", {}, seen_logged=True), plain("c", {at("c"): 3}))
     assert plan(of_4_3).is_nothing_to_do
-    assert plan(of_4_3).notes == (
-        f"a: its offset is -4: {STARTS_ANEW}",
-        f"b: it has no offset: {STARTS_ANEW}, under exactly-once after a wipe",
-    )
+    known, wiped = plan(of_4_3).notes
+    assert known == f"a: its offset is -4: {STARTS_ANEW}"
+    assert wiped.startswith(f"b: it has no offset: {STARTS_ANEW}, ")
     tables = task(plain("g", seen_changelog="prices"), plain("h", {at("h"): 3}), name="global")
-    assert plan(tables).notes == (f"g: nothing says an offset of it: {STARTS_ANEW}, and keeps its offset then",)
+    (note,) = plan(tables).notes
+    assert (note.partition(": ")[0], STARTS_ANEW in note) == ("g", True)
 
 
 def test_a_store_that_may_be_the_one_whose_offset_stays_in_the_file_is_not_called_unlogged() -> None:
     source = TopicPartition("orders", 0)
     made = plan(task(plain("t"), plain("a"), checkpoint={at("a"): 1, source: 7}))
-    assert made.notes == (
-        "t: nothing says an offset of it: Kafka Streams takes one over that .checkpoint keeps, or it is a store that "
-        "is not logged",
-    )
+    (maybe,) = made.notes
+    assert (maybe.partition(": ")[0], ".checkpoint" in maybe) == ("t", True)
     made = plan(task(plain("t"), plain("a"), checkpoint={at("a"): 1}))
-    assert made.notes == ("t: nothing says an offset of it: taken for a store that is not logged",)
+    (unlogged,) = made.notes
+    assert (unlogged.partition(": ")[0], ".checkpoint" in unlogged) == ("t", False)
 
 
 def test_rows_of_which_the_file_says_minus_4_are_left_because_they_may_never_have_been_committed() -> None:
     made = plan(task(plain("a"), plain("b", filled=False), checkpoint={at("a"): OFFSET_UNKNOWN, at("b"): 3}))
     assert (made.stores, made.moved, made.written) == ((), (), {})
-    assert made.left[0].startswith(".checkpoint says -4 of a, and there are rows")
+    assert made.left[0].startswith(".checkpoint says -4 of a")
 
 
 def test_an_entry_of_minus_4_that_no_store_claims_is_not_promised_to_be_taken_over() -> None:
@@ -172,8 +171,8 @@ def test_an_entry_that_no_store_claims_stays_for_kafka_streams() -> None:
     source = TopicPartition("table-topic", 0)
     made = plan(task(plain("b"), plain("t"), checkpoint={at("b"): 1, source: 5, at("a", 1): 6}))
     assert made.written == {".checkpoint": {source: 5, at("a", 1): 6}}
-    assert made.left[0].startswith(".checkpoint keeps app-a-changelog-1 at 6: ")
-    assert made.left[1].startswith(".checkpoint keeps table-topic-0 at 5: no store")
+    assert "app-a-changelog-1 at 6" in made.left[0]
+    assert "table-topic-0 at 5" in made.left[1]
     assert entries(made.stores[1]) == {STATUS: 0}
 
 
@@ -193,7 +192,7 @@ def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
 
 def test_an_entry_of_another_partition_is_not_said_to_lack_a_database() -> None:
     made = plan(task(plain("a"), checkpoint={at("a"): 5, at("a", 1): 6}))
-    assert made.left[0].startswith(".checkpoint keeps app-a-changelog-1 at 6, which is not of 0_0: ")
+    assert all(said in made.left[0] for said in ("app-a-changelog-1 at 6", "not of 0_0"))
     assert "has no database" not in made.left[0]
 
 
@@ -216,7 +215,7 @@ def test_a_directory_of_4_3_is_nothing_to_do() -> None:
 
 def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
     made = plan(task(segmented("w", [{at("w"): 9}, {}])))
-    assert "says no offset, and other segments app-w-changelog-0 at 9" in made.notes[0]
+    assert "app-w-changelog-0 at 9" in made.notes[0]
     assert not plan(task(segmented("w", [{at("w"): 9}, {at("w"): 9}]))).notes
 
 
