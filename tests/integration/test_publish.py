@@ -287,10 +287,10 @@ def test_a_retry_of_a_job_that_has_published_reads_nothing(
 
 
 def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
-    restore(spec, url)
+    restore(spec, url, engine=ProcessEngine(2))  # in process the tasks share a pack
     shelf = Shelf.at(url, spec["application_id"])
     before = stores_of(shelf)
-    restore(spec, url, partitions=(1,), stores=("plain",))
+    restore(spec, url, engine=ProcessEngine(2), partitions=(1,), stores=("plain",))
     after = stores_of(shelf)
     assert after.keys() == before.keys()
     changed = {key for key in after if after[key] != before[key]}
