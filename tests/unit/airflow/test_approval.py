@@ -161,7 +161,7 @@ def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogC
     with caplog.at_level(logging.INFO):
         conclude(found, log)
     assert "app-1        /srv             rejected" in caplog.text
-    with pytest.raises(JobRefused, match=r"1 of 4 .*:\n  x in /srv: not planned\n"):
+    with pytest.raises(JobRefused, match=r"\n  x in /srv: not planned\n"):
         conclude([*found, {"name": "x", "state_dir": "/srv", "outcome": "not planned"}], log)
     many: list[Became] = [
         {"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)

@@ -74,7 +74,7 @@ def test_what_is_told_line_by_line_is_not_told_a_second_time() -> None:
         what, code="placement-refused", action="Do what each line says.", state_dir="/state", problems=problems
     )
     kind, *told, action, context = str(failures.refused(error)).splitlines()
-    assert kind == "Invalid (placement-refused): Not placed:"
+    assert kind.startswith("Invalid (placement-refused): ")
     assert told == [f"  {one}" for one in problems]
     assert action.endswith(error.action)
     assert context.endswith(": state_dir=/state")

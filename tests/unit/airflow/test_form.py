@@ -24,7 +24,7 @@ def test_a_new_field_is_in_the_form() -> None:
         "title": "Pause",
         "section": "Limits",
     }
-    assert (new.description or "").endswith("at 50% of the way, between two stores. Seconds. Empty: 1.5.")
+    assert (new.description or "").endswith("Seconds. Empty: 1.5.")
     assert fields_of(RequestWithOneMore, {"pause": 3})["pause"] == 3.0
 
 

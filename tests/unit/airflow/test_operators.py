@@ -499,7 +499,7 @@ def test_a_failure_is_said_line_by_line(spark: StubSpark, capsys: pytest.Capture
 
 
 def test_without_a_spark_connection_nothing_is_started(spark: StubSpark) -> None:
-    with pytest.raises(JobRefused, match=r"\(spark-connection-missing\): .*spark_elsewhere"):
+    with pytest.raises(JobRefused, match=r"\(spark-connection-missing\): .*elsewhere"):
         operator(spark, conn_id="spark_elsewhere").execute(context())
     assert spark.calls == []
 

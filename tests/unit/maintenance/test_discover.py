@@ -580,7 +580,7 @@ def test_whatever_is_open_is_asked_once_and_answers_bring_retentions():
     assert (str(found(spec, "counts").kind), found(spec, "counts").retention_ms) == ("session", 3_600_000)
     assert [one.store for one in notes.open] == ["latest", "products-store", "profile"]
     assert sum("Replace every '?'" in line for line in notes.general) == 1
-    assert any("latest (subtopology 0): kind headers-key-value, key-value or" in line for line in notes.general)
+    assert any("latest (subtopology 0): " in line for line in notes.general)
 
 
 @pytest.mark.parametrize(
