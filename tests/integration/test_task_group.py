@@ -235,7 +235,7 @@ def test_restarts_with_static_ids_move_nothing_until_one_comes_back_with_an_empt
     """Also what the broker does: it hands a static member its old tasks and tells the others nothing."""
 
     def start(name: str, sums: dict[str, int]) -> Process:
-        return fleet.process(name, sums=sums, instance=name, session_ms=15_000, replicas=2)
+        return fleet.process(name, sums=sums, instance=name, session_ms=120_000, replicas=2)
 
     members = {name: start(name, {}) for name in "abc"}
 
@@ -407,7 +407,7 @@ def test_a_release_that_speaks_another_version_goes_on_where_the_one_before_was_
     fleet: Fleet,
 ) -> None:
     def start(name: str, sums: dict[str, int], version: int) -> Process:
-        return fleet.process(name, sums=sums, instance=name, session_ms=15_000, version=version)
+        return fleet.process(name, sums=sums, instance=name, session_ms=120_000, version=version)
 
     old = {name: start(name, {}, VERSION - 1) for name in "abc"}
     wait(lambda: shared(*old.values()), *old.values())
