@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the rounds; the exit code is 1 where one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the others count on")
     parser.add_argument("tests", nargs="*", default=["tests/unit", "tests/integration"])
     given = parser.parse_args(arguments)
