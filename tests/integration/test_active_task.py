@@ -234,7 +234,7 @@ def test_kafka_streams_and_an_active_task_exclude_each_other_in_a_directory(
     assert world.rows(tmp_path) == world.fed
 
 
-@pytest.mark.parametrize("gone", ["records", "deletes"])
+@pytest.mark.parametrize("gone", ["records", pytest.param("deletes", marks=pytest.mark.full)])
 def test_a_store_that_its_changelog_cannot_continue_is_made_anew_and_ends_as_the_changelog(
     broker: Broker, tmp_path: Path, application_id: str, gone: str
 ) -> None:
@@ -270,7 +270,7 @@ def test_a_store_that_its_changelog_cannot_continue_is_made_anew_and_ends_as_the
     assert world.rows(tmp_path) == world.replayed(world.changelog)
 
 
-@pytest.mark.parametrize("by", ["producer", "generation", "no-generation"])
+@pytest.mark.parametrize("by", ["producer", pytest.param("generation", marks=pytest.mark.full), "no-generation"])
 def test_a_member_that_was_left_behind_is_fenced_and_nobody_sees_its_rows(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, application_id: str, by: str
 ) -> None:

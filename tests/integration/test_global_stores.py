@@ -13,7 +13,7 @@ from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, PROCESSED, KindsApplication
-from tests.harness.modes import each_guarantee
+from tests.harness.modes import AT_LEAST_ONCE, EXACTLY_ONCE, each_guarantee
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_behind, restored, table
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
@@ -86,7 +86,8 @@ def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
         world.send(running, [(role, [Record(b"0new", b"x", 0, world.base)]) for role in (EVENTS, REFERENCE, PRICES)])
 
 
-@each_guarantee
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
@@ -126,7 +127,8 @@ def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
         assert world.answers(running) == before
 
 
-@each_guarantee
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 def test_a_global_store_with_a_processor_is_refused_by_name_and_otherwise_left_to_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_placed_buffer_restores_nothing_and_its_records_are_joined_in_their_ti
     assert [len(world.buffered(task)) for task in TASKS] == [KEYS // PARTITIONS] * PARTITIONS
 
 
+@pytest.mark.full
 def test_a_buffer_that_is_missing_costs_its_own_restore_and_not_the_task(world, tmp_path):
     images = [world.table_image(task, tmp_path / "images" / task / TABLE) for task in TASKS]
     shutil.rmtree(world.directory.path)

@@ -142,6 +142,7 @@ def test_without_a_description_the_configured_topology_tells_logged_stores(
     assert set(of_directory["global_stores"]) == {"products"}
 
 
+@pytest.mark.full
 def test_a_store_that_the_configured_topology_does_not_name_is_refused(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, topic_name: str, state_dir: Path
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_global_store_that_was_killed_open_under_exactly_once(
             world.assert_answers(running)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_accepted(world: World) -> None:
     unknown(world)
     before = fingerprint(world.directory / "global")

@@ -343,6 +343,7 @@ def test_an_id_that_another_process_takes_fences_the_first(fleet: Fleet) -> None
     assert second.error is None
 
 
+@pytest.mark.full
 def test_who_polls_too_late_learns_that_its_tasks_are_no_longer_its_own(fleet: Fleet) -> None:
     late = fleet.member("late", max_poll_interval_ms=2_000)
     other = fleet.member("other")

@@ -15,13 +15,12 @@ from statecore.placement.state_directory import StateDirectory
 from tests.harness.command import statecore_here
 from tests.harness.creation import interrupt_creation
 from tests.harness.feeds import EVENTS
-from tests.harness.fleet import Fleet
+from tests.harness.fleet import GUARANTEES, Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import KindsApplication
-from tests.harness.modes import each_guarantee
 from tests.integration.test_hand_over import VERSION, Handing
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 WINDOWS = "timestamped-window"
 KINDS = KindsApplication(
@@ -43,7 +42,7 @@ def _interrupt(world_directory: Path) -> list[Path]:
     return made
 
 
-@each_guarantee
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = fleet.application(f"killed-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, KINDS)
     handing = Handing(world, tmp_path)
