@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 # Each worker takes whole files, the longest first (tests/conftest.py). Tests wait for servers and disks: three keep two cores busy.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Where the files of tests are: in memory, where there is room, because tests wait for an fsync a hundred thousand times.
+# Where the files of tests are: in memory, where 12 GB are free, because tests wait for an fsync a hundred thousand times.
 # Those of make test-full are on the disk, where some file systems show more than memory does.
-ROOM ?= $(shell test "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 8000 2>/dev/null && echo /dev/shm)
-IN_MEMORY = $(if $(ROOM),PYTEST_DEBUG_TEMPROOT=$(ROOM)) $(BIN)/pytest -o tmp_path_retention_policy=failed
+ifndef ROOM
+ROOM := $(shell test -w /dev/shm && awk '/MemAvailable/ && $$2 > 12000000 {print "/dev/shm"}' /proc/meminfo 2>/dev/null)
+endif
+IN_MEMORY = $(if $(ROOM),PYTEST_DEBUG_TEMPROOT=$(ROOM)) $(BIN)/pytest -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
 # What make test-times reads.
 TIMES = --junitxml .build/times/$(1).xml
 ROUNDS ?= 5

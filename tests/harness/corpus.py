@@ -109,6 +109,7 @@ class Corpus:
         world = KindsWorld(self._broker, self._jvm, application_id, state_dir, mode.guarantee, mode.of(kinds))
         with world.application() as running:
             world.feed(kinds.feed(world.base, PARTITIONS))
+            world.wait_for_globals(running)
             answers = world.answers(running)
             inspected, examined = (_beside(command, state_dir) for command in ("inspect", "doctor"))
         return Lived(application_id, world.base, world.description, self._jvm.pid, answers, inspected, examined)

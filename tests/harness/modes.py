@@ -7,9 +7,7 @@ values once, ``make test-full`` in all of ``MODES``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -74,18 +72,6 @@ MODES = (
     ),
 )
 """Every combination of them, those of ``COVERING`` first."""
-
-
-def in_tiers(cases: Iterable[tuple[Any, ...]], mode_of: Any = lambda case: case[0]) -> list[Any]:
-    """Parameters of a test, a tuple each; those of another mode than ``COVERING`` have the mark ``full``."""
-    return [
-        pytest.param(*case, marks=() if mode_of(case) in COVERING else pytest.mark.full, id="-".join(map(_named, case)))
-        for case in cases
-    ]
-
-
-def _named(value: Any) -> str:
-    return str(getattr(value, "name", value))
 
 
 def transactional(kinds: KindsApplication) -> KindsApplication:

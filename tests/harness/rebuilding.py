@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.spark.engine import SparkEngine
-from tests.harness import directory
+from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.fed import PARTITIONS, Answers, FedApplication, Rows, eventually, restored, table
 from tests.harness.kinds import KindsApplication
@@ -60,6 +60,21 @@ class KindsWorld(FedApplication):
         )
         self.description = made.describe()
         return made
+
+    def wait_for_globals(self, running: StreamsApplication) -> None:
+        """Waits until global stores have all records of their topics: nobody but they tell how far they have come."""
+        for case in self.kinds.cases:
+            if case.is_global and case.source:
+                topic = self.inputs[case.source]
+                last = {
+                    one.key: one.value for part in range(PARTITIONS) for one in topics.read(self.servers, topic, part)
+                }
+                expected = {key: value for key, value in last.items() if key is not None and value is not None}
+                assert expected
+                found: Callable[[], Mapping[bytes, bytes]] = lambda store=case.store: {  # type: ignore[misc]  # noqa: E731
+                    key: value for key, value, _ in running.query_rows(store, None)
+                }
+                assert eventually(found, expected) == expected
 
     def restore(
         self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.repository import make_repository
-from tests.harness import directory, topics
+from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import COVERING, MODES, Mode
-from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, eventually, restored
-from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
+from tests.harness.streams import StreamsJvm
 
 pytestmark = pytest.mark.integration
 
@@ -97,25 +97,11 @@ def lived(
         world = KindsWorld(broker, streams_jvm, application_id, state_dir, mode.guarantee, mode.of(kinds))
         with world.application() as running:
             world.feed(kinds.feed(world.base, PARTITIONS))
-            wait_for_globals(world, running)
+            world.wait_for_globals(running)
             answers = world.answers(running)
         mode.assert_used(streams_jvm, world)
         there[mode, kinds.name] = Lived(world, answers, world.rows())
     return there[mode, kinds.name]
-
-
-def wait_for_globals(world: KindsWorld, running: StreamsApplication) -> None:
-    """Waits until global stores have all records of their topics: nobody but they tell how far they have come."""
-    for case in world.kinds.cases:
-        if case.is_global and case.source:
-            topic = world.inputs[case.source]
-            last = {one.key: one.value for part in range(PARTITIONS) for one in topics.read(world.servers, topic, part)}
-            expected = {key: value for key, value in last.items() if key is not None and value is not None}
-            assert expected
-            found: Callable[[], Mapping[bytes, bytes]] = lambda store=case.store: {  # type: ignore[misc]  # noqa: E731
-                key: value for key, value, _ in running.query_rows(store, None)
-            }
-            assert eventually(found, expected) == expected
 
 
 @pytest.fixture

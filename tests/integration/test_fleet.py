@@ -16,8 +16,9 @@ from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreeme
 from tests.harness.fed import Answers
 from tests.harness.fleet import GUARANTEES, NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.tiers import one_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = pytest.mark.integration
 
 GLOBAL = "global-table"
 WITH_BUFFER = {"grace-table", "grace-Buffer"}
@@ -30,7 +31,7 @@ def application(fleet: Fleet, tmp_path: Path, guarantee: str, moment: str) -> Ve
     return fleet.application(f"{moment}-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", one_of(GUARANTEES))
 def test_an_application_that_was_closed_goes_on_with_the_next_release(
     fleet: Fleet, tmp_path: Path, guarantee: str
 ) -> None:
@@ -50,6 +51,7 @@ def test_an_application_that_was_closed_goes_on_with_the_next_release(
     assert restored == {"3.9": {}, "4.2": {GLOBAL: every}, "4.3": {}, "4.4": {}}
 
 
+@pytest.mark.full
 def test_what_a_killed_application_restores_depends_on_what_was_flushed(fleet: Fleet, tmp_path: Path) -> None:
     moments = [
         (Moment.AFTER_CLOSE, "exactly_once_v2"),
@@ -76,6 +78,7 @@ def test_what_a_killed_application_restores_depends_on_what_was_flushed(fleet: F
             assert OF_TASKS - everything - {"source-table"} <= restored.keys()
 
 
+@pytest.mark.full
 def test_segments_in_disagreement_are_a_silent_loss(fleet: Fleet, tmp_path: Path) -> None:
     world = application(fleet, tmp_path, "at_least_once", "disagree")
     told = segments_in_disagreement(world, NEWEST)

@@ -213,7 +213,6 @@ def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
     assert world.tasks() == ["0_0", "0_1"]
 
 
-@pytest.mark.full
 def test_a_killed_driver_leaves_no_worker_and_the_next_start_finishes(world: World) -> None:
     with hanging(world, world.command_line(), world.application_id) as process:
         process.kill()

@@ -31,6 +31,8 @@ from tests.unit.repository.judgement import Broken
 from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
+RARE = {"checkpoint above a fold that has left nothing", "delete late", "fold of a fold"}
+"""What sixty seeds do not meet."""
 
 
 def chosen(seeds: range) -> Iterable[int]:
@@ -46,7 +48,8 @@ def run(seeds: Iterable[int], directory: Path) -> Counter[str]:
 
 
 def test_every_published_snapshot_is_fetchable_whatever_fails(tmp_path: Path) -> None:
-    run(chosen(range(60)), tmp_path)
+    met = run(chosen(range(60)), tmp_path)
+    assert os.environ.get(SEED) or EVERYTHING - met.keys() <= RARE
 
 
 @pytest.mark.full

@@ -110,7 +110,8 @@ def check(mode: str, durability: Durability, directory: Path, kills: int, seed: 
             ("lives", Durability.PROCESS, 60),
             ("families", Durability.PROCESS, 40),
             ("ingest", Durability.SYNC, 20),
-        ]
+        ],
+        by=lambda case: case[0],
     ),
 )
 def test_a_kill_leaves_data_and_offset_in_agreement(
