@@ -148,7 +148,7 @@ class SparkCluster:
         self._await(idle, "the workers are not free")
 
     def applications(self) -> list[dict[str, Any]]:
-        """Every application the master knows, newest first: ``id``, ``name``, ``cores``, ``state``."""
+        """Every application the master knows: ``id``, ``name``, ``cores``, ``state``."""
         status = self.status()
         return [*status["activeapps"], *status["completedapps"]]
 
