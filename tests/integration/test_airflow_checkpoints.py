@@ -263,6 +263,7 @@ def test_a_run_by_hand_makes_the_checkpoint_that_is_asked_for_and_says_no_secret
     server: AirflowServer, site: Site
 ) -> None:
     before = site.snapshots("rarely")
+    site.produce("rarely", 10)
     run, state = ended(server, applications=[site.path("rarely")], force=True)
     assert state == "success", server.why(DAG, run)
     assert len(site.snapshots("rarely")) == len(before) + 1

@@ -260,8 +260,12 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
 
 
 def test_a_head_that_was_rolled_back_fences_whoever_is_at_work_and_is_gone_on_from(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)  # of its own: its head is damaged in the end
+    for _ in range(2):
+        shop.write(60)
+        shop.checkpoint()
     head = place_of(shop) / shop.shelf.names.head
     older = head.read_bytes()
     shop.write(20)

@@ -118,7 +118,7 @@ def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(
             rows += batch
             if number == 0:
                 time.sleep(SESSION_SECONDS + 0.5)
-        assert cluster.list_topics() == [TOPIC]  # its connection ran out, too
+        assert TOPIC in cluster.list_topics()  # its connection ran out, too
     assert rows == wanted
     assert connected >= 2
 
@@ -185,7 +185,7 @@ def test_a_certificate_of_another_host_is_refused_unless_that_is_not_checked(sec
     )  # the same address, by a name it is not made for
     refused(where, secured.settings("TLS"), TLS, "mismatch")
     with Cluster(where, secured.settings("TLS", ssl_check_hostname=False), timeout=60) as cluster:
-        assert cluster.list_topics() == [TOPIC]
+        assert TOPIC in cluster.list_topics()
 
 
 def test_the_wrong_protocol_for_a_port_is_told(secured: SecuredBroker) -> None:
