@@ -39,7 +39,7 @@ def reachable() -> Iterator[Path]:
 
 
 def restore(state_dir: Path, spec: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "statecore.cli.main", "restore", "--json"]
+    command = [sys.executable, "-m", "statecore.cli.main", "restore", "--engine", "processes", "--json"]
     command += ["--spec", str(spec), "--state-dir", str(state_dir), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
 
