@@ -113,6 +113,13 @@ def conf_of(call: dict[str, Any]) -> dict[str, str]:
     return dict(one.split("=", 1) for flag, one in flags if flag == "--conf")
 
 
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None are in the environment, where other tests of this process have theirs."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_the_command_line_carries_one_request_and_one_report(spark: StubSpark, tmp_path: Path) -> None:
     operator(spark).execute(context())
     (call,) = spark.calls
