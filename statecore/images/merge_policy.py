@@ -68,16 +68,16 @@ def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> lis
     return [slice(layers[of][0].start, layers[of][-1].stop) for of in slices_to_merge(sizes, base or ())]
 
 
-def slices_of(runs: Sequence[Run], slice_bytes: int | None = None) -> int:
+def slices_of(runs: Sequence[Run], slice_bytes: int = SLICE_BYTES) -> int:
     """Into how many slices the keys of a database are divided; 1 where that is not worth it.
 
     Args:
         runs: all runs of the database, in the order they are applied.
-        slice_bytes: bytes of runs that are worth a slice; without it :data:`SLICE_BYTES`.
+        slice_bytes: bytes of runs that are worth a slice.
     """
     if len(sorted_runs(runs)) < 2:  # nothing is merged, and nothing has to be added up
         return 1
-    return max(1, sum(run.file_bytes for run in runs) // (slice_bytes or SLICE_BYTES))
+    return max(1, sum(run.file_bytes for run in runs) // slice_bytes)
 
 
 def rewrites(sizes: Sequence[int]) -> bool:

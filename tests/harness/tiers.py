@@ -23,6 +23,23 @@ def one_of(cases: Iterable[Any], by: Callable[[Any], Any] = lambda _: None) -> l
     return _kept(cases, by, lambda places: {places[0]})
 
 
+def those_of(cases: Iterable[tuple[Any, ...]], kept: Callable[..., bool]) -> list[Any]:
+    """Parameters of a test, a tuple each, with the names of their values as id; the others have the mark ``full``.
+
+    Args:
+        cases: values that have a ``name``, or are their own.
+        kept: whether a case stays in ``make test``, given its values.
+    """
+    return [
+        pytest.param(
+            *case,
+            marks=() if kept(*case) else pytest.mark.full,
+            id="-".join(str(getattr(one, "name", one)) for one in case),
+        )
+        for case in cases
+    ]
+
+
 def _kept(cases: Iterable[Any], by: Callable[[Any], Any], choose: Callable[[list[int]], Iterable[int]]) -> list[Any]:
     """The cases, of which those that are not chosen have the mark ``full``."""
     found: list[Any] = []

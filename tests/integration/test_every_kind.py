@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplicati
 from tests.harness.modes import COVERING, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import those_of
 
 pytestmark = pytest.mark.integration
 
@@ -40,16 +42,7 @@ SHOWN = {(COVERING[0], PLAIN.name), (COVERING[1], GLOBALS.name)}
 
 def of(*applications: KindsApplication) -> list[Any]:
     """Parameters of a test: each application in each mode; those that are not in ``SHOWN`` have the mark ``full``."""
-    return [
-        pytest.param(
-            mode,
-            kinds,
-            marks=() if (mode, kinds.name) in SHOWN else pytest.mark.full,
-            id=f"{mode.name}-{kinds.name}",
-        )
-        for mode in MODES
-        for kinds in applications
-    ]
+    return those_of(itertools.product(MODES, applications), lambda mode, kinds: (mode, kinds.name) in SHOWN)
 
 
 @dataclass(frozen=True)

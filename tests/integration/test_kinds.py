@@ -19,6 +19,7 @@ from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
 from tests.harness.modes import AT_LEAST_ONCE, COVERING, EXACTLY_ONCE, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
+from tests.harness.tiers import those_of
 
 pytestmark = [
     pytest.mark.integration,
@@ -166,14 +167,7 @@ def history(answers: Answers, store: str) -> Answers:
 
 def in_tiers(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
     """Parameters of a test, whose first is a run."""
-    return [
-        pytest.param(
-            *case,
-            marks=() if case[0] in KEPT else pytest.mark.full,
-            id="-".join(str(getattr(one, "name", one)) for one in case),
-        )
-        for case in cases
-    ]
+    return those_of(cases, lambda run, *_: run in KEPT)
 
 
 every_store = pytest.mark.parametrize(("run", "store"), in_tiers(STORES))
