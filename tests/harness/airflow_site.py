@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from demo.airflow_client import call
 from demo.airflow_server import ROOT, AirflowServer
 from tests.harness import s3_server
 from tests.harness.keeper import started_at
@@ -145,6 +148,24 @@ def stops_cleanly(server: AirflowServer) -> None:
     assert still_there(running) == []
     assert AirflowServer.attach(server.home) is None
     assert not server.stop()
+
+
+def events_of(server: AirflowServer, run: str) -> list[dict[str, Any]]:
+    """The run's asset events, oldest first."""
+    found = server.api("GET", f"/assets/events?source_run_id={quote(run)}&order_by=timestamp&limit=100")["asset_events"]
+    return [one for one in found if one["source_run_id"] == run]
+
+
+def clear(server: AirflowServer, dag: str, run: str, *, only_failed: bool = False) -> None:
+    """As the button of the run's page does it."""
+    body = {"dry_run": False, "dag_run_id": run, "only_failed": only_failed, "reset_dag_runs": True}
+    server.api("POST", f"/dags/{dag}/clearTaskInstances", body)
+
+
+def stores_page(server: AirflowServer, path: str) -> Any:
+    """What the page *State stores* answers to a program of the one user."""
+    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
+    return call("GET", f"{server.url}/state-stores/{path}", None, token["access_token"])
 
 
 def identities(server: AirflowServer) -> dict[int, str]:

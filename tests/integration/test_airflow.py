@@ -20,13 +20,22 @@ from urllib.parse import quote
 
 import pytest
 
-from demo.airflow_client import call
 from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
 from demo.stop import stop_all
 from statecore.jobs.declaration import declared_fields
 from statecore.jobs.request import RestoreRequest
 from tests.harness import topics
-from tests.harness.airflow_site import LOCAL, REFUSAL, AirflowSite, identities, spark_jobs, still_there
+from tests.harness.airflow_site import (
+    LOCAL,
+    REFUSAL,
+    AirflowSite,
+    clear,
+    events_of,
+    identities,
+    spark_jobs,
+    still_there,
+    stores_page,
+)
 from tests.harness.broker import Broker
 from tests.unit.airflow.stub import spec
 
@@ -61,12 +70,6 @@ def status_of(url: str) -> int:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def stores_page(server: AirflowServer, path: str) -> Any:
-    """What the page *State stores* answers to a program of the one user."""
-    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
-    return call("GET", f"{server.url}/state-stores/{path}", None, token["access_token"])
 
 
 def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServer) -> None:
@@ -191,12 +194,12 @@ def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
     (first,) = events_of(server, run)
     assert first["uri"] == f"statecore://{whole}/by-id"
     produce_changelog(broker, broken)  # the topic that was missing
-    clear(server, run, only_failed=True)
+    clear(server, DAG, run, only_failed=True)
     assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
     announced = events_of(server, run)
     assert [one["uri"] for one in announced] == [f"statecore://{one}/by-id" for one in (whole, broken)]
     assert announced[0] == first
-    clear(server, run, only_failed=False)
+    clear(server, DAG, run, only_failed=False)
     assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
     (again,) = [task for task in server.tasks(DAG, run) if task.name == broken]
     assert "nothing was done" in server.task_log(DAG, run, again)
@@ -220,18 +223,6 @@ def real_spec(broker: Broker, application_id: str) -> dict[str, Any]:
         "bootstrap_servers": broker.bootstrap_servers,
         "processing_guarantee": "at_least_once",
     }
-
-
-def events_of(server: AirflowServer, run: str) -> list[dict[str, Any]]:
-    """The run's asset events, oldest first."""
-    found = server.api("GET", f"/assets/events?source_run_id={quote(run)}&order_by=timestamp&limit=100")["asset_events"]
-    return [one for one in found if one["source_run_id"] == run]
-
-
-def clear(server: AirflowServer, run: str, *, only_failed: bool) -> None:
-    """As the button of the run's page does it."""
-    body = {"dry_run": False, "dag_run_id": run, "only_failed": only_failed, "reset_dag_runs": True}
-    server.api("POST", f"/dags/{DAG}/clearTaskInstances", body)
 
 
 @pytest.mark.parametrize("wrong", [{"applications": []}, {"partitions": [-1]}, {"state_dir": ""}], ids=str)

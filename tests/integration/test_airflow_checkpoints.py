@@ -23,11 +23,10 @@ from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
-from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site
+from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site, events_of, stores_page
 from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
-from tests.integration.test_airflow import stores_page
-from tests.integration.test_airflow_snapshots import events_of, said_by
+from tests.integration.test_airflow_snapshots import said_by
 from tests.unit.airflow.stub import spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 import pytest
 
-from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
-from tests.harness.airflow_site import AirflowSite, airflow_site
+from tests.harness.airflow_site import AirflowSite, airflow_site, clear, events_of, stores_page
 from tests.harness.broker import Broker
 from tests.unit.airflow.stub import spec
 
@@ -68,23 +67,8 @@ def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
     return Shelf.at(bucket, application_id).head()
 
 
-def events_of(server: AirflowServer, run: str) -> list[dict[str, Any]]:
-    found = server.api("GET", f"/assets/events?source_run_id={quote(run)}&order_by=timestamp&limit=100")["asset_events"]
-    return [one for one in found if one["source_run_id"] == run]
-
-
 def finished(server: AirflowServer, dag: str, run: str) -> None:
     assert server.wait(dag, run, 400) == "success", server.why(dag, run)
-
-
-def clear(server: AirflowServer, dag: str, run: str) -> None:
-    body = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
-    server.api("POST", f"/dags/{dag}/clearTaskInstances", body)
-
-
-def page(server: AirflowServer, path: str) -> Any:
-    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
-    return call("GET", f"{server.url}/state-stores/{path}", None, token["access_token"])
 
 
 def said_by(server: AirflowServer, dag: str, run: str, task_id: str) -> str:
@@ -184,7 +168,7 @@ def test_the_schedule_of_the_site_publishes_and_a_later_run_goes_on(
 
 def shown_as_published(server: AirflowServer, application_id: str, bucket: str, snapshot: str) -> None:
     """The page has no state directory of it."""
-    (shown,) = page(server, f"stores?q={application_id}")["applications"]
+    (shown,) = stores_page(server, f"stores?q={application_id}")["applications"]
     (one,) = shown["instances"]
     assert (one["state_dir"], one["last"]["outcome"], one["last_restored"]) == ("", "published", None)
     assert (one["last_published"]["snapshot"], one["last_published"]["repository"]) == (snapshot, bucket)
