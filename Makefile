@@ -53,7 +53,7 @@ test-times: setup
 
 # Shows that no test fails by chance: ROUNDS times in a random order, beside a process that keeps every core busy.
 test-shaken: setup
-	@$(BIN)/python -m scripts.test_shaken --rounds $(ROUNDS) --workers $(WORKERS) $(if $(TESTS),$(TESTS))
+	@$(if $(ROOM),PYTEST_DEBUG_TEMPROOT=$(ROOM)) $(BIN)/python -m scripts.test_shaken --rounds $(ROUNDS) --workers $(WORKERS) $(if $(TESTS),$(TESTS))
 
 test-unit: setup
 	$(IN_MEMORY) tests/unit -m "not long and not full" $(PARALLEL)

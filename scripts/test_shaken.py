@@ -43,17 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     with busy_cores():
         for number in range(given.rounds):
             begun = time.monotonic()
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-m",
-                "not long and not full",
-                "--shuffle",
-                str(seed + number),
-            ]
-            command += ["-n", str(given.workers), "--dist", "loadfile", "--no-loadscope-reorder", *given.tests]
+            command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not full"]
+            command += ["-n", str(given.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+            command += ["-o", "tmp_path_retention_policy=failed", "-o", "tmp_path_retention_count=1"]
+            command += ["--shuffle", str(seed + number), *given.tests]
             code = subprocess.run(command, check=False).returncode
             print(
                 f"round {number + 1} of {given.rounds}, seed {seed + number}: "
