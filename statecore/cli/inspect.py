@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.formats.task_id import TaskId
 from statecore.words import some_of
 
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
     console = console or result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
     console.print(_in_use(inspection), markup=False)
-    by_store: dict[tuple[str, str], list[StoreView]] = {}
+    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
     for store in inspection.stores:
-        by_store.setdefault((store.task.rpartition("/")[0], store.store), []).append(store)
+        by_store.setdefault((TaskId.parse(store.task).topology, store.store), []).append(store)
     rows = {key: [_row(store, inspection) for store in stores] for key, stores in by_store.items()}
     header = ("task", "offset", "state", "rows", "bytes", "segments")
     widths = [

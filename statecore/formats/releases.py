@@ -52,7 +52,6 @@ Kinds are named as in ``stores.yaml`` (:class:`statecore.formats.kinds.StoreKind
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -65,9 +64,6 @@ OFFSETS_COLUMN_FAMILY = "offsets"
 
 GLOBAL = "global"
 """The directory of the global stores, which every instance of an application has; it stands for a task with them."""
-
-TASK_NAME = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
-"""The directory of a task, ``0_1``, in a named topology ``__north__/0_1``."""
 
 PLAIN_PARENT = "rocksdb"
 """In a task's directory: where the stores without segments are."""

@@ -33,11 +33,10 @@ from statecore.jobs.restore_plan import Until
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.maintenance.layout import application_directory, declared_at
 from statecore.maintenance.store_standing import Standing, known
-from statecore.placement.state_directory import StateDirectory, partition_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.progress import Progress
 from statecore.repository.manifest import Manifest
 from statecore.repository.shelf import Shelf
-from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from statecore.words import some_of
@@ -186,12 +185,11 @@ class References:
         """Stores that a task has by its declaration and the directory has not."""
         request = self._request
         for task in self._directory.every_task():
-            for store in (*spec.stores, *spec.global_stores):
+            for store in spec.stores_of(task):
                 key = task, store.name
                 is_meant = not request.stores or store.name in request.stores
                 is_meant &= not request.tasks or task in request.tasks
-                is_its = task_of(store, partition_of(task) or 0) == task
-                if is_meant and is_its and key not in standings and not _why_not(spec, key):
+                if is_meant and key not in standings and not _why_not(spec, key):
                     yield key
 
     def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, Standing]) -> Iterator[str]:

@@ -52,7 +52,7 @@ from statecore.maintenance.contradicted_kinds import contradicted
 from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.placement.ownership import parse_owner
 from statecore.placement.plan import would_not_open
-from statecore.placement.state_directory import StateDirectory, partition_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.repository.download import Downloaded
 from statecore.repository.shelf import Shelf
@@ -289,11 +289,12 @@ class _Fetch(Job):
         spec = self.declared or todo.found.spec
         if work is None and (refusal := contradicted(self.directory, spec, {store.task for store in todo.stores})):
             raise refusal
-        tasks = {store.task: partition_of(store.task) or 0 for store in todo.stores}
         return plan_placement(
             self.directory,
             [image_of(store) for store in todo.stores],
-            siblings=siblings_of(spec, tasks, {store.key for store in todo.stores}),
+            siblings=siblings_of(
+                spec, dict.fromkeys(store.task for store in todo.stores), {store.key for store in todo.stores}
+            ),
             guarantee=spec.processing_guarantee,
             replace=self.request.replace,
             request_id=self.request.request_id,

@@ -16,6 +16,7 @@ from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.hand_over_judging import Ask, Copy, Judged, judge
@@ -30,11 +31,10 @@ from statecore.placement.apply import SiblingStore, StoreImage
 from statecore.placement.custom_stores import CustomStores
 from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.plan import placement_notes, refusals
-from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.work_directory import STANDBY
 from statecore.progress import Progress
 from statecore.runtime.task_stores import followed_in
-from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.stores.rocksdb_directory import identities_of
 
@@ -158,9 +158,8 @@ class Look:
 
     def siblings(self, stores: Mapping[str, Sequence[WarmStore]]) -> list[SiblingStore]:
         """The declared stores of some tasks that are not put in place."""
-        partitions = {task: partition_of(task) or 0 for task in stores}
         names = {(task, one.spec.name) for task, some in stores.items() for one in some}
-        return siblings_of(self.application, partitions, names)
+        return siblings_of(self.application, stores, names)
 
     def _wanted(self, only: Sequence[str]) -> list[str]:
         there = self.warm.task_directories()
@@ -180,9 +179,7 @@ class Look:
     def _logged(self, task: str) -> dict[str, StoreSpec]:
         """The stores of a task that Kafka Streams logs and keeps on disk, in a format that is known."""
         return {
-            store.name: store
-            for store in self.application.stores
-            if task != GLOBAL and task_of(store, partition_of(task) or 0) == task and store.is_restorable
+            store.name: store for store in self.application.stores_of(task) if task != GLOBAL and store.is_restorable
         }
 
     def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
@@ -200,7 +197,7 @@ class Look:
             place = places.get(name)
             if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
                 continue  # a versioned one is not followed, so nothing is known of its changelog
-            changelog = TopicPartition(store.changelog, partition_of(task) or 0)
+            changelog = TaskId.parse(task).partition_of(store.changelog)
             offset = closed_at(task, place, store, changelog)
             if offset != OFFSET_UNKNOWN:
                 found.append(WarmStore(store, changelog, offset, place))
@@ -294,7 +291,7 @@ class Look:
             if store is None:
                 why = not_closed(place)
             elif place.segmented is store.kind.is_segmented:
-                why = not_sound(place, store.kind, TopicPartition(store.changelog, partition_of(task) or 0))
+                why = not_sound(place, store.kind, TaskId.parse(task).partition_of(store.changelog))
             else:
                 continue  # a leftover of another kind, which nobody opens
             if why is not None:
@@ -320,7 +317,7 @@ class Look:
             if place is None or place.segmented is not store.kind.is_segmented or _has_no_segment(place):
                 missing.append(name)
                 continue
-            changelog = TopicPartition(store.changelog, partition_of(task) or 0)
+            changelog = TaskId.parse(task).partition_of(store.changelog)
             if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
                 made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")

@@ -18,6 +18,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.kept_metrics import KeptMetrics
@@ -25,7 +26,6 @@ from statecore.jobs.kept_news import KeptNews
 from statecore.jobs.standby_bases import Bases
 from statecore.jobs.standby_report import StandbyStore, StandbyTaskReport
 from statecore.metrics import NO_METRICS, Metrics
-from statecore.placement.state_directory import task_order
 from statecore.progress import Clock
 from statecore.runtime.assignment.model import Role
 from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
@@ -254,7 +254,7 @@ class KeptTasks:
 
     def report(self) -> tuple[StandbyTaskReport, ...]:
         """How the tasks stand."""
-        return tuple(one.report() for one in sorted(self._kept.values(), key=lambda one: task_order(one.name)))
+        return tuple(one.report() for one in sorted(self._kept.values(), key=lambda one: TaskId.parse(one.name).order))
 
     def close(self) -> tuple[StandbyTaskReport, ...]:
         """Close all tasks, so that Kafka Streams can start; how they stood then."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import Attempt, utc_now
@@ -53,7 +54,7 @@ from statecore.maintenance.conversion import StoreConversion, TaskConversion, pl
 from statecore.maintenance.layout import guarantee_of, store_places
 from statecore.placement.exchange import Exchange
 from statecore.placement.settlement import Outcome as Placed
-from statecore.placement.state_directory import StateDirectory, topology_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_in_words
@@ -218,7 +219,7 @@ class _Migration(OnDirectory):
         for store in plan.stores:
             said.extend(store.offsets)
         names = {place.store for place in store_places(self.directory)}
-        return of_another(self.request.application_id, names, said, self.declared, topology_of(plan.task))
+        return of_another(self.request.application_id, names, said, self.declared, TaskId.parse(plan.task).topology)
 
     def _exactly_once(self) -> bool | None:
         guarantee = guarantee_of(self.declared, self.request.processing_guarantee)

@@ -7,7 +7,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.plan_request import PlanRequest
 from statecore.maintenance.evidence import listed, of_topic
-from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 
@@ -67,8 +66,8 @@ def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
 
 def _of_rebuilt_tasks(spec: ApplicationSpec, plan: RestorePlan) -> list[StoreSpec]:
     """The declared stores of the subtopologies of which tasks are rebuilt."""
-    subtopologies = {part.task.rpartition("_")[0] for part in plan.partitions}
-    return [store for store in spec.stores if task_of(store, 0).rpartition("_")[0] in subtopologies]
+    rebuilt = {store for part in plan.partitions for store in spec.stores_of(part.task)}
+    return [store for store in spec.stores if store in rebuilt]
 
 
 def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import staging
 from statecore.jobs.parents import Key
@@ -16,7 +16,6 @@ from statecore.jobs.request import RestoreRequest
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.placement.plan import placement_notes
 from statecore.placement.state_directory import StateDirectory
-from statecore.spec.derived import task_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 
@@ -44,7 +43,7 @@ def placement_of(
     Raises:
         Invalid: something there stands in the way, or would make Kafka Streams wipe a task.
     """
-    siblings = siblings_of(spec, {part.task: part.partition for part in plan.partitions}, plan.stores)
+    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
 
     def built(image: StoreImage) -> StoreImage:
         if staged is None:
@@ -68,7 +67,7 @@ def placement_notes_of(
     plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
 ) -> list[str]:
     """What an operator should know of the placement of a plan, for who only looks; arguments as there."""
-    siblings = siblings_of(spec, {part.task: part.partition for part in plan.partitions}, plan.stores)
+    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
     images = images_of(plan, here)
     return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
 
@@ -87,27 +86,25 @@ def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
 
 
 def siblings_of(
-    spec: ApplicationSpec, partitions: Mapping[str, int], restored: Collection[tuple[str, str]]
+    spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
 ) -> list[SiblingStore]:
     """The declared stores of some tasks that are not restored, but stand beside those that are.
 
     Args:
         spec: the application's stores.
-        partitions: the tasks, and the partition of each; any of ``global``.
+        tasks: the tasks, each once; ``global`` may be one.
         restored: (task, store) of what is restored.
     """
     return [
-        SiblingStore(task, store.name, store.kind, _changelog_of(store, task, partition), logged=store.is_logged)
-        for task, partition in partitions.items()
-        for store in (*spec.stores, *spec.global_stores)
-        if task_of(store, partition) == task
-        and store.kind is not StoreKind.IN_MEMORY
-        and (task, store.name) not in restored
+        SiblingStore(task, store.name, store.kind, _changelog_of(store, task), logged=store.is_logged)
+        for task in tasks
+        for store in spec.stores_of(task)
+        if store.kind is not StoreKind.IN_MEMORY and (task, store.name) not in restored
     ]
 
 
-def _changelog_of(store: StoreSpec, task: str, partition: int) -> TopicPartition | None:
+def _changelog_of(store: StoreSpec, task: str) -> TopicPartition | None:
     """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
     if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
         return None
-    return TopicPartition(store.changelog, 0 if task == GLOBAL else partition)
+    return TopicPartition(store.changelog, TaskId.parse(task).partition or 0)

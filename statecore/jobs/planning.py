@@ -22,6 +22,7 @@ from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.soundness import NO_TIME
 from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
@@ -322,7 +323,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
             part.store,
             part.kind,
             part.topic,
-            part.task.rpartition("_")[0],
+            TaskId.parse(part.task).subtopology_id,
             part.retention_ms,
             part.segment_interval_ms,
             part.left_to_restore,
@@ -337,7 +338,7 @@ def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]
         store.name,
         store.kind,
         store.changelog,
-        task_of(store, 0).rpartition("_")[0],
+        (store.topology, store.subtopology),
         retention_of(store),
         segment_interval_of(store),
         is_left(store, versioned),

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from statecore.errors import NotFound, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.selection import refuse_undecided
 from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.maintenance.contradicted_kinds import contradictions_in
 from statecore.placement.contents import StoreDirectory
-from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
-from statecore.spec.derived import task_of
+from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 
 
@@ -44,7 +44,7 @@ class TakenStore:
     @property
     def changelog(self) -> TopicPartition | None:
         """Its partition of its changelog; ``None`` for a global store, which has all of them."""
-        partition = partition_of(self.task)
+        partition = TaskId.parse(self.task).partition
         return None if partition is None else TopicPartition(self.spec.changelog, partition)
 
 
@@ -150,7 +150,7 @@ def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ..
         task
         for task in there
         if (not request.tasks or task in request.tasks)
-        and (not request.partitions or partition_of(task) in request.partitions)
+        and (not request.partitions or TaskId.parse(task).partition in request.partitions)
     ]
     if not wanted:
         raise NotFound(
@@ -163,9 +163,7 @@ def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ..
 
 
 def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[StoreSpec]:
-    every = spec.global_stores if task == GLOBAL else spec.stores
-    partition = partition_of(task) or 0
-    found = [store for store in every if task_of(store, partition) == task and (not names or store.name in names)]
+    found = [store for store in spec.stores_of(task) if not names or store.name in names]
     return sorted(found, key=lambda store: store.name)
 
 

@@ -33,7 +33,8 @@ from statecore.blobs.base import PATIENT, Patience
 from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
-from statecore.formats.releases import CHECKPOINT_FILE, TASK_NAME
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.task_id import TaskId
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
@@ -77,7 +78,7 @@ def sweep_bases(
     below = directory.work_path / STANDBY
     for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
         task = base.parent.relative_to(below).as_posix()
-        if not TASK_NAME.fullmatch(task):
+        if TaskId.match(task) is None:
             continue
         if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
             _discard(base, faults)

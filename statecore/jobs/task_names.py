@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.formats.releases import GLOBAL, TASK_NAME
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.jobs.declaration import declare
 from statecore.jobs.request import WHAT
 from statecore.jobs.values import Several, Text
@@ -15,7 +16,7 @@ from statecore.runtime.assignment.static import Instance
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
     """Refuse what is no task."""
-    wrong = [task for task in tasks if task != GLOBAL and not TASK_NAME.fullmatch(task)]
+    wrong = [task for task in tasks if TaskId.match(task) is None]
     if wrong:
         raise Invalid(
             f"{wrong[0]!r} is no task.",

@@ -29,8 +29,7 @@ from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.placement.database_state import read_database_state
-from statecore.placement.state_directory import StateDirectory, partition_of
-from statecore.spec.derived import task_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 from statecore.words import some_of
@@ -119,7 +118,7 @@ def contradictions_in(
         reasons: dict[str, list[str]] = {}
         right: list[StorePlace] = []
         for task, places in there.items():
-            if task_of(store, partition_of(task) or 0) != task or (task, store.name) in but:
+            if store not in spec.stores_of(task) or (task, store.name) in but:
                 continue
             mine = [place for place in places if place.store == store.name]
             why = _why_not(store, directory.task_path(task), mine)

@@ -13,6 +13,7 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, Release
+from statecore.formats.task_id import TaskId
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.contradicted_kinds import contradictions_in
@@ -220,10 +221,11 @@ def _with_contradictions(
     ]
 
 
-def _order(finding: Finding) -> tuple[int, str, str, tuple[int, ...], str]:
+def _order(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
     """The worst first; of one code store by store, and tasks in their order."""
-    numbers = tuple(int(part) for part in finding.task.rpartition("/")[2].split("_") if part.isdigit())
-    return -finding.severity.rank, finding.code, finding.store, numbers, finding.segment
+    task = TaskId.match(finding.task)
+    order = () if task is None else task.order
+    return -finding.severity.rank, finding.code, finding.store, order, finding.segment
 
 
 def _looked_at(sight: Sight, *, scanned: bool, brokers: bool) -> LookedAt:

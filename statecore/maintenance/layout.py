@@ -12,8 +12,9 @@ from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
+from statecore.formats.task_id import TaskId
 from statecore.placement.contents import StoreDirectory, directories_in, unreadable
-from statecore.placement.state_directory import StateDirectory, partition_of, topology_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 
@@ -31,17 +32,17 @@ class StorePlace(StoreDirectory):
     @property
     def subtopology(self) -> int:
         """The number of its subtopology; -1 for a global store."""
-        return -1 if self.task == GLOBAL else int(self.task.rpartition("/")[2].partition("_")[0])
+        return TaskId.parse(self.task).subtopology
 
     @property
     def partition(self) -> int | None:
         """The partition of its task; ``None`` for a global store, which holds all of them."""
-        return partition_of(self.task)
+        return TaskId.parse(self.task).partition
 
     @property
     def topology(self) -> str | None:
         """The named topology its task belongs to, or ``None``."""
-        return topology_of(self.task)
+        return TaskId.parse(self.task).topology
 
 
 def store_places(directory: StateDirectory) -> list[StorePlace]:
@@ -144,11 +145,9 @@ def guarantee_of(spec: ApplicationSpec | None, said: ProcessingGuarantee | None)
 
 def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpec | None:
     """What is declared of a store of a task, global ones apart from those of tasks; ``None`` where nothing is."""
-    if spec is None:
-        return None
-    if task == GLOBAL:
-        return next((one for one in spec.global_stores if one.name == store), None)
-    return next((one for one in spec.stores if (one.topology, one.name) == (topology_of(task), store)), None)
+    topology, is_global = TaskId.parse(task).topology, task == GLOBAL
+    declared = () if spec is None else spec.global_stores if is_global else spec.stores
+    return next((one for one in declared if (one.topology, one.name) == (topology, store)), None)
 
 
 def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
@@ -167,7 +166,7 @@ def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec
     """
     if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
         return "" if declared.changelog == NO_CHANGELOG else declared.changelog
-    return "" if task == GLOBAL else default_changelog(application_id, store, topology_of(task))
+    return "" if task == GLOBAL else default_changelog(application_id, store, TaskId.parse(task).topology)
 
 
 def named_instead(wanted: str, known: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from statecore.formats.offsets import (
     offset_key,
 )
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair
 from statecore.maintenance.checks.circumstances import Circumstances
@@ -31,7 +32,7 @@ from statecore.maintenance.rights import unusable
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.ownership import unwritable
-from statecore.placement.state_directory import StateDirectory, partition_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb_changes import ChangedDatabase
 
 
@@ -127,7 +128,7 @@ def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
 
 def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
     """The changelog partition of a store, as declared or as Kafka Streams names it; ``None`` where it is undecided."""
-    partition = partition_of(one.task)
+    partition = TaskId.parse(one.task).partition
     if one.changelog is not None or partition is None:
         return one.changelog
     declared = declared_at(how.spec, one.task, one.store)

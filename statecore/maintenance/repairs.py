@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import StoreView
-from statecore.placement.state_directory import partition_of, store_directory
+from statecore.placement.state_directory import store_directory
 
 
 @dataclass(frozen=True)
@@ -219,14 +220,13 @@ def _rebuilds(rebuilt: Mapping[tuple[str, str], Iterable[str]]) -> tuple[Rebuild
     for (task, store), of in rebuilt.items():
         by_task.setdefault(task, []).append(store)
         codes.setdefault(task, set()).update(of)
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    groups: dict[tuple[tuple[str | None, int], tuple[str, ...]], list[str]] = {}
     for task, stores in sorted(by_task.items()):
-        subtopology = task if task == GLOBAL else task.rpartition("_")[0]
-        groups.setdefault((subtopology, tuple(sorted(stores))), []).append(task)
+        groups.setdefault((TaskId.parse(task).subtopology_id, tuple(sorted(stores))), []).append(task)
     return tuple(
         Rebuild(
             stores,
-            tuple(sorted(partition for task in tasks if (partition := partition_of(task)) is not None)),
+            tuple(sorted(partition for task in tasks if (partition := TaskId.parse(task).partition) is not None)),
             tuple(tasks),
             tuple(sorted(set().union(*(codes[task] for task in tasks)))),
         )

@@ -17,8 +17,9 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE, TASK_NAME
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
 from statecore.formats.segments import default_segment_interval
+from statecore.formats.task_id import TaskId
 from statecore.maintenance.database import Database
 from statecore.maintenance.database_sight import Depth, foreign_in, headless, look_at_database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
@@ -419,7 +420,7 @@ def _application(directory: StateDirectory) -> TaskView:
     named = {place.task.partition("/")[0] for place in store_places(directory)}
     foreign = []
     for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
-        if entry.name not in known | named and not TASK_NAME.fullmatch(entry.name) and not entry.name.startswith("__"):
+        if entry.name not in known | named and TaskId.match(entry.name) is None and not entry.name.startswith("__"):
             foreign.append(entry.name)
     files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
     wrong = [one for file in files if file.exists() for one in unusable(directory.path, file)]

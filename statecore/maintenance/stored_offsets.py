@@ -16,10 +16,10 @@ from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import changelog_at, declared_at
 from statecore.maintenance.views import Inspection, StoreView
-from statecore.placement.state_directory import partition_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
 
 
@@ -96,7 +96,7 @@ class StoreOffsets:
     @property
     def partitions(self) -> list[TopicPartition]:
         """The partitions of which it says something; its task's, where its changelog is declared and it says none."""
-        number = partition_of(self.task)
+        number = TaskId.parse(self.task).partition
         if not self.offsets and self.declared and number is not None:
             return [TopicPartition(self.declared, number)]
         return sorted(self.offsets)

@@ -10,12 +10,12 @@ from typing import Any
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.leftovers import Leftover, OffsetsRead
 from statecore.placement.database_state import DatabaseState
-from statecore.placement.state_directory import partition_of, topology_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 from statecore.stores.lock_holder import Holder
 
@@ -163,7 +163,7 @@ class StoreView:
     @property
     def topology(self) -> str | None:
         """The named topology that it is of, or ``None``."""
-        return topology_of(self.task)
+        return TaskId.parse(self.task).topology
 
     @property
     def has_decided_changelog(self) -> bool:
@@ -306,7 +306,7 @@ def holder_json(holder: Holder | None) -> dict[str, Any] | None:
 def _store_json(store: StoreView) -> dict[str, Any]:
     return {
         "task": store.task,
-        "partition": partition_of(store.task),
+        "partition": TaskId.parse(store.task).partition,
         "store": store.store,
         "kind": str(store.kind),
         "kinds_left": store.kinds_left or None,

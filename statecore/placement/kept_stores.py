@@ -22,11 +22,12 @@ from statecore.errors import Corrupted
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.siblings import SiblingStore
-from statecore.placement.state_directory import partition_of, store_directory
+from statecore.placement.state_directory import store_directory
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 
@@ -151,7 +152,7 @@ class KeptStores:
             keys |= self._keys_in(store, store.checkpoint)
         if sibling is not None and sibling.changelog is not None:
             return sibling.changelog in keys
-        return any(key.partition == partition_of(self.task) for key in keys)
+        return any(key.partition == TaskId.parse(self.task).partition for key in keys)
 
     def _keys_in(self, store: StoreDirectory, file: Path) -> set[TopicPartition]:
         try:

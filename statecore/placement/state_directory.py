@@ -27,7 +27,8 @@ from pathlib import Path
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, sync_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE, TASK_NAME
+from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
+from statecore.formats.task_id import TaskId
 from statecore.placement.application_lock import ApplicationLock, remove_empty
 from statecore.placement.contents import StoreDirectory, directories_in, stores_in
 from statecore.placement.open_stores import refuse_lost_lock, who_lost_lock
@@ -41,22 +42,6 @@ WORK_DIRECTORY = ".statecore"
 _LOCK_ATTEMPTS = 20
 
 _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
-
-
-def task_directory(subtopology: int, partition: int, topology: str | None = None) -> str:
-    """A task's directory relative to the application's: ``0_1``, or ``__north__/0_1`` in a named topology."""
-    task = f"{subtopology}_{partition}"
-    return f"__{topology}__/{task}" if topology else task
-
-
-def partition_of(task: str) -> int | None:
-    """The partition of a task (``0_1`` → 1); ``None`` for ``global``, whose stores hold all partitions."""
-    return None if task == GLOBAL else int(task.rpartition("_")[2])
-
-
-def topology_of(task: str) -> str | None:
-    """The named topology of a task (``__north__/0_1`` → ``north``), or ``None``."""
-    return task.rpartition("/")[0][2:-2] or None
 
 
 def store_directory(store: str, kind: StoreKind) -> str:
@@ -91,8 +76,7 @@ class StateDirectory:
 
     def task_path(self, task: str) -> Path:
         """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
-        if task != GLOBAL and not TASK_NAME.fullmatch(task):
-            raise ValueError(f"{task!r} is not a task such as 0_1")
+        TaskId.parse(task)
         return self.path / task
 
     @property
@@ -112,11 +96,11 @@ class StateDirectory:
         """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
         found: list[str] = []
         for path in directories_in(self.path):
-            if TASK_NAME.fullmatch(path.name):
+            if _is_task(path.name):
                 found.append(path.name)
             elif _NAMED_TOPOLOGY.fullmatch(path.name):
-                found += [f"{path.name}/{task.name}" for task in directories_in(path) if TASK_NAME.fullmatch(task.name)]
-        return sorted(found, key=task_order)
+                found += [f"{path.name}/{task.name}" for task in directories_in(path) if _is_task(task.name)]
+        return sorted(found, key=lambda task: TaskId.parse(task).order)
 
     def every_task(self) -> list[str]:
         """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
@@ -267,7 +251,7 @@ class StateDirectory:
 
     @staticmethod
     def _has_tasks(directory: Path) -> bool:
-        return any(path.name == GLOBAL or TASK_NAME.fullmatch(path.name) for path in directories_in(directory))
+        return any(TaskId.match(path.name) is not None for path in directories_in(directory))
 
     def ensure_room(self, needed: int) -> None:
         """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
@@ -306,15 +290,8 @@ def _nearest_existing(path: Path) -> Path:
     return path
 
 
-def task_order(task: str) -> tuple[str, int, int]:
-    """By what tasks are sorted: topology, subtopology, partition, as numbers.
-
-    Args:
-        task: its name, ``0_10``, or ``__<topology>__/0_10``.
-    """
-    topology, _, name = task.rpartition("/")
-    subtopology, _, partition = name.partition("_")
-    return topology, int(subtopology), int(partition)
+def _is_task(name: str) -> bool:
+    return name != GLOBAL and TaskId.match(name) is not None
 
 
 def _read_only(path: Path) -> Invalid:

@@ -29,11 +29,12 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory, stores_in, unreadable
 from statecore.placement.open_stores import writer_among
 from statecore.placement.owners import other_owner
-from statecore.placement.state_directory import StateDirectory, partition_of, store_directory, topology_of
+from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.database_offsets import DatabaseOffsets, newest_ns, read_databases
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
@@ -232,12 +233,7 @@ def is_empty_task(path: Path) -> bool:
 
 def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
     """The logged stores of a task that lie on the disk in a format that is known, as declared."""
-    if spec is None:
-        return []
-    topology, subtopology = topology_of(task), int(task.rpartition("/")[2].partition("_")[0])
-    return [
-        one for one in spec.stores if (one.topology, one.subtopology) == (topology, subtopology) and one.is_restorable
-    ]
+    return [] if spec is None else [store for store in spec.stores_of(task) if store.is_restorable]
 
 
 def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
@@ -260,7 +256,7 @@ class _TaskReader:
 
     def __post_init__(self) -> None:
         self.path = self.directory.task_path(self.task)
-        self.partition = partition_of(self.task)
+        self.partition = TaskId.parse(self.task).partition
         self.declared = {one.name: one for one in declared_stores(self.spec, self.task)}
         self.closed = ClosedOffsets(self.directory, self.task)
 
@@ -319,7 +315,7 @@ class _TaskReader:
     def _undeclared(self, found: Sequence[StoreDirectory], is_open: bool) -> list[StoreSum]:
         stores, claimed = [], set()
         for place in found:
-            topic = default_changelog(self.directory.application_id, place.store, topology_of(self.task))
+            topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
             changelog = TopicPartition(topic, self.partition or 0)
             looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
             if own is not None and own.states and all(state.keeps_no_offset for state in own.states):
@@ -391,7 +387,7 @@ class _TaskReader:
         """Whose the changelogs are that the task has offsets of, where they are another application's."""
         declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
         for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
-            owner = other_owner(topic, self.directory.application_id, names, topology_of(self.task))
+            owner = other_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)
             if owner is not None:
                 return f"the application {owner[0]} (its store {owner[1]})"
         return None

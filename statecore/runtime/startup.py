@@ -35,7 +35,8 @@ from typing import Generic, TypeVar
 from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import TASK_NAME
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.placement.apply import recover
 from statecore.placement.contents import stores_in
 from statecore.placement.moved_aside import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
@@ -337,7 +338,7 @@ class StartupTasks(Generic[OpenedTask]):
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
 
     def _check_ours(self, task: str) -> None:
-        if not TASK_NAME.fullmatch(task):
+        if TaskId.match(task) is None or task == GLOBAL:
             raise Invalid(
                 f"{task!r} was assigned, and is no task such as 0_1.", code="task-unknown", action=_SAME_SPEC, task=task
             )

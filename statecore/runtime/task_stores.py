@@ -32,13 +32,14 @@ from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
 from statecore.placement.apply import recover
 from statecore.placement.contents import StoreDirectory, stores_in
 from statecore.placement.database_state import read_database_state
 from statecore.placement.moved_aside import delete_expired, move_store_aside
-from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.work_directory import STALE, STANDBY
 from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
@@ -74,21 +75,19 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
     Raises:
         Invalid: nobody has decided the kind or the changelog of one.
     """
-    partition = partition_of(task)
     found: list[FollowedSpec] = []
     for store in _declared(spec, task):
-        if not store.is_restorable or store.kind.is_versioned or partition is None:
+        if not store.is_restorable or store.kind.is_versioned:
             continue
-        changelog = TopicPartition(store.changelog, partition)
+        changelog = TaskId.parse(task).partition_of(store.changelog)
         found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
     return tuple(found)
 
 
 def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
-    partition = partition_of(task)
-    if partition is None:
+    if TaskId.parse(task).is_global:
         raise Invalid("Global stores are no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
-    declared = [store for store in spec.stores if task_of(store, partition) == task]
+    declared = spec.stores_of(task)
     if any(store.is_undecided for store in declared):
         undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
         raise Invalid(
@@ -405,11 +404,10 @@ class TaskStores:
                     close_unlogged(self._directory, self.name, store)
 
     def _make_versioned(self) -> None:
-        partition = partition_of(self.name)
         for store in self._declared:
-            if not (store.is_restorable and store.kind.is_versioned) or partition is None:
+            if not (store.is_restorable and store.kind.is_versioned):
                 continue
-            changelog = TopicPartition(store.changelog, partition)
+            changelog = TaskId.parse(self.name).partition_of(store.changelog)
             made = self.scratch / f"{store.name}-made"
             with said_of(self.name, store.name, "could not be made"):
                 leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.placement.contents import StoreDirectory, stores_in
-from statecore.placement.state_directory import StateDirectory, topology_of
+from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.offset_sums import TaskSum
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.rocksdb import RocksDBStore
@@ -38,22 +38,16 @@ def untold(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec | No
 
 def followed_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
     """The offset sum of a task without its versioned stores, which nobody follows and no other copy counts."""
-    versioned = {one.name for one in _declared(found.task, spec) if one.kind.is_versioned}
+    declared = () if spec is None else spec.stores_of(found.task)
+    versioned = {store.name for store in declared if store.kind.is_versioned}
     return TaskSum(found.task, found.standing, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
-
-
-def _declared(task: str, spec: ApplicationSpec | None) -> list[StoreSpec]:
-    if spec is None:
-        return []
-    place = topology_of(task), int(task.rpartition("/")[2].partition("_")[0])
-    return [one for one in spec.stores if (one.topology, one.subtopology) == place]
 
 
 def _untold(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec | None) -> str:
     if spec is None:
         told = any(one.store == place.store for one in found.stores)
         return "" if told else "says no offset, so nobody else may have its rows."
-    store = next((one for one in _declared(found.task, spec) if one.name == place.store), None)
+    store = next((one for one in spec.stores_of(found.task) if one.name == place.store), None)
     if store is None:
         return "is not declared, so nobody knows whether others have its rows."
     if (store.is_logged and not store.kind.is_versioned) or not _has_rows(place, store):

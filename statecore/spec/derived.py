@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
+from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog
 
 
 def task_of(store: StoreSpec, partition: int) -> str:
     """The task a store's partition belongs to, by its directory: ``0_1``, ``__north__/0_1``, or ``global``."""
-    if store.is_global:
-        return GLOBAL
-    task = f"{store.subtopology}_{partition}"
-    return f"__{store.topology}__/{task}" if store.topology else task
+    return str(GLOBAL_TASK if store.is_global else TaskId(store.subtopology, partition, store.topology))
 
 
 def retention_of(store: StoreSpec) -> int | None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.task_id import TaskId
 from statecore.spec.spark_settings import SparkSettings
 from statecore.words import number_of, some_of
 
@@ -155,6 +156,13 @@ class ApplicationSpec:
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""
         return next((s for s in (*self.stores, *self.global_stores) if s.name == name), None)
+
+    def stores_of(self, task: str) -> tuple[StoreSpec, ...]:
+        """The declared stores of a task (``0_1``), or of ``global``, in the order of the file."""
+        task_id = TaskId.parse(task)
+        if task_id.is_global:
+            return self.global_stores
+        return tuple(s for s in self.stores if (s.topology, s.subtopology) == task_id.subtopology_id)
 
 
 def undecided_kinds(spec: ApplicationSpec) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ import pytest
 
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
+from statecore.formats.task_id import TaskId
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
@@ -44,7 +45,6 @@ from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.stages import build_images
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.placement.state_directory import partition_of
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import put_files
@@ -395,7 +395,7 @@ def _is_taken(key: Key, what: Mapping[str, Any]) -> bool:
     return (
         task in what.get("tasks", (task,))
         and store in what.get("stores", (store,))
-        and ("partitions" not in what or partition_of(task) in what["partitions"])
+        and ("partitions" not in what or TaskId.parse(task).partition in what["partitions"])
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, foreign, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.owners import other_owner
-from statecore.placement.state_directory import partition_of, topology_of
 
 _NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"})
 """Findings for which exactly-once wipes a task, unless its stores are transactional."""
@@ -59,7 +59,7 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
 
 def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     """Offsets of a changelog partition that is not this store's, where it has none of its own."""
-    partition = partition_of(store.task)
+    partition = TaskId.parse(store.task).partition
     if partition is None:
         return _of_another_topic(store, how)
     if not store.logged:
@@ -67,7 +67,7 @@ def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     topic = how.changelog_of(store) if store.has_decided_changelog else None  # prefixes of topics may be set
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
     if topic is None:
-        of = (how.application_id, (store.store,), topology_of(store.task))
+        of = (how.application_id, (store.store,), TaskId.parse(store.task).topology)
         strange += [one for one in store.offsets if other_owner(one.topic, *of)]
     if not strange:
         return []

@@ -9,8 +9,6 @@ from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import StoreView, TaskView
-from statecore.placement.state_directory import partition_of
-from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec
 
 
@@ -18,8 +16,7 @@ def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
     """Whether a store of the application's own class is declared of a task, so that its files may be anywhere there."""
     if spec is None or not task:
         return False
-    every = (*spec.stores, *spec.global_stores)
-    return any(one.kind is StoreKind.CUSTOM and task_of(one, partition_of(task) or 0) == task for one in every)
+    return any(store.kind is StoreKind.CUSTOM for store in spec.stores_of(task))
 
 
 def custom(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LAST_WITHOUT_OFFSETS
+from statecore.formats.releases import CHECKPOINT_FILE, LAST_WITHOUT_OFFSETS
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances
@@ -21,7 +22,6 @@ from statecore.maintenance.evidence import GRACE_BUFFER_SUFFIX
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.layout import changelog_at
 from statecore.maintenance.views import StoreView, TaskView
-from statecore.placement.state_directory import partition_of, topology_of
 from statecore.spec.model import StoreSpec
 
 
@@ -86,7 +86,10 @@ def _absent(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> 
     declared = {store.name: store for store in _declared(task.task, how)}
     for name, store in declared.items():
         if name not in present and (store.kind is not StoreKind.UNKNOWN or name not in task.stores or _is_buffer(name)):
-            topic, partition = changelog_at(how.application_id, task.task, name, store), partition_of(task.task)
+            topic, partition = (
+                changelog_at(how.application_id, task.task, name, store),
+                TaskId.parse(task.task).partition,
+            )
             entries = {
                 part: offset
                 for part, offset in task.checkpoint.offsets.items()
@@ -101,13 +104,8 @@ def _absent(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> 
 
 def _declared(task: str, how: Circumstances) -> list[StoreSpec]:
     """What is declared of a task that Kafka Streams wants an offset of."""
-    if how.spec is None:
-        return []
-    every = how.spec.global_stores
-    if task != GLOBAL:
-        subtopology, topology = int(task.rpartition("/")[2].partition("_")[0]), topology_of(task)
-        every = tuple(one for one in how.spec.stores if (one.topology, one.subtopology) == (topology, subtopology))
-    return [one for one in every if one.is_restorable]  # one of the application's own may lie anywhere
+    declared = () if how.spec is None else how.spec.stores_of(task)
+    return [store for store in declared if store.is_restorable]  # one of the application's own may lie anywhere
 
 
 def _is_buffer(store: str, kind: StoreKind = StoreKind.UNKNOWN) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, foreign, of_store
@@ -16,7 +17,6 @@ from statecore.maintenance.flushes import in_words
 from statecore.maintenance.leftovers import OffsetsRead
 from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.owners import other_owner
-from statecore.placement.state_directory import partition_of, topology_of
 from statecore.words import some_of
 
 
@@ -164,7 +164,7 @@ def _of_others(
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores that have no offset of their own, and entries of another application's changelog of that name."""
     found: dict[str, list[TopicPartition]] = {}
-    names, topology = [store.store for store in stores], topology_of(task.task)
+    names, topology = [store.store for store in stores], TaskId.parse(task.task).topology
     for part in sorted(task.checkpoint.offsets):
         if other := other_owner(part.topic, how.application_id, names, topology):
             found.setdefault(other[1], []).append(part)
@@ -184,7 +184,7 @@ def _of_other_tasks(
     task: TaskView, stores: Sequence[StoreView], how: Circumstances, said: Collection[str]
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores that have no offset of their own, in a directory of which the file names other partitions alone."""
-    partition = partition_of(task.task)
+    partition = TaskId.parse(task.task).partition
     if partition is None or any(part.partition == partition for part in task.checkpoint.offsets):
         return []
     found = []
@@ -197,7 +197,7 @@ def _of_other_tasks(
 
 
 def _is_believed(part: TopicPartition, offset: int, task: TaskView, how: Circumstances) -> bool:
-    return offset >= 0 and part.partition == partition_of(task.task) and how.is_changelog(part.topic)
+    return offset >= 0 and part.partition == TaskId.parse(task.task).partition and how.is_changelog(part.topic)
 
 
 def _strays(task: TaskView, stores: Sequence[StoreView], how: Circumstances, said: Collection[str]) -> list[Finding]:
@@ -217,7 +217,7 @@ def _strays(task: TaskView, stores: Sequence[StoreView], how: Circumstances, sai
         and not (store.has_decided_changelog and store.task != GLOBAL)
         and not any(part.topic == how.changelog_of(store) for part in file.offsets)
     ]
-    partition = partition_of(task.task)
+    partition = TaskId.parse(task.task).partition
     strays = []
     for part in sorted(part for part in file.offsets if str(part) not in said):
         if (partition is not None and part.partition != partition) or (

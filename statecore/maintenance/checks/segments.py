@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
+from statecore.formats.task_id import TaskId
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import DatabaseView, StoreView
-from statecore.placement.state_directory import partition_of
 
 
 def segments(store: StoreView, how: Circumstances) -> list[Finding]:
@@ -46,7 +46,7 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
     """
     found = []
     flushed_since = any(one.offsets and _is_flushed_since_close(one, how) for one in store.databases)
-    own = partition_of(store.task)  # offsets of other partitions are a finding of their own
+    own = TaskId.parse(store.task).partition  # offsets of other partitions are a finding of their own
     partitions = {part for one in store.databases for part in one.offsets if own in (None, part.partition)}
     for partition in sorted(partitions):
         at: dict[int, list[str]] = {}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight
-from statecore.placement.state_directory import partition_of
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -37,7 +37,7 @@ def claims(seen: TaskSight) -> Claims:
     that is, is told by its name, or by the offset that the store has inside.
     """
     entries = seen.checkpoint or {}
-    partition = partition_of(seen.task)
+    partition = TaskId.parse(seen.task).partition
     by_store = {
         store.store: {
             entry: offset

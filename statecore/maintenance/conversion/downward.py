@@ -25,6 +25,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.position import Position, copy_position, merge_position, offsets_of_position
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, combined
 from statecore.images.model import StoreDigest
@@ -38,7 +39,6 @@ from statecore.maintenance.conversion.sight import (
     seen_release,
 )
 from statecore.maintenance.conversion.step import Step, which
-from statecore.placement.state_directory import partition_of
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[
         notes.append("it was not closed: what came after its last flush is restored")
     if seen.is_global:
         return {partition: offset for partition, offset in offsets.items() if offset != OFFSET_UNKNOWN}, notes
-    number = partition_of(seen.task)
+    number = TaskId.parse(seen.task).partition
     if not offsets and store.changelog and number is not None and _is_empty_and_logged(store):
         offsets = {TopicPartition(store.changelog, number): OFFSET_UNKNOWN}
     elif not offsets and store.logged and store.has_rows:

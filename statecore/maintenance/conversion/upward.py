@@ -32,6 +32,7 @@ from statecore.formats.offsets import (
 )
 from statecore.formats.position import Position, copy_position, encode_position, merge_position
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start
 from statecore.maintenance.conversion.lateness import lateness
@@ -43,7 +44,6 @@ from statecore.maintenance.conversion.sight import (
     seen_release,
 )
 from statecore.maintenance.conversion.step import Step, which
-from statecore.placement.state_directory import partition_of
 
 
 def upward(
@@ -252,7 +252,7 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> 
         merge_position(position, made.position)
     steps = _steps(store, databases, inside, offsets)
     if _gets_segment(seen, store, claimed):
-        partition = partition_of(seen.task)
+        partition = TaskId.parse(seen.task).partition
         if not offsets and partition is not None:
             offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
         if offsets:

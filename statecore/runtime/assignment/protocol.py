@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from statecore.errors import Invalid
-from statecore.formats.releases import TASK_NAME
+from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.runtime.assignment.model import Copy, Role
 
 VERSION = 2
@@ -319,7 +319,7 @@ class _Reader:
         for _ in range(self.count()):
             task = self.string()
             role, number = self.unpack(">BQ")
-            if not TASK_NAME.fullmatch(task) or task in rows:
+            if TaskId.match(task) in (None, GLOBAL_TASK) or task in rows:
                 raise self.wrong(f"task {task!r}, which is none, or twice")
             if role not in tuple(Role):
                 raise self.wrong(f"role {role}")

@@ -9,6 +9,7 @@ from typing import Self
 
 from statecore.errors import Invalid
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 
 INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
 
@@ -49,8 +50,8 @@ class Instance:
         """
         if task == GLOBAL:
             return True
-        subtopology, _, partition = task.rpartition("/")[2].partition("_")
-        return (int(subtopology) + int(partition)) % self.count == self.number
+        task_id = TaskId.parse(task)
+        return (task_id.subtopology + (task_id.partition or 0)) % self.count == self.number
 
 
 def share(
@@ -69,9 +70,4 @@ def share(
     there = set(tasks)
     wanted = there & set(named) if named else there
     mine = [task for task in wanted if instance is None or instance.has(task)]
-    return tuple(sorted(mine, key=_in_order)), tuple(sorted(set(named) - there))
-
-
-def _in_order(task: str) -> tuple[str, list[int], str]:
-    topology, _, name = task.rpartition("/")
-    return topology, [int(part) for part in re.findall(r"[0-9]+", name)], task
+    return tuple(sorted(mine, key=lambda task: TaskId.parse(task).order)), tuple(sorted(set(named) - there))

@@ -18,7 +18,7 @@ from statecore.filesystem import make_directories, write_durably
 from statecore.formats.kinds import StoreKind
 from statecore.placement import state_directory
 from statecore.placement.ownership import Process
-from statecore.placement.state_directory import StateDirectory, partition_of, task_directory
+from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import mounts
 from tests.harness.raising import raises
@@ -53,8 +53,7 @@ def test_stores_lie_where_kafka_streams_looks_for_them(directory):
     assert directory.store_path("0_1", "s", StoreKind.LIST) == directory.path / "0_1/rocksdb/s"
     for kind in (StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW):
         assert directory.store_path("0_1", "s", kind) == directory.path / "0_1/s"
-    assert task_directory(2, 11) == "2_11"
-    assert directory.task_path(task_directory(0, 1, "north")) == directory.path / "__north__/0_1"
+    assert directory.task_path("__north__/0_1") == directory.path / "__north__/0_1"
 
 
 @pytest.mark.parametrize("task", ["", "0", "0_", "../0_1", "0_1/x", "global/x", "a_b", "-1_0", ".statecore"])
@@ -98,11 +97,6 @@ def test_a_database_is_found_also_where_a_processor_keeps_it_in_a_place_for_segm
     found = {one.name: one.databases for one in directory.stores("0_0")}
     path = directory.path / "0_0"
     assert found == {"rocksdb/strange": (path / "rocksdb/strange/strange.0",), "odd": (path / "odd",)}
-
-
-@pytest.mark.parametrize(("task", "partition"), [("0_3", 3), ("__north__/12_40", 40), ("global", None)])
-def test_a_task_has_a_partition_and_the_global_stores_have_none(task, partition):
-    assert partition_of(task) == partition
 
 
 def test_task_directories_are_found_in_numeric_order_and_nothing_else_is(directory):

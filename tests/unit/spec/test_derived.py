@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import ENDLESS_INTERVAL_MS
 from statecore.spec.derived import retention_of, segment_interval_of, task_of
-from statecore.spec.model import StoreSpec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 PLAIN = StoreSpec("b", StoreKind.KEY_VALUE, 3, "app-b-changelog")
 
@@ -14,6 +14,15 @@ def test_a_store_of_a_named_topology_has_its_tasks_and_a_global_one_has_none() -
     named = StoreSpec("a", StoreKind.KEY_VALUE, 2, "app-north-a-changelog", topology="north")
     everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
     assert [task_of(named, 1), task_of(PLAIN, 0), task_of(everywhere, 5)] == ["__north__/2_1", "3_0", "global"]
+
+
+def test_a_task_has_the_stores_of_its_subtopology_in_its_topology() -> None:
+    named = StoreSpec("a", StoreKind.KEY_VALUE, 3, "app-north-a-changelog", topology="north")
+    other = StoreSpec("c", StoreKind.KEY_VALUE, 2, "app-c-changelog")
+    everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
+    spec = ApplicationSpec("app", "", ProcessingGuarantee.AT_LEAST_ONCE, (named, PLAIN, other), (everywhere,))
+    found = [spec.stores_of(task) for task in ("3_0", "__north__/3_1", "2_9", "4_0", "global")]
+    assert found == [(PLAIN,), (named,), (other,), (), (everywhere,)]
 
 
 def test_the_segment_interval_is_derived_from_the_retention_unless_declared() -> None:
