@@ -21,7 +21,7 @@ from statecore.maintenance.database import Database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in, has_database
+from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_files import check_blobs, sst_format_of
@@ -29,7 +29,7 @@ from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, Witness, lost_files
-from statecore.words import some_of
+from statecore.words import number_of, some_of
 
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
@@ -113,12 +113,15 @@ def look_at_database(
     )  # fmt: skip
 
 
-def headless(path: Path) -> DatabaseView | None:
-    """A directory that lost the file which names all others: RocksDB would make an empty database over its rows."""
-    files = len(data_files_in(path))
-    if not files or has_database(path):
-        return None
-    broken = f"{path} has {files} files of rows and no CURRENT: the application would begin an empty database there."
+def without_current(path: Path, files: int) -> DatabaseView:
+    """A directory that lost the file which names all others: RocksDB would make an empty database over its rows.
+
+    Args:
+        path: the directory.
+        files: how many files of rows it has.
+    """
+    of_rows = number_of(files, "file")
+    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would begin an empty database there."
     return DatabaseView(
         path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
     )  # fmt: skip

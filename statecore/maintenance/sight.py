@@ -21,15 +21,15 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSIT
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.task_id import TaskId
 from statecore.maintenance.database import Database
-from statecore.maintenance.database_sight import Depth, foreign_in, headless, look_at_database
+from statecore.maintenance.database_sight import Depth, foreign_in, look_at_database, without_current
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.flushes import flushes
 from statecore.maintenance.layout import StorePlace, declared_at, named_instead, store_places
 from statecore.maintenance.leftovers import Leftover, leftovers, read_offsets
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.maintenance.rights import unusable
-from statecore.maintenance.views import DatabaseView, StoreView, TaskView
-from statecore.placement.contents import Segment, directories_in, segment_start, unreadable
+from statecore.maintenance.views import StoreView, TaskView
+from statecore.placement.contents import Segment, directories_in, rows_without_current, segment_start, unreadable
 from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
@@ -327,7 +327,7 @@ def _look(
     databases = tuple(one for one in looked if one is not None)
     # A segment in the making has no CURRENT yet, and one that expires has none any more.
     if not running and holder is None:
-        databases += tuple(_headless(place))
+        databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
     outside = read_offsets(place.checkpoint_file).offsets
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
@@ -340,14 +340,6 @@ def _look(
 def _foreign(place: StorePlace) -> tuple[str, ...]:
     """What a directory without a database holds that no store of RocksDB's would: segments that were emptied would."""
     return tuple(name for name in foreign_in(place.path) if segment_start(name, place.store) is None)
-
-
-def _headless(place: StorePlace) -> list[DatabaseView]:
-    try:
-        paths = sorted(path for path in place.path.iterdir() if path.is_dir()) if place.segmented else [place.path]
-        return [found for path in paths if (found := headless(path)) is not None]
-    except FileNotFoundError:  # the application has deleted it meanwhile
-        return []
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.stores.rocksdb_directory import has_database, is_begun
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.unfinished_creation import holds_nothing, is_unfinished_creation
@@ -134,6 +136,34 @@ def databases_of(store_directory: Path) -> list[Path]:
     if has_database(store_directory):
         return [store_directory] if _is_there(store_directory, store_directory) else []
     return [segment.path for segment in segments_in(store_directory, store_directory.name)]
+
+
+def rows_without_current(store: StoreDirectory) -> dict[Path, frozenset[str]]:
+    """Directories of a store with rows that no database has, because ``CURRENT`` is gone, and their files of rows.
+
+    The store was deleted, or copied, in part: whoever makes a database writes ``CURRENT`` before the first row. Rows
+    that were never flushed are in a log alone.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    places = directories_in(store.path) if store.segmented else [store.path]
+    found = {path: frozenset(_files_of_rows(path)) for path in places if not has_database(path)}
+    return {path: names for path, names in found.items() if names}
+
+
+def _files_of_rows(path: Path) -> Iterator[str]:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                suffix = Path(entry.name).suffix
+                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                    if suffix in DATA_SUFFIXES or (suffix == ".log" and entry.stat().st_size > 0):
+                        yield entry.name
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unfinished_in(store: StoreDirectory) -> list[Path]:

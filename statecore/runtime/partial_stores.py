@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
-from statecore.placement.contents import StoreDirectory, directories_in, segment_start
+from statecore.placement.contents import StoreDirectory, rows_without_current, segment_start
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import StoreSpec
-from statecore.stores.rocksdb_directory import has_database
 
 
 def segmentation_of(store: StoreSpec) -> Segmentation | None:
@@ -31,7 +29,7 @@ def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None
         place: the store.
         segmentation: how its rows are divided by time, where that is known.
     """
-    half = _without_current(place)
+    half = rows_without_current(place)
     expired = half_expired(place, segmentation) if half else []
     lost = next((path for path in half if path not in expired), None)
     return "" if lost is None else f"{lost} has files of rows and no CURRENT: it was deleted, or copied, in part."
@@ -45,24 +43,10 @@ def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> li
     """
     if not place.segmented or segmentation is None:
         return []
-    half = _without_current(place)
+    half = rows_without_current(place)
     if not half:
         return []
     newest = max((segment.start or 0 for segment in place.segments), default=0)
     first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
     starts = [(path, segment_start(path.name, place.store)) for path in half]
     return [path for path, start in starts if start is not None and start < first]
-
-
-def _without_current(place: StoreDirectory) -> list[Path]:
-    paths = directories_in(place.path) if place.segmented else [place.path]
-    return [path for path in paths if not has_database(path) and any(map(_has_rows, path.glob("*.*")))]
-
-
-def _has_rows(file: Path) -> bool:
-    if file.suffix != ".log":
-        return file.suffix in DATA_SUFFIXES
-    try:
-        return file.stat().st_size > 0
-    except FileNotFoundError:  # whoever has it open deletes files
-        return False

@@ -25,13 +25,13 @@ from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude,
 from statecore.maintenance.flushes import NOTHING_FLUSHED, Flushes, flushes
 from statecore.maintenance.layout import StorePlace, changelog_at, declared_at
 from statecore.maintenance.recognise import families_leave, recognise
-from statecore.placement.contents import StoreDirectory, stores_in
+from statecore.placement.contents import StoreDirectory, rows_without_current, stores_in
 from statecore.placement.database_state import DatabaseState
 from statecore.placement.mounts import why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_directory import data_files_in, has_database
+from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_files import live_files, manifest_of, sst_formats
 from statecore.stores.rocksdb_witness import Witness
 
@@ -255,9 +255,8 @@ def _store(
             has_position_file=(path / position_file(found.store)).is_file(),
             foreign=not databases and any(found.path.iterdir()),
         )
-        headless = _headless(found)
-        if headless:
-            return replace(seen, broken=headless)
+        if lost := next(iter(rows_without_current(found)), None):
+            return replace(seen, broken=f"{lost} has files of rows and no CURRENT.")
         sights = [look_at_database(database, path) for database in databases]
         seen = replace(seen, databases=tuple(one for one in sights if one is not None))
         seen = _with_kind(seen, place)
@@ -269,15 +268,6 @@ def _store(
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:
     """A position from a file; -4 there says that nothing is known, as no entry does."""
     return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
-
-
-def _headless(found: StoreDirectory) -> str:
-    """Why a store has rows that nobody reads: files of rows without the file that names all others."""
-    places = sorted(path for path in found.path.iterdir() if path.is_dir()) if found.segmented else [found.path]
-    for place in places:
-        if not has_database(place) and data_files_in(place):
-            return f"{place} has files of rows and no CURRENT."
-    return ""
 
 
 def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
