@@ -12,7 +12,6 @@ from pathlib import Path
 
 from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
-from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
@@ -23,6 +22,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.derived import segment_interval_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 
@@ -74,9 +74,7 @@ class DirectoryParents:
                 raise not_readable_here(f"the database {path} cannot be opened: {why}", path)
         said = {segment: dict(read_database_state(path).offsets) for segment, path in databases.items()}
         if not store.kind.manages_offsets:
-            file = found.checkpoint_file
-            known = decode_checkpoint(file.read_bytes(), str(file)) if file.is_file() else {}
-            said = dict.fromkeys(said, known)
+            said = dict.fromkeys(said, read_offsets(found.checkpoint_file))
         offsets = next(iter(said.values()))
         if any(other != offsets for other in said.values()):
             raise Corrupted(
@@ -106,9 +104,7 @@ class DirectoryParents:
     def _refuse_older_offsets(self, task: str, store: StoreSpec) -> None:
         """Refuse a store whose offset an older release keeps in a file, which wins over that of the database."""
         file = self._directory.task_path(task) / CHECKPOINT_FILE
-        if file.is_file() and any(
-            part.topic == store.changelog for part in decode_checkpoint(file.read_bytes(), str(file))
-        ):
+        if any(part.topic == store.changelog for part in read_offsets(file)):
             raise Corrupted(
                 f"{CHECKPOINT_FILE} of an older Kafka Streams has its offset: start the application once, so that it "
                 "takes it over",

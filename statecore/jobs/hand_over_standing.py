@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, Reason
-from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
@@ -26,6 +25,7 @@ from statecore.placement.database_state import DatabaseState, read_database_stat
 from statecore.runtime.database_offsets import read_databases
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.model import StoreSpec
+from statecore.stores.legacy_offsets import read_offsets
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
@@ -178,7 +178,4 @@ def _of_files(place: StorePlace) -> dict[TopicPartition, int]:
 def _of_file(place: StorePlace, *, task: bool) -> dict[TopicPartition, int]:
     own = place.checkpoint_file
     file = own.parent / CHECKPOINT_FILE if task else own
-    try:
-        return decode_checkpoint(file.read_bytes(), str(file))
-    except FileNotFoundError:
-        return {}
+    return read_offsets(file)

@@ -29,7 +29,6 @@ from pathlib import Path
 
 from statecore.errors import Fenced, NotFound, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.attempt import utc_now
@@ -70,6 +69,7 @@ from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
 from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb_moments import named_files
 from statecore.stores.rocksdb_ownership import writer_of
@@ -253,10 +253,7 @@ class _Snapshot(Job):
         """Refuse where ``.checkpoint`` says other offsets than the stores: at the next start these would count."""
         for task in selection.tasks:
             file = self.directory.task_path(task) / CHECKPOINT_FILE
-            try:
-                said = decode_checkpoint(file.read_bytes(), str(file))
-            except FileNotFoundError:
-                continue
+            said = read_offsets(file)
             for copy in copies:
                 if copy.taken.task != task:
                     continue

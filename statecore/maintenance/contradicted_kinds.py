@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid, StatecoreError
-from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
+from statecore.errors import Invalid, StatecoreError
+from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
 from statecore.maintenance.database_sight import is_of_rocksdb
@@ -31,6 +31,7 @@ from statecore.maintenance.recognise import Seen, recognise
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 from statecore.words import some_of
 
@@ -168,8 +169,8 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
 def _has_offset(file: Path) -> bool:
     """Whether ``.checkpoint_<store>`` says an offset that is known."""
     try:
-        said = decode_checkpoint(file.read_bytes(), file.name)
-    except (OSError, Corrupted):
+        said = read_offsets(file)
+    except StatecoreError:
         return False
     return any(offset >= 0 for offset in said.values())
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Corrupted
-from statecore.formats.checkpoint import decode_checkpoint
+from statecore.errors import Corrupted, StatecoreError
 from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,12 @@ class OffsetsRead(NamedTuple):
     damaged: bool = False
 
 
-def read_offsets(file: Path) -> OffsetsRead:
+def offsets_in(file: Path) -> OffsetsRead:
     """The offsets in a ``.checkpoint``, a ``.checkpoint_<store>`` or a ``.position``, or why they cannot be read."""
     try:
-        return OffsetsRead(decode_checkpoint(file.read_bytes(), file.name))
-    except FileNotFoundError:
-        return OffsetsRead({}, there=False)
-    except (Corrupted, OSError) as error:
-        why = error.what if isinstance(error, Corrupted) else f"{file.name} cannot be read: {error}"
-        return OffsetsRead({}, unreadable=why, damaged=isinstance(error, Corrupted))
+        return OffsetsRead(read_offsets(file), there=os.path.lexists(file))
+    except StatecoreError as error:
+        return OffsetsRead({}, unreadable=error.what, damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
@@ -90,7 +88,7 @@ def _meaning(file: Path) -> tuple[str, bool]:
 
 
 def _entries(file: Path) -> tuple[str, bool]:
-    read = read_offsets(file)
+    read = offsets_in(file)
     if not read.there:
         return "offsets", False  # gone meanwhile
     if read.unreadable:

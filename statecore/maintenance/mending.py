@@ -11,7 +11,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.filesystem import part_from_others, remove_durably
-from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.offsets import (
     OFFSET_UNKNOWN,
     STATUS_CLOSED,
@@ -33,6 +33,7 @@ from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.ownership import unwritable
 from statecore.placement.state_directory import StateDirectory
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_changes import ChangedDatabase
 
 
@@ -95,7 +96,7 @@ def _drop_entries(file: Path, names: Collection[str]) -> None:
     """Leave entries of no store out, which would otherwise stay in the file."""
     if not names:
         return
-    kept = {part: at for part, at in decode_checkpoint(file.read_bytes(), file.name).items() if str(part) not in names}
+    kept = {part: at for part, at in read_offsets(file).items() if str(part) not in names}
     if kept:
         file.write_bytes(encode_checkpoint(kept))
     else:

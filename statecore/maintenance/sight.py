@@ -25,7 +25,7 @@ from statecore.maintenance.database_sight import Depth, foreign_in, look_at_data
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.flushes import flushes
 from statecore.maintenance.layout import StorePlace, declared_at, named_instead, store_places
-from statecore.maintenance.leftovers import Leftover, leftovers, read_offsets
+from statecore.maintenance.leftovers import Leftover, leftovers, offsets_in
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.maintenance.rights import unusable
 from statecore.maintenance.views import StoreView, TaskView
@@ -300,7 +300,7 @@ def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) ->
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]
         without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
-        said = {partition.topic for partition in read_offsets(directory.path / task / CHECKPOINT_FILE).offsets}
+        said = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
         said -= {partition.topic for view in of_task for partition in view.offsets}
         sources = {topic for topic in said if not topic.endswith("-changelog")}
         if len(without) <= len(sources):
@@ -328,7 +328,7 @@ def _look(
     # A segment in the making has no CURRENT yet, and one that expires has none any more.
     if not running and holder is None:
         databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
-    outside = read_offsets(place.checkpoint_file).offsets
+    outside = offsets_in(place.checkpoint_file).offsets
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
@@ -358,10 +358,10 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
     stores = {
         name.removeprefix(prefix): read
         for name in files
-        if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offsets(path / name)).there
+        if name.startswith(prefix) and not name.endswith(".tmp") and (read := offsets_in(path / name)).there
     }
     positions = {
-        place.store: read_offsets(path / position_file(place.store))
+        place.store: offsets_in(path / position_file(place.store))
         for place in places
         if position_file(place.store) in files
     }
@@ -379,7 +379,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
     }
     return TaskView(
         task,
-        read_offsets(path / CHECKPOINT_FILE),
+        offsets_in(path / CHECKPOINT_FILE),
         stores,
         positions,
         tuple(foreign),
@@ -416,7 +416,7 @@ def _application(directory: StateDirectory) -> TaskView:
             foreign.append(entry.name)
     files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
     wrong = [one for file in files if file.exists() for one in unusable(directory.path, file)]
-    return TaskView("", read_offsets(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
+    return TaskView("", offsets_in(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
 
 
 def _files_in(path: Path) -> list[str]:

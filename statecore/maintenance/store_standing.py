@@ -13,7 +13,7 @@ from pathlib import Path
 
 from statecore.errors import NotFound
 from statecore.filesystem import tree_bytes
-from statecore.formats.checkpoint import decode_checkpoint, position_file
+from statecore.formats.checkpoint import position_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, POSITION_KEY
 from statecore.formats.position import (
     Position,
@@ -27,6 +27,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace
 from statecore.placement.contents import Segment
+from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,12 @@ def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
             size += tree_bytes(segment.path)
     directory = place.checkpoint_file.parent
     if not known(offsets):
-        offsets = {**offsets, **_of_file(place.checkpoint_file)}
+        offsets = {**offsets, **read_offsets(place.checkpoint_file)}
     topics = {*changelogs, *(part.topic for part in offsets)}
-    for part, offset in _of_file(directory / CHECKPOINT_FILE).items():
+    for part, offset in read_offsets(directory / CHECKPOINT_FILE).items():
         if part.topic in topics and (offset != OFFSET_UNKNOWN or part not in offsets):
             offsets = {**offsets, part: offset}
-    merge_position(position, position_of_offsets(_of_file(directory / position_file(place.store))))
+    merge_position(position, position_of_offsets(read_offsets(directory / position_file(place.store))))
     return Standing(offsets, offsets_of_position(position), databases, families, size)
 
 
@@ -95,10 +96,3 @@ def _segments(place: StorePlace) -> tuple[Segment, ...]:
     if place.segmented:
         return tuple(segment for segment in place.segments if segment.start is not None)
     return tuple(Segment(path, None) for path in place.databases)
-
-
-def _of_file(path: Path) -> dict[TopicPartition, int]:
-    try:
-        return decode_checkpoint(path.read_bytes(), str(path))
-    except FileNotFoundError:
-        return {}

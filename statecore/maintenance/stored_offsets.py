@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from statecore.errors import Corrupted
-from statecore.formats.checkpoint import decode_checkpoint
+from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
@@ -21,6 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import changelog_at, declared_at
 from statecore.maintenance.views import Inspection, StoreView
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
+from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,6 @@ def _place(inspection: Inspection, view: StoreView, name: str, start: int | None
 def _checkpoint(task: Path) -> dict[TopicPartition, int]:
     """What a task's ``.checkpoint`` says; nothing where there is none, or where it cannot be read."""
     file = task / CHECKPOINT_FILE
-    with contextlib.suppress(OSError, Corrupted):  # said of the file itself, where files are looked at
-        return decode_checkpoint(file.read_bytes(), file.name)
+    with contextlib.suppress(StatecoreError):  # said of the file itself, where files are looked at
+        return read_offsets(file)
     return {}

@@ -11,7 +11,7 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace, store_places
-from statecore.maintenance.leftovers import read_offsets
+from statecore.maintenance.leftovers import offsets_in
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.placement.database_state import DatabaseState
 from statecore.placement.state_directory import StateDirectory
@@ -76,7 +76,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
     unlogged = transactional = False
     try:
         seen = recognise(places)
-        outside = [partition.topic for place in places for partition in read_offsets(place.checkpoint_file).offsets]
+        outside = [partition.topic for place in places for partition in offsets_in(place.checkpoint_file).offsets]
         states = [state for place in places for state in _states(place)]
         topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
         closed = bool(states) and all(state.keeps_no_offset for state in states)

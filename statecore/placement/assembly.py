@@ -10,7 +10,7 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.filesystem import sync_tree
-from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint, store_checkpoint_file
+from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
@@ -23,6 +23,7 @@ from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.trees import file_sizes, fingerprint, inode, link_tree, move
 from statecore.progress import Progress
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 
 
@@ -181,10 +182,7 @@ def look(task: str, store: PlacedStore, task_directory: Path) -> None:
         said = f"says {_words(state.offsets)} and status {state.status}"
         raise _not_as_placed(task, store, said, "and status 0 ", offsets=state.offsets, status=state.status)
     if store.checkpoint:
-        try:
-            found = decode_checkpoint((task_directory / store.checkpoint).read_bytes(), store.checkpoint)
-        except FileNotFoundError:
-            found = {}
+        found = read_offsets(task_directory / store.checkpoint)
         if found != store.offsets:
             raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "", offsets=found)
 

@@ -34,14 +34,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Corrupted
-from statecore.formats.checkpoint import decode_checkpoint, position_file, store_checkpoint_file
+from statecore.errors import StatecoreError
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import databases_of, names_in
 from statecore.placement.siblings import SiblingStore
+from statecore.stores.legacy_offsets import read_offsets
 
 _LEFTOVERS = (".lock", ".tmp")
 _NOT_CLOSED = "it was not closed, and its files are not carried over"
@@ -171,8 +172,8 @@ class CustomStores:
     def _said(self, name: str) -> Mapping[TopicPartition, int]:
         """What a file with offsets says; nothing where it is not there or cannot be read."""
         try:
-            return decode_checkpoint((self._live / name).read_bytes(), name)
-        except (OSError, Corrupted):
+            return read_offsets(self._live / name)
+        except StatecoreError:
             return {}
 
     def _there(self, name: str) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from statecore.errors import Corrupted
-from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
+from statecore.errors import Corrupted, StatecoreError
+from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
@@ -28,6 +28,7 @@ from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import store_directory
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 
@@ -156,8 +157,8 @@ class KeptStores:
 
     def _keys_in(self, store: StoreDirectory, file: Path) -> set[TopicPartition]:
         try:
-            return set(decode_checkpoint(file.read_bytes(), str(file)))
-        except (Corrupted, OSError) as error:
+            return set(read_offsets(file))
+        except StatecoreError as error:
             self.refuse(
                 "checkpoint-unreadable",
                 f"keeps the store {store.store}, whose offset cannot be read: {error}",

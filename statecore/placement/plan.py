@@ -44,8 +44,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid, Reason
-from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
+from statecore.errors import Invalid, Reason, StatecoreError
+from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.placement.contents import names_in, store_of, stores_in
@@ -58,6 +58,7 @@ from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_options_file import unopenable_there
 
@@ -419,8 +420,8 @@ class _TaskPlanner:
         ours = {topic for image in self.restored for topic in image.topics} | self.custom.topics
         file = self.live / CHECKPOINT_FILE
         try:
-            named = decode_checkpoint(file.read_bytes(), str(file))
-        except (OSError, Corrupted) as error:
+            named = read_offsets(file)
+        except StatecoreError as error:
             self._refuse(
                 "checkpoint-unreadable",
                 f"has a {CHECKPOINT_FILE} file that cannot be read ({error}); restore all stores of the task",

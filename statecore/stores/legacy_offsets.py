@@ -6,12 +6,21 @@ say, as ``OffsetCheckpoint.write`` does it.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.errors import StatecoreError
 from statecore.filesystem import remove_durably, write_durably
-from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
+from statecore.formats.checkpoint import (
+    MAX_BYTES,
+    decode_checkpoint,
+    encode_checkpoint,
+    not_a_file,
+    position_file,
+    too_large,
+)
 from statecore.formats.position import Position, offsets_of_position, position_of_offsets
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
@@ -22,14 +31,19 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
     """The offsets in a checkpoint file; none when it is not there.
 
     Raises:
-        Corrupted: it is not of the format.
+        Corrupted: it is not of the format, or no file.
         Invalid: it cannot be opened.
     """
     try:
-        with file.open("rb") as opened:
+        # A pipe would be waited for; one that is opened so is not.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise not_a_file(str(file))
             data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
+    except IsADirectoryError:
+        raise not_a_file(str(file)) from None
     except OSError as error:
         raise _failed("read", file, error) from error
     if len(data) > MAX_BYTES:

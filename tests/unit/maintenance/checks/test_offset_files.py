@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import errno
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
 from tests.harness.damage import BUFFER, BUFFER_TASK
 from tests.harness.damaging import PLAIN
+from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.maintenance.golden import examined, worse
 
@@ -23,14 +24,7 @@ OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="cle
 def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatch, file):
     application = unpacked(NEWEST[0], tmp_path)
     (application / file).touch()
-    real = Path.read_bytes
-
-    def refused(path):
-        if path == application / file:
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    refusing(monkeypatch, "open", errno.EACCES, lambda path: path == application / file)
     seen = examined(application, NEWEST[0])
     assert {code for code, *_ in worse(seen)} == {"checkpoint-unreadable"}
     assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
