@@ -32,7 +32,7 @@ subtopologies: {0: {stores: {s: {kind: key-value}}}}
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=1200, check=False
     )
 
 
@@ -44,7 +44,7 @@ def test_help_names_every_command_and_loads_nothing_heavy():
         "heavy = {'pyspark', 'numba', 'numpy', 'pyarrow', 'kafka', 'rocksdict', 'yaml', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 0, process.stderr
     assert all(name in process.stdout for name in cli.COMMANDS)
 
@@ -94,7 +94,7 @@ def test_a_wrong_spec_is_refused_before_spark_is_loaded(tmp_path):
     )
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--json"]
     command = [sys.executable, "-c", code, *words]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 13
     document = json.loads(process.stdout)
     assert (document["error"], document["code"]) == ("Invalid", "spec-invalid")
@@ -154,10 +154,18 @@ def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch
     assert ("Traceback" in err) is (code == 1)
 
 
+@pytest.fixture
+def default_sigint():
+    """Python's own handler: a SparkContext in this process leaves another one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "code"), [(signal.SIGINT, "Interrupted", 130), (signal.SIGTERM, "Terminated", 143)]
 )
-def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, number, kind, code):
+def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, default_sigint, number, kind, code):
     def broken_by_it(output):
         try:
             os.kill(os.getpid(), number)
