@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from statecore.cli import main as cli
 from statecore.cli import restore
-from statecore.errors import KINDS, Capacity, Corrupted, Invalid, Retryable
+from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.report import RestoreReport, StoreReport
@@ -398,3 +400,34 @@ def test_a_file_that_is_no_topology_is_named(tmp_path):
     assert process.returncode == 13
     assert code_said(process.stderr) == "topology-invalid"
     assert str(file) in process.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_standard_stream_that_is_closed_leads_nowhere(tmp_path, words, closed):
+    command = shlex.join(
+        [sys.executable, "-m", "statecore.cli.main", "info", "--state-dir", str(tmp_path / "x"), *words]
+    )
+    process = subprocess.run(["bash", "-c", f"{command} {closed}>&-"], capture_output=True, text=True, check=False)
+    assert process.returncode == NotFound.exit_code
+    assert "Traceback" not in process.stderr
+    if words and closed != 1:
+        assert json.loads(process.stdout)["code"] == "state-dir-not-found"
+    if closed != 2:
+        assert code_said(process.stderr) == "state-dir-not-found"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_result_that_its_disk_has_no_room_for_is_no_defect(words):
+    code = (
+        "import sys; from statecore.cli import main, info\n"
+        "info.run = lambda arguments, output: output.text('x') or output.document({}) or 0\n"
+        "sys.exit(main.main(sys.argv[1:]))"
+    )
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", code, "info", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert process.returncode == Capacity.exit_code, process.stderr
+    assert code_said(process.stderr) == "no-space"
+    assert "Traceback" not in process.stderr
