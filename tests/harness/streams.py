@@ -85,6 +85,7 @@ class StreamsJvm:
                     *java_options,
                 ],
                 die_on_exit=True,
+                create_new_process_group=True,  # Ctrl-C is for the tests, which close it
                 enable_auth=True,
                 redirect_stderr=log,
                 java_path=java or jars.java(),
