@@ -73,5 +73,6 @@ bench: setup
 profile: setup
 	@$(BIN)/python -m bench.stages $(if $(SERVERS),--bootstrap-servers $(SERVERS)) $(if $(TOPIC),--topic $(TOPIC)) $(if $(KIND),--kind $(KIND))
 
-clean:
+# Whoever runs there loses what says how it is stopped.
+clean: stop
 	rm -rf $(VENV) .build .demo

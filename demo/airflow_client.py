@@ -66,7 +66,7 @@ class AirflowClient:
     def check_alive(self) -> None:
         """Raise ``AirflowFailed`` when waiting is in vain; a client that knows only the URL cannot tell."""
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 600) -> None:
         """Wait until the Dag processor has read the Dag; an import error of a Dag file ends the wait."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -173,7 +173,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "log-start-moved": (Retryable, "Records were deleted from the start of the log while they were read."),
     "log-transaction-open": (Retryable, "A transaction below the end of the log is still open."),
     "log-truncated": (Invalid, "The log of the partition was truncated while it was read."),
-    "manifest-damaged": (Corrupted, "The bytes of a manifest differ from their SHA-256."),
+    "manifest-damaged": (Corrupted, "The bytes of a manifest, or of the part of a task, differ from their SHA-256."),
     "manifest-foreign": (Invalid, "The manifest belongs to another repository or application."),
     "manifest-inconsistent": (Corrupted, "Values of a manifest contradict each other."),
     "manifest-malformed": (Corrupted, "A manifest cannot be decompressed, or has an impossible size."),

@@ -106,6 +106,27 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
     )
 
 
+def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
+    """The error to raise where what answers cannot be S3: a proxy, another web server, an endpoint with a wrong path.
+
+    Args:
+        location: where it was.
+        doing: what could not be done: ``put``, ``read``.
+        name: of the blob.
+        why: by what that is known.
+        client: the client, which knows what server was asked.
+    """
+    endpoint = client.meta.endpoint_url
+    return Invalid(
+        f"The blob {name} in {location} could not be {doing}: what answers at {endpoint} does not speak S3: {why}.",
+        code="object-store-settings-invalid",
+        action="Check the endpoint (AWS_ENDPOINT_URL), and what stands between this machine and it.",
+        blob=name,
+        location=str(location),
+        endpoint=endpoint,
+    )
+
+
 def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> StatecoreError:
     """Of an error that no server has answered with."""
     kind, said = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."

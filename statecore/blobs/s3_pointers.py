@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
-from statecore.blobs.s3_errors import CONFLICT, EXISTS, status_of, was_sent_again
+from statecore.blobs.s3_errors import CONFLICT, EXISTS, not_s3, status_of, was_sent_again
 from statecore.blobs.s3_requests import TRIES, S3Requests
 from statecore.errors import NotFound, Retryable
 
@@ -39,6 +39,8 @@ class S3Pointers(S3Requests, Pointers):
                     put = self._client.put_object(
                         Bucket=self._bucket, Key=key, Body=content, **condition, **self._encryption.making
                     )
+                    if "ETag" not in put:
+                        raise not_s3(self._location, "put", name, "its answer has no ETag", self._client)
                     return str(put["ETag"])
                 except ClientError as error:
                     status = status_of(error)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from statecore.blobs.s3_errors import s3_error
+from statecore.blobs.s3_errors import not_s3, s3_error
 from statecore.blobs.s3_location import S3Location, encryption_of, make_client
 from statecore.errors import Retryable
 from statecore.system_errors import system_error
@@ -68,6 +68,8 @@ class S3Requests:
             if attempt:
                 self._pause(attempt)
             response = self._client.get_object(Bucket=self._bucket, Key=key, **span, **self._encryption.using)
+            if "ETag" not in response:
+                raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
             pieces: list[bytes] = []
             try:
                 with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
@@ -99,6 +101,8 @@ class S3Requests:
             yield
         except (BotoCoreError, ClientError) as error:
             raise s3_error(self._location, doing, name, error, self._made) from error
+        except RecursionError as error:  # botocore follows from bucket to bucket
+            raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
         except OSError as error:  # of the file that is put
             raise system_error(
                 error,

@@ -27,6 +27,7 @@ from statecore import __version__
 from statecore.cli.output import Output
 from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
+from statecore.system_errors import Refusal, refusal_of
 
 COMMANDS: dict[str, str] = {
     "advance": "bring the stores of a stopped application's state directory to the end of their changelogs",
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code. Errors of the command line itself raise ``SystemExit`` with code 2, as argparse does.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # what the locale has no character for is printed with escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     command, parsed = _parse(words)
@@ -122,12 +124,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lacking = explained(error) if isinstance(error, ModuleNotFoundError) else None
             if lacking is not None:
                 return _refused(output, lacking)
+            if isinstance(error, OSError) and refusal_of(error) is not Refusal.OTHER:
+                return _refused(output, _system_refused(error, parsed.command))
             what = f"A defect of this program: {type(error).__name__}: {error}"
             trace = traceback.format_exc()
             output.error(
                 {"error": "Defect", "code": "defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}"
             )
             return 1
+
+
+def _system_refused(error: OSError, command: str) -> StatecoreError:
+    """What the system refused to a command itself, mostly to write the result where stdout leads."""
+    from statecore.jobs.failures import as_statecore_error
+
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # as above: the interpreter must not try at exit
+    return as_statecore_error(error, f"statecore {command} was at work")
+
+
+def _open_closed_streams() -> None:
+    """Let what was closed of the standard streams lead nowhere; else the next file, of a store too, is one of them."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _refused(output: Output, error: StatecoreError) -> int:

@@ -119,7 +119,7 @@ class Output:
         """What went wrong: words on stderr, and the document where one is expected and somebody still reads it."""
         self._on_a_line_of_its_own()
         print(f"statecore: {text}", file=sys.stderr, flush=True)
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             self.document(document)
 
 

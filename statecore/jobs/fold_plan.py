@@ -54,8 +54,9 @@ class Merge:
     @property
     def wanted(self) -> Iterator[Wanted]:
         """The runs' files."""
+        whose = {"task": self.task, "store": self.store}
         for stored in self.inputs:
-            yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}")
+            yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
 
     def into(self, output: StoredRun | None) -> Fold:
         """The fold, when it is known what the runs have become."""

@@ -301,9 +301,10 @@ class Reconciler:
             self._made.refused.append(replace(one, why=moved, missed_deletes=False))
             return
         what = f"a run of store {one.store} of task {one.task}"
+        whose = {"task": one.task, "store": one.store}
         download(
             self._shelf,
-            [Wanted(stored.run.sha256, stored.extent, what) for of in databases for stored in of.runs],
+            [Wanted(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
             brought,
             keeps=False,
         )

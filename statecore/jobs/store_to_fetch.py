@@ -53,11 +53,12 @@ class StoreToFetch:
     def wanted(self) -> Iterator[Wanted]:
         """The files that it takes."""
         of = f"of store {self.snapshot.store!r} of task {self.task}"
+        whose = {"task": self.task, "store": self.snapshot.store}
         for database in () if self.left else self.snapshot.databases:
             for stored in database.runs:
-                yield Wanted(stored.run.sha256, stored.extent, f"A run {of}")
+                yield Wanted(stored.run.sha256, stored.extent, f"A run {of}", whose)
             for file in database.base:
-                yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}")
+                yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}", whose)
 
     @property
     def data_files(self) -> Iterator[Wanted]:

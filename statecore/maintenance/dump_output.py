@@ -11,7 +11,7 @@ import statecore.extras.pipeline
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -82,6 +82,8 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: IO
 def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file that appears under its name when it is complete, and not at all otherwise.
 
+    What is there and no file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.
+
     Raises:
         Invalid: it exists and is not to be overwritten, or cannot be written.
         Capacity: the file system is full.
@@ -90,11 +92,13 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
         raise Invalid(
             f"{path} exists already.", code="file-exists", action="Name another file, or add --force to overwrite it."
         )
+    is_replaced = path.is_file() or not path.exists()
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        with (part if is_replaced else path).open("wb") as file:
             yield file
-        part.replace(path)
+        if is_replaced:
+            part.replace(path)
     except OSError as error:
         raise system_error(
             error,
@@ -103,4 +107,5 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
             room="Make room there, or name another file.",
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # else it would hide why
+            part.unlink(missing_ok=True)

@@ -47,6 +47,7 @@ def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets,
             f"The store stands at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "
             "created again, or truncated.",
             "log-ends-before-store",
+            offset=committed,
             log_end=log.log_end,
         )
     if committed + 1 < log.log_start:
@@ -54,6 +55,7 @@ def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets,
             f"The store stands at offset {committed} of {partition}, whose log begins at {log.log_start} now: the "
             "records between were deleted, and the store never saw them.",
             "records-deleted",
+            offset=committed,
             log_start=log.log_start,
         )
     return None

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted
@@ -47,11 +48,13 @@ class Wanted:
         sha256: hex digest of it.
         extent: where its bytes lie.
         what: what it is, for messages.
+        context: whose it is, as fields, for machines.
     """
 
     sha256: str
     extent: Extent
     what: str
+    context: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,7 @@ def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
 def _bring(shelf: Shelf, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
     """Bring a piece; those files that are whole with it, and what they were when they were hashed."""
     extent, first = piece.extent, piece.files[0].wanted
-    content = shelf.read(extent, first.what) if extent.bytes else b""
+    content = shelf.read(extent, first.what, **first.context) if extent.bytes else b""
     if len(content) != extent.bytes:
         raise _shorter(shelf, first)
     left, start = memoryview(content), piece.start
@@ -245,9 +248,7 @@ def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
         f"{one.extent.blob} in {shelf.url} differs.",
         code="blob-damaged",
         action=shelf.instead,
-        blob=one.extent.blob,
-        start=one.extent.start,
-        bytes=one.extent.bytes,
+        **_where(shelf, one),
     )
 
 
@@ -257,7 +258,11 @@ def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
         f"{one.extent.start + one.extent.bytes} bytes.",
         code="blob-truncated",
         action=shelf.instead,
-        blob=one.extent.blob,
-        start=one.extent.start,
-        bytes=one.extent.bytes,
+        **_where(shelf, one),
     )
+
+
+def _where(shelf: Shelf, one: Wanted) -> dict[str, Any]:
+    extent = one.extent
+    where = {"repository": shelf.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
+    return {**one.context, **where}

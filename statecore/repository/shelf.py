@@ -220,9 +220,10 @@ class Shelf:
         try:
             content = self.blobs.get(name)
         except NotFound as error:
-            raise self._missing(f"The manifest of snapshot {entry.snapshot}", name) from error
+            raise self._missing(f"The manifest of snapshot {entry.snapshot}", name, snapshot=entry.snapshot) from error
         what = f"The manifest of snapshot {entry.snapshot}"
-        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead, snapshot=entry.snapshot))
+        where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
+        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead, **where))
         self.check_own(found.value)
         return found
 
@@ -262,9 +263,10 @@ class Shelf:
             for reference in of:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
-                what, task = f"The part of task {reference.task}", reference.task
-                document = checked(document, reference.sha256, what, self.instead, task=task)
-                read = PART.read(opened(document, what, self.instead, task=task))
+                what = f"The part of task {reference.task}"
+                where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
+                document = checked(document, reference.sha256, what, self.instead, **where)
+                read = PART.read(opened(document, what, self.instead, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
@@ -276,7 +278,7 @@ class Shelf:
         low = min(reference.extent.start for reference in references)
         high = max(reference.extent.start + reference.extent.bytes for reference in references)
         extent = Extent(references[0].extent.blob, low, high - low)
-        return low, self.read(extent, f"The part of task {references[0].task}")
+        return low, self.read(extent, f"The part of task {references[0].task}", task=references[0].task)
 
     @contextmanager
     def read_to_publish(self) -> Iterator[None]:
@@ -296,8 +298,13 @@ class Shelf:
                 goes_on=True,
             ) from error
 
-    def read(self, extent: Extent, what: str) -> bytes:
+    def read(self, extent: Extent, what: str, **context: Any) -> bytes:
         """Some bytes, which nobody has looked at.
+
+        Args:
+            extent: where they lie.
+            what: what they are, for messages.
+            context: whose they are, as fields, for machines.
 
         Raises:
             Corrupted: there is no such blob.
@@ -306,13 +313,14 @@ class Shelf:
         try:
             return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
         except NotFound as error:
-            raise self._missing(what, extent.blob) from error
+            raise self._missing(what, extent.blob, **context) from error
 
-    def _missing(self, what: str, blob: str) -> Corrupted:
+    def _missing(self, what: str, blob: str, **context: Any) -> Corrupted:
         return Corrupted(
             f"{what} is missing: {self.url} has no blob {blob}.",
             code="blob-missing",
             action=self.instead,
+            **context,
             repository=self.url,
             blob=blob,
         )

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
+
+_MOST_MS = (1 << 63) - 1
 
 EXPECTED = "a duration such as 90s, 10m, 24h or 7d"
 """What an error says was expected."""
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one."""
+    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one, or too long."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         return None
-    return int(match[1]) * _UNITS[match[2]]
+    milliseconds = int(match[1]) * _UNITS[match[2]]
+    return milliseconds if milliseconds <= _MOST_MS else None
 
 
 def format_duration(milliseconds: int) -> str:

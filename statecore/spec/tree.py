@@ -18,6 +18,9 @@ import yaml
 from statecore.errors import Invalid
 
 SCALAR, MAPPING, LIST = "scalar", "mapping", "list"
+_MOST_LEVELS = 50
+"""How deep a document may be nested: a spec has seven levels. Who composes one recurses, in machine code too."""
+
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -127,6 +130,7 @@ def tree_of_text(text: str, problems: Problems) -> Node:
         Invalid: the text is not YAML, is empty, holds several documents or refers to itself.
     """
     try:
+        _refuse_depth(text, problems)
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -151,6 +155,26 @@ def tree_of_text(text: str, problems: Problems) -> Node:
     return tree
 
 
+def _refuse_depth(text: str, problems: Problems) -> None:
+    """Refuse a text that is nested too deeply to be composed; its events come without recursion."""
+    level = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            level += 1
+            if level > _MOST_LEVELS:
+                mark = event.start_mark
+                _too_deep(
+                    Node(SCALAR, "", mark.line + 1, mark.column + 1) if mark else Node(SCALAR, "", 1, 1), problems
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            level -= 1
+
+
+def _too_deep(node: Node, problems: Problems) -> None:
+    problems.add(node, f"the document is nested too deeply, expected at most {_MOST_LEVELS} levels")
+    problems.raise_if_any()
+
+
 def _convert(node: Any, path: str, problems: Problems, above: tuple[int, ...], budget: list[int]) -> Node:
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
     budget[0] -= 1
@@ -159,6 +183,8 @@ def _convert(node: Any, path: str, problems: Problems, above: tuple[int, ...], b
         problems.raise_if_any()
     if budget[0] < 0:
         return Node(SCALAR, path, line, column)
+    if len(above) > _MOST_LEVELS:  # by aliases
+        _too_deep(Node(SCALAR, path, line, column), problems)
     inside = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         fields: dict[str, tuple[Node, Node]] = {}
@@ -202,8 +228,10 @@ def retype(text: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else text
 
 
-def tree_of_mapping(value: Any, problems: Problems, path: str = "") -> Node:
+def tree_of_mapping(value: Any, problems: Problems, path: str = "", level: int = 0) -> Node:
     """The tree of nested dicts, lists and scalars that came from JSON or from code."""
+    if level > _MOST_LEVELS:
+        _too_deep(Node(SCALAR, path, 0, 0), problems)
     if isinstance(value, Mapping):
         fields: dict[str, tuple[Node, Node]] = {}
         for key, part in value.items():
@@ -212,10 +240,15 @@ def tree_of_mapping(value: Any, problems: Problems, path: str = "") -> Node:
                 continue
             name = str(key)
             here = f"{path}.{name}" if path else name
-            fields[name] = (Node(SCALAR, path, 0, 0, text=name, value=key), tree_of_mapping(part, problems, here))
+            fields[name] = (
+                Node(SCALAR, path, 0, 0, text=name, value=key),
+                tree_of_mapping(part, problems, here, level + 1),
+            )
         return Node(MAPPING, path, 0, 0, fields=fields)
     if isinstance(value, (list, tuple)):
-        items = tuple(tree_of_mapping(part, problems, f"{path}[{index}]") for index, part in enumerate(value))
+        items = tuple(
+            tree_of_mapping(part, problems, f"{path}[{index}]", level + 1) for index, part in enumerate(value)
+        )
         return Node(LIST, path, 0, 0, items=items)
     if value is None:
         return Node(SCALAR, path, 0, 0)

@@ -22,9 +22,11 @@ from demo.airflow_client import call
 from demo.airflow_server import ROOT, AirflowServer
 from tests.harness import s3_server
 from tests.harness.keeper import started_at
+from tests.harness.spark_cluster import EXECUTORS_COME
 
 SPARK_CONN = "spark_of_the_site"
 LOCAL = "local[1]"
+START_SECONDS = 1200.0
 
 SPECS = ("often", "broken", "rarely", "idle")
 """Names of the spec files that runs by schedule read; ``test_airflow_checkpoints`` writes them."""
@@ -59,7 +61,7 @@ class AirflowSite:
         """Unpause Dags for a while."""
         try:
             for dag in dags:
-                self.server.wait_for_dag(dag, 400)
+                self.server.wait_for_dag(dag, START_SECONDS)
                 self.server.api("PATCH", f"/dags/{dag}", {"is_paused": False})
             yield
         finally:
@@ -122,7 +124,7 @@ def airflow_site(root: Path, **settings: str) -> Iterator[AirflowSite]:
             "STATECORE_CHECKPOINT_TICK": "1h",  # it runs when it is unpaused, and not again by itself
             "STATECORE_SPARK_FROM": str(SPARK_FROM),
             "STATECORE_SPARK_CONN": SPARK_CONN,
-            "STATECORE_SPARK_CONF": json.dumps({"spark.driver.host": "127.0.0.1"}),
+            "STATECORE_SPARK_CONF": json.dumps({"spark.driver.host": "127.0.0.1", **EXECUTORS_COME}),
             "STATECORE_EXECUTOR_PYTHON": sys.executable,
             "STATECORE_EXECUTOR_MEMORY": "512m",
             "STATECORE_AWS_CONN": "the_object_store",
@@ -132,7 +134,7 @@ def airflow_site(root: Path, **settings: str) -> Iterator[AirflowSite]:
         }
         server = AirflowServer(root / "airflow", spark_master=LOCAL, environment=environment)
         try:
-            server.start().wait_healthy()
+            server.start().wait_healthy(START_SECONDS)
             server.api("POST", "/connections", spark_connection(LOCAL))
             yield AirflowSite(server, repository, specs, jobs)
             stops_cleanly(server)

@@ -36,7 +36,7 @@ SETTINGS = {
 }
 """What each node sets besides the harness's ``tests.harness.broker.SETTINGS``."""
 
-_TIMEOUT = 180.0
+_TIMEOUT = 600.0
 
 
 class BrokerCluster:

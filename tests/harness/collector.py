@@ -49,7 +49,7 @@ class Collector:
         """What was told last of a counter or a gauge."""
         return self._points.get(name, {})
 
-    def wait_for(self, name: str, value: float, timeout: float = 120.0) -> None:
+    def wait_for(self, name: str, value: float, timeout: float = 600.0) -> None:
         """Returns when some point of an instrument has had this value last."""
         deadline = time.monotonic() + timeout
         while value not in self.last(name).values():

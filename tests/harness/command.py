@@ -20,14 +20,14 @@ from statecore.faults import VARIABLE
 def statecore(*words: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``statecore`` with these words; never on a terminal."""
     command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, input=stdin)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False, input=stdin)
 
 
 def statecore_killed(fault: str, *words: object) -> subprocess.CompletedProcess[str]:
     """The same, killed at a fault point (``STATECORE_FAULT``)."""
     command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
     environment = {**os.environ, VARIABLE: fault}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def statecore_here(*words: object) -> subprocess.CompletedProcess[str]:
@@ -86,4 +86,4 @@ def statecore_on_a_terminal(answers: str, *words: object) -> tuple[int, str]:
     except OSError:  # Linux says so when nobody has the other end open any more
         pass
     os.close(ours)
-    return process.wait(timeout=300), seen.decode()
+    return process.wait(timeout=1200), seen.decode()

@@ -124,7 +124,7 @@ def shared(factory: pytest.TempPathFactory) -> Path:
 def _beside(name: str, state_dir: Path) -> dict[str, Any]:
     """What a command says in a process of its own, while the application runs in this one."""
     command = [sys.executable, "-m", "statecore.cli.main", name, "--state-dir", str(state_dir), "--json"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
     said: dict[str, Any] = json.loads(process.stdout)
     return said

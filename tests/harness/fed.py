@@ -128,7 +128,7 @@ class FedApplication:
         }
 
 
-def eventually(found: Callable[[], T], expected: T, timeout: float = 120.0) -> T:
+def eventually(found: Callable[[], T], expected: T, timeout: float = 600.0) -> T:
     """What ``found`` returns, as soon as it is as expected, else after the timeout.
 
     For global stores: they belong to no group, and nobody but the store itself tells how far it has come.

@@ -52,7 +52,7 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 
 _HEAP_MB = 320
 _COMMIT_INTERVAL_MS = 100
-_COMMIT_SECONDS = 120.0
+_COMMIT_SECONDS = 600.0
 
 
 class Moment(Enum):
@@ -71,7 +71,7 @@ class Moment(Enum):
 class AnyVersion(StreamsApplication):
     """Closed as every version can be, and out of its group at once."""
 
-    def close(self, timeout: float = 120.0) -> None:
+    def close(self, timeout: float = 600.0) -> None:
         """Closes it cleanly: offsets and status are written; the group does not wait for it."""
         if not self._streams.close(self.jvm.jvm.java.time.Duration.ofMillis(int(timeout * 1000))):
             raise StreamsFailed(f"{self.application_id} did not close in {timeout} s:\n{self.jvm.log_tail()}")

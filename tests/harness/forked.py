@@ -112,7 +112,7 @@ class Forks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.communicate(timeout=60)
+        self._server.communicate(timeout=1200)
 
 
 def _serve() -> None:

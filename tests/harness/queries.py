@@ -38,7 +38,7 @@ _HEADERS = "org.apache.kafka.common.header.Headers"
 _STATE = "org.apache.kafka.streams.state"
 _HEX = "java.util.HexFormat"
 _FOR_EVER = (1 << 63) - 1
-_REBALANCE_SECONDS = 60.0
+_REBALANCE_SECONDS = 600.0
 
 T = TypeVar("T")
 

@@ -31,8 +31,10 @@ from typing import Any
 from tests.harness import keeper
 
 SPARK_HOME = Path(find_spec("pyspark").origin or "").parent  # type: ignore[union-attr]
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 STOP_SECONDS = 20.0
+EXECUTORS_COME = {"spark.scheduler.maxRegisteredResourcesWaitingTime": "900s"}
+"""For whoever submits a job that is not about executors which do not come."""
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

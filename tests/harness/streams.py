@@ -85,6 +85,7 @@ class StreamsJvm:
                     *java_options,
                 ],
                 die_on_exit=True,
+                create_new_process_group=True,  # Ctrl-C is for the tests, which close it
                 enable_auth=True,
                 redirect_stderr=log,
                 java_path=java or jars.java(),
@@ -117,7 +118,7 @@ class StreamsJvm:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()  # py4j's die-on-exit waits for this end of file
         try:
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
         self._release()
@@ -282,7 +283,7 @@ class StreamsApplication:
                 raise StreamsFailed(f"{self.application_id} is {state}, not RUNNING:\n{self.jvm.log_tail()}")
             time.sleep(0.05)
 
-    def close(self, timeout: float = 120.0) -> None:
+    def close(self, timeout: float = 600.0) -> None:
         """Closes it cleanly: commits, writes offsets and status into the stores, and leaves the group at once."""
         java = self.jvm.jvm
         operation = java.org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP
@@ -307,7 +308,7 @@ class StreamsApplication:
                 done.append(Restored(*key, int(arguments[2]), begun.get(key, int(nanos)), int(nanos)))
         return done
 
-    def wait_for_turn(self, timeout: float = 120.0) -> None:
+    def wait_for_turn(self, timeout: float = 600.0) -> None:
         """Waits until each stream thread has begun another turn: what it had committed, its stores have, too."""
         before, deadline = self._turns(), time.monotonic() + timeout
         while any(now <= then for now, then in zip(self._turns(), before, strict=True)):

@@ -34,7 +34,10 @@ UNCLEANED: Mapping[str, str] = {
 }
 """Settings of a compacted topic, as a changelog is, from which nothing is removed while a test looks at it."""
 
-_TIMEOUT = 120.0
+_TIMEOUT = 600.0
+"""Reached by no machine that only stalls; librdkafka takes 300 s at most for a request."""
+
+_REQUEST = 300.0
 _QUIET: dict[str, Any] = {"log_level": 0, "log.connection.close": False, "reconnect.backoff.max.ms": 2000}
 _NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -70,7 +73,7 @@ class Record:
 def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Creates a topic and returns when the leader of every partition serves it."""
     admin = _admin(bootstrap_servers)
-    made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])
+    made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))], request_timeout=_REQUEST)
     made[topic].result(_TIMEOUT)
     _until(
         lambda: _leaders(admin, topic) == partitions,
@@ -82,7 +85,9 @@ def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapp
 def grow(bootstrap_servers: str, names: Iterable[str], partitions: int) -> None:
     """Gives topics more partitions and returns when the leader of every one serves it."""
     admin = _admin(bootstrap_servers)
-    for topic, made in admin.create_partitions([NewPartitions(name, partitions) for name in names]).items():
+    for topic, made in admin.create_partitions(
+        [NewPartitions(name, partitions) for name in names], request_timeout=_REQUEST
+    ).items():
         made.result(_TIMEOUT)
         _until(
             lambda topic=topic: _leaders(admin, topic) == partitions,  # type: ignore[misc]
@@ -95,7 +100,7 @@ def grow(bootstrap_servers: str, names: Iterable[str], partitions: int) -> None:
 def delete(bootstrap_servers: str, topic: str) -> None:
     """Deletes a topic and returns when it is gone."""
     admin = _admin(bootstrap_servers)
-    admin.delete_topics([topic])[topic].result(_TIMEOUT)
+    admin.delete_topics([topic], request_timeout=_REQUEST)[topic].result(_TIMEOUT)
     _until(lambda: _leaders(admin, topic) == 0, f"topic {topic} is still there")
 
 
@@ -160,7 +165,7 @@ def delete_records(bootstrap_servers: str, topic: str, partition: int, before: i
     """Moves the log start of a partition (Kafka's DeleteRecords), as retention does."""
     admin = _admin(bootstrap_servers)
     wanted = TopicPartition(topic, partition, before)
-    admin.delete_records([wanted])[wanted].result(_TIMEOUT)
+    admin.delete_records([wanted], request_timeout=_REQUEST)[wanted].result(_TIMEOUT)
 
 
 def compact(
@@ -250,7 +255,7 @@ def commit(bootstrap_servers: str, group: str, offsets: Mapping[tuple[str, int],
 
 def forget_group(bootstrap_servers: str, group: str) -> None:
     """Deletes a consumer group that has no members, with its offsets."""
-    _admin(bootstrap_servers).delete_consumer_groups([group], request_timeout=_TIMEOUT)[group].result(_TIMEOUT)
+    _admin(bootstrap_servers).delete_consumer_groups([group], request_timeout=_REQUEST)[group].result(_TIMEOUT)
 
 
 def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 300.0) -> None:
@@ -381,7 +386,7 @@ def _record(message: Any) -> Record:
 
 
 def _leaders(admin: AdminClient, topic: str) -> int:
-    found = admin.list_topics(topic, timeout=_TIMEOUT).topics.get(topic)
+    found = admin.list_topics(topic, timeout=_REQUEST).topics.get(topic)
     if found is None or found.error is not None:
         return 0
     return sum(1 for one in found.partitions.values() if one.leader >= 0)
@@ -393,7 +398,7 @@ def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec,
     level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     deadline = time.monotonic() + _TIMEOUT
     while True:
-        futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_TIMEOUT)
+        futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_REQUEST)
         try:
             return [int(futures[one].result(_TIMEOUT).offset) for one in wanted]
         except KafkaException as error:
@@ -405,7 +410,7 @@ def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec,
 
 def _committed(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> list[int]:
     request = ConsumerGroupTopicPartitions(group, [TopicPartition(one.topic, one.partition) for one in wanted])
-    answer = admin.list_consumer_group_offsets([request], request_timeout=_TIMEOUT)[group].result(_TIMEOUT)
+    answer = admin.list_consumer_group_offsets([request], request_timeout=_REQUEST)[group].result(_TIMEOUT)
     done = {(one.topic, one.partition): max(0, one.offset) for one in answer.topic_partitions}
     return [done.get((one.topic, one.partition), 0) for one in wanted]
 

@@ -15,7 +15,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.processor.active_task import ActiveTask, TaskState
 from statecore.processor.commit_policy import CommitSettings
 from statecore.runtime.task_stores import TaskStores
-from tests.harness.broker import Broker
+from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.modes import AT_LEAST_ONCE
 from tests.harness.tiers import one_of
 from tests.integration.active_process import Member
@@ -30,7 +30,7 @@ COMMITS = CommitSettings(interval_ms=0, max_block_ms=3_000)
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that may be stopped."""
-    with Broker(tmp_path_factory.mktemp("stopped") / "broker") as running:
+    with Broker(tmp_path_factory.mktemp("stopped") / "broker", settings=SOON_BACK) as running:
         yield running
 
 

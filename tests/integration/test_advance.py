@@ -227,7 +227,12 @@ def killed_at(shop: Shop, state_dir: Path, point: str) -> None:
     command = [sys.executable, "-m", "statecore.cli.main", "advance", "--spec", str(spec), "--json"]
     command += ["--state-dir", str(state_dir), "--request-id", point]
     ended = subprocess.run(
-        command, env={**os.environ, VARIABLE: f"{point}:kill"}, capture_output=True, text=True, timeout=300, check=False
+        command,
+        env={**os.environ, VARIABLE: f"{point}:kill"},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
     )
     assert ended.returncode == -signal.SIGKILL, (point, ended.stderr)
 

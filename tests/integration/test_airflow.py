@@ -28,6 +28,7 @@ from tests.harness import topics
 from tests.harness.airflow_site import (
     LOCAL,
     REFUSAL,
+    START_SECONDS,
     AirflowSite,
     clear,
     events_of,
@@ -99,7 +100,7 @@ def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServ
 
 def test_a_job_that_refuses_fails_the_run_at_once_with_the_reason_in_the_log(server: AirflowServer) -> None:
     run = server.trigger(DAG, conf("refusing"))
-    assert server.wait(DAG, run, 300) == "failed"
+    assert server.wait(DAG, run) == "failed"
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     assert (restore.state, restore.try_number) == ("failed", 1)
     why = server.why(DAG, run)
@@ -112,7 +113,7 @@ def test_the_real_job_restores_a_changelog_publishes_it_and_refuses_to_overwrite
 ) -> None:
     parameters = fed(broker, application_id, state_dir)
     run = server.trigger(DAG, parameters)
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     log = server.task_log(DAG, run, restore)
     for phase in ("starting Spark", "loading", "plan", "wait for Spark", "read", "build", "place"):
@@ -129,7 +130,7 @@ def test_the_real_job_restores_a_changelog_publishes_it_and_refuses_to_overwrite
     assert announced[f"statecore://{application_id}/"]["snapshot"] == summary["published"]["snapshot"]
     assert announced[f"statecore://{application_id}/by-id"]["state_dir"] == str(state_dir)
     again = server.trigger(DAG, {**parameters, "start_from": "none"})
-    assert server.wait(DAG, again, 300) == "failed"
+    assert server.wait(DAG, again) == "failed"
     assert "JobRefused: Invalid (placement-refused): " in server.why(DAG, again)
     assert events_of(server, again) == []
     # The failure is not hidden by the success before it.
@@ -147,7 +148,7 @@ def test_a_plan_changes_nothing_and_the_page_tells_directories_apart(
 ) -> None:
     parameters = {**fed(broker, application_id, state_dir), "repository": None}
     plan = server.trigger(DAG, {**parameters, "plan_only": True})
-    assert server.wait(DAG, plan, 300) == "success", server.why(DAG, plan)
+    assert server.wait(DAG, plan) == "success", server.why(DAG, plan)
     shown = server.xcom(DAG, plan, "restore", "plan", map_index=0)
     assert [(one["task"], one["start"], one["end"]) for one in shown["partitions"]] == [
         ("0_0", 0, 2500),
@@ -158,7 +159,7 @@ def test_a_plan_changes_nothing_and_the_page_tells_directories_apart(
     elsewhere = {**parameters, "state_dir": f"{state_dir}-elsewhere", "partitions": [1]}
     runs = [server.trigger(DAG, one) for one in (parameters, elsewhere)]
     for run in runs:
-        assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+        assert server.wait(DAG, run) == "success", server.why(DAG, run)
     (page,) = stores_page(server, f"stores?q={application_id}")["applications"]
     found = {one["state_dir"]: one for one in page["instances"]}
     assert {where: [part["task"] for part in one["partitions"]] for where, one in found.items()} == {
@@ -189,18 +190,18 @@ def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
     produce_changelog(broker, whole)
     specs = [json.dumps(real_spec(broker, one)) for one in (whole, broken)]
     run = server.trigger(DAG, {"applications": specs, "state_dir": str(state_dir), "repository": None})
-    assert server.wait(DAG, run, 300) == "failed"
+    assert server.wait(DAG, run) == "failed"
     assert by_name(server.tasks(DAG, run), "restore") == {whole: "success", broken: "failed"}
     (first,) = events_of(server, run)
     assert first["uri"] == f"statecore://{whole}/by-id"
     produce_changelog(broker, broken)  # the topic that was missing
     clear(server, DAG, run, only_failed=True)
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     announced = events_of(server, run)
     assert [one["uri"] for one in announced] == [f"statecore://{one}/by-id" for one in (whole, broken)]
     assert announced[0] == first
     clear(server, DAG, run, only_failed=False)
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     (again,) = [task for task in server.tasks(DAG, run) if task.name == broken]
     assert "nothing was done" in server.task_log(DAG, run, again)
     assert events_of(server, run) == announced
@@ -261,7 +262,7 @@ def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path) ->
     started = jobs / "slow.started"
     one = AirflowServer(home, spark_master=LOCAL, environment={"STATECORE_SPARK_JOBS": str(jobs)})
     try:
-        one.start().wait_healthy()
+        one.start().wait_healthy(START_SECONDS)
         one.trigger(DAG, conf("slow"))
         deadline = time.monotonic() + 240
         while not started.exists() and time.monotonic() < deadline:

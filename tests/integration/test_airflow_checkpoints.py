@@ -134,7 +134,7 @@ def outcomes(server: AirflowServer, asked: str) -> dict[str, str]:
 def ended(server: AirflowServer, **conf: Any) -> tuple[str, str]:
     """A run that somebody starts, and how it ended; without parameters it does what a run by schedule does."""
     run = server.trigger(DAG, conf)
-    return run, server.wait(DAG, run, 300)
+    return run, server.wait(DAG, run)
 
 
 def html(server: AirflowServer, asked: str) -> str:
@@ -226,7 +226,7 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
         path = f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/checkpoint/0"
         server.api("PATCH", path, {"new_state": "failed"})
         until(lambda: started_at(process) != began, server)
-    assert server.wait(DAG, run, 120) == "failed"
+    assert server.wait(DAG, run) == "failed"
 
 
 @pytest.mark.full
@@ -244,7 +244,7 @@ def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(serve
     finally:
         for process in stopped:
             os.kill(process, signal.SIGCONT)
-    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
 
 
 def jobs_of(server: AirflowServer, named: str) -> list[int]:

@@ -41,7 +41,7 @@ def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(
 ) -> None:
     parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir), "repository": None}
     run = server.trigger(DAG, {**parameters, "spark_conf": ["spark.executor.memory=600m"]})
-    assert server.wait(DAG, run, 600) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     summary = server.xcom(DAG, run, "restore", map_index=0)
     assert (summary["master"], summary["executors"]) == (spark_cluster.master, 2)
     assert summary["hosts"] == list(spark_cluster.hosts)
@@ -65,7 +65,7 @@ def test_executors_that_lack_statecore_fail_the_run_at_once_by_name_of_host(
     python = str(tmp_path / "bare" / "bin" / "python")
     parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir), "executor_python": python}
     run = server.trigger(DAG, {**parameters, "repository": None})
-    assert server.wait(DAG, run, 600) == "failed"
+    assert server.wait(DAG, run) == "failed"
     (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
     assert (restore.state, restore.try_number) == ("failed", 1)
     why = server.why(DAG, run)

@@ -122,7 +122,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     assert "its task *plan* failed" in shown["body"]
     assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
     answer(server, run, "Approve")
-    assert server.wait(DAG, run, 240) == "failed"
+    assert server.wait(DAG, run) == "failed"
     assert states(server, run) == {
         ("read_directories", ""): "success",
         ("plan", OLD): "success",
@@ -164,13 +164,13 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
     (path_of(moved) / TASK / "plain.position").unlink()
     meanwhile = fingerprint(path_of(moved) / TASK)
     answer(server, runs["yes"], "Approve")
-    assert server.wait(DAG, runs["no"], 240) == "success", server.why(DAG, runs["no"])
+    assert server.wait(DAG, runs["no"]) == "success", server.why(DAG, runs["no"])
     assert {state for (task, _), state in states(server, runs["no"]).items() if task.startswith("migrate.")} == {
         "skipped"
     }
     assert [one["outcome"] for one in server.xcom(DAG, runs["no"], "outcome")] == ["rejected"]
     assert fingerprint(path_of(kept)) == before
-    assert server.wait(DAG, runs["yes"], 240) == "failed"
+    assert server.wait(DAG, runs["yes"]) == "failed"
     (apply,) = [task for task in server.tasks(DAG, runs["yes"]) if task.task_id == "migrate.apply"]
     assert (apply.state, apply.try_number) == ("failed", 1)
     assert "Invalid (plan-changed): " in server.task_log(DAG, runs["yes"], apply)
@@ -182,7 +182,7 @@ def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: Ai
     kept = unpacked(tmp_path, "4.2.0")
     before = fingerprint(path_of(kept))
     run = server.trigger(DAG, {"directories": [kept], "to": "4.3", "approve_within": "1s"})
-    assert server.wait(DAG, run, 240) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     (outcome,) = server.xcom(DAG, run, "outcome")
     assert outcome["outcome"] not in ("rejected", "migrated")
     answer = server.xcom(DAG, run, "approve", "answer")
@@ -196,7 +196,7 @@ def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_
 ) -> None:
     conf = {"directories": [unpacked(tmp_path, "3.9.1")], "to": "4.3", "engine": "spark", "approve": "none"}
     run = server.trigger(DAG, conf)
-    assert server.wait(DAG, run, 240) == "success", server.why(DAG, run)
+    assert server.wait(DAG, run) == "success", server.why(DAG, run)
     assert states(server, run)["migrate.verify", OLD] == "success"
     assert "Spark runs on local[1]" in log_of(server, run, "migrate.apply", OLD)
     assert "Spark runs" not in log_of(server, run, "plan", OLD)
@@ -229,8 +229,8 @@ def test_global_stores_are_rebuilt_when_a_person_approves_it_and_one_that_cannot
         assert {name: fingerprint(world.path) for name, world in worlds.items()} == before
         answer(server, no, "Reject", RECOVER)
         answer(server, yes, "Approve", RECOVER)
-        assert server.wait(RECOVER, no, 240) == "success", server.why(RECOVER, no)
-        assert server.wait(RECOVER, yes, 240) == "failed"
+        assert server.wait(RECOVER, no) == "success", server.why(RECOVER, no)
+        assert server.wait(RECOVER, yes) == "failed"
         assert states(server, yes, RECOVER) == {
             ("read_directories", ""): "success",
             ("plan", "broken"): "success",

@@ -68,7 +68,7 @@ def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
 
 
 def finished(server: AirflowServer, dag: str, run: str) -> None:
-    assert server.wait(dag, run, 400) == "success", server.why(dag, run)
+    assert server.wait(dag, run) == "success", server.why(dag, run)
 
 
 def said_by(server: AirflowServer, dag: str, run: str, task_id: str) -> str:
@@ -202,5 +202,5 @@ def test_a_restore_with_a_repository_announces_its_stores_and_its_snapshot_once(
 @pytest.mark.full
 def test_a_state_directory_is_no_parameter_of_a_snapshot(server: AirflowServer, application: dict[str, Any]) -> None:
     run = server.trigger(DAG, {"applications": [json.dumps(application)], "state_dir": "/nowhere"})
-    assert server.wait(DAG, run, 300) == "failed"
+    assert server.wait(DAG, run) == "failed"
     assert "Invalid (parameter-unknown): " in server.why(DAG, run)

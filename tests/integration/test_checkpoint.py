@@ -99,7 +99,7 @@ def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_pu
     assert upon(shop.checkpoint()) == {PLAIN_0: (False, 0, 3)}
     with shop.transaction({"a": None, "c": "1"}) as producer:
         assert shop.checkpoint().published is None, "nothing is stable behind the snapshot"
-        producer.abort_transaction(120)
+        producer.abort_transaction(300)
     before = shop.stores_there()[PLAIN_0].databases
     assert shop.checkpoint().published is not None, "nobody reads what was aborted again, nor is it due at every tick"
     assert shop.stores_there()[PLAIN_0].databases == before

@@ -24,7 +24,7 @@ from statecore.repository.head import HEAD
 from statecore.repository.manifest import MANIFEST
 from statecore.spec.model import CHECKPOINT_INTERVAL
 from tests.harness.between import Between
-from tests.harness.broker import Broker
+from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.collector import Collector
 from tests.harness.raising import code_said, raises
 from tests.harness.shop import Shop
@@ -78,7 +78,7 @@ def spec_of(shop: Shop, **more: Any) -> str:
 
 
 def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_when_it_is_told(tmp_path: Path) -> None:
-    with Broker(tmp_path / "broker") as broker:
+    with Broker(tmp_path / "broker", settings=SOON_BACK) as broker:
         shop = Shop.small(broker.bootstrap_servers, tmp_path)
         shop.write(60)
         service = Service(shop, "--interval", "1s")

@@ -23,7 +23,7 @@ from statecore.faults import CHECKPOINT_POINTS, PUBLISH_POINTS, VARIABLE
 from statecore.jobs.frozen_plan import request_name
 from tests.harness import faulty_http, s3_server, topics
 from tests.harness.between import Between
-from tests.harness.broker import Broker
+from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.s3_server import S3Server
 from tests.harness.shop import Shop
 from tests.harness.tiers import one_of
@@ -90,7 +90,7 @@ def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_
         shop.write(40)
         ends = [topics.end_offset(shop.servers, topic, 0) for topic in shop.topics]
         killed = process(shop, point, f"{point}:kill")
-        _, said = killed.communicate(timeout=300)
+        _, said = killed.communicate(timeout=1200)
         assert killed.returncode == -signal.SIGKILL, (point, said)
         shop.write(10)
         before = files(shop)
@@ -134,7 +134,7 @@ def test_of_checkpoints_at_the_same_time_each_ends_well_or_is_fenced_and_nothing
     running = [process(shop, f"request-{number}") for number in range(2)]
     shop.write(60)
     running += [process(shop, "the same") for _ in range(2)]
-    said = [one.communicate(timeout=300) for one in running]
+    said = [one.communicate(timeout=1200) for one in running]
     codes = [one.returncode for one in running]
     assert set(codes) <= {0, Fenced.exit_code}, said
     assert 0 in codes
@@ -149,7 +149,7 @@ def test_of_checkpoints_at_the_same_time_each_ends_well_or_is_fenced_and_nothing
 def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_retry(
     tmp_path: Path, server: S3Server
 ) -> None:
-    with Broker(tmp_path / "broker") as broker:
+    with Broker(tmp_path / "broker", settings=SOON_BACK) as broker:
         shop = Shop.small(broker.bootstrap_servers, tmp_path, url=url_of(server, tmp_path.name))
         shop.write()
         shop.checkpoint()

@@ -33,7 +33,7 @@ from tests.harness.feeds import EVENTS
 from tests.harness.kinds import PLAIN
 from tests.harness.rebuilding import PARTITIONS, KindsWorld
 from tests.harness.shop import Shop
-from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
+from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
 from tests.harness.streams import StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -222,6 +222,7 @@ def test_executors_of_a_cluster_build_and_compare(
     conf = (
         *(f"spark.pyspark.python={sys.executable}", f"spark.executorEnv.PYTHONPATH={ROOT}"),
         *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
+        *(f"{name}={value}" for name, value in EXECUTORS_COME.items()),
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     done = subprocess.run(
@@ -233,7 +234,7 @@ def test_executors_of_a_cluster_build_and_compare(
         env={**kept, "PYTHONPATH": str(ROOT), "PYSPARK_DRIVER_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
     assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
     report = found_by_spark(tmp_path / "report.json", copy)

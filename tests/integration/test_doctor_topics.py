@@ -49,7 +49,7 @@ def look(world: World | KindsWorld, spec: ApplicationSpec | None = None) -> Topi
     """What the doctor finds, after which nothing in the directory has changed."""
     inspection = inspect(StateDirectory(world.state_dir, world.application_id), spec=spec)
     before = files_of(world.state_dir)
-    found = look_at_topics(inspection, world.servers, spec=spec, timeout=120)
+    found = look_at_topics(inspection, world.servers, spec=spec, timeout=300)
     assert inspection.holder is not None or files_of(world.state_dir) == before
     return found
 
@@ -106,7 +106,7 @@ def configure(servers: str, topic: str, settings: Mapping[str, str]) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": servers})  # has to live until the answer is there
-    admin.incremental_alter_configs([resource])[resource].result(120)
+    admin.incremental_alter_configs([resource])[resource].result(300)
 
 
 def compact(broker: Broker, topic: str, partition: int, gone: bytes) -> None:

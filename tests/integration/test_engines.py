@@ -60,7 +60,7 @@ def test_without_java_the_command_line_rebuilds_what_kafka_streams_opens_and_res
         env=bare,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert process.returncode == 0, process.stderr

@@ -75,7 +75,7 @@ def test_a_fold_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, s
 def test_after_a_kill_the_next_fold_comes_to_the_same(farm: Farm, point: str) -> None:
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))
     killed = process(farm, f"{point}:kill")
-    _, said = killed.communicate(timeout=300)
+    _, said = killed.communicate(timeout=1200)
     assert killed.returncode == -signal.SIGKILL, said
     expected = FoldOutcome.NOT_DUE if point == "publish.after-head" else FoldOutcome.PUBLISHED
     assert farm.fold().outcome is expected
@@ -88,7 +88,7 @@ def test_of_folds_at_once_one_counts_and_a_checkpoint_beside_them_stays(farm: Fa
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))
     running = [process(farm) for _ in range(2)]
     farm.checkpoint({ATS[1]: some_rows(99)})
-    said = [one.communicate(timeout=300)[1] for one in running]
+    said = [one.communicate(timeout=1200)[1] for one in running]
     assert [one.returncode for one in running] == [0] * 2, said
     origins = [entry.origin for entry in farm.shelf.head().snapshots]
     assert origins.count("fold") == 1

@@ -217,7 +217,7 @@ def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path: Path) -> None:
         assert kept.poll() is None
         owner.kill()
         owner.wait()
-        assert kept.wait(timeout=120) == -signal.SIGKILL % 256
+        assert kept.wait(timeout=1200) == -signal.SIGKILL % 256
     finally:
         if kept.poll() is None:
             os.killpg(kept.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ def resolved(directory: Path, extras: str, *requirements: str) -> subprocess.Com
     wanted.write_text("\n".join([f"statecore[{extras}] @ {ROOT.as_uri()}", *requirements]))
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--no-annotate", "--no-header"]
     command = [*uv, "--python-version", PYTHON, "--constraint", str(ROOT / "constraints.txt"), str(wanted)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def installed_extras() -> str:

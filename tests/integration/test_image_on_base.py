@@ -50,7 +50,7 @@ def test_kafka_streams_goes_on_from_its_own_directory_and_the_tail_and_rewrites_
     before = world.live()
     world.lose()
 
-    cluster = Cluster(world.servers, {}, timeout=120)
+    cluster = Cluster(world.servers, {}, timeout=300)
     images, linked, tails = [], {}, 0
     for task, partition in TASKS.items():
         for store, kind in KINDS.items():

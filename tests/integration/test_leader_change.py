@@ -59,7 +59,7 @@ def fill(brokers: BrokerCluster, topic: str, count: int = 4000, seed: int = 0) -
 
 
 def connect(brokers: BrokerCluster, **kafka: Any) -> Cluster:
-    return Cluster(brokers.bootstrap_servers, kafka, timeout=60)
+    return Cluster(brokers.bootstrap_servers, kafka, timeout=300)
 
 
 def end_of(cluster: Cluster, topic: str) -> int:
@@ -84,7 +84,7 @@ def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: s
     assert (before == 1) == (trouble != "moved")
     with connect(brokers) as cluster:
         end = end_of(cluster, topic_name)
-        batches = columnar(cluster, topic_name, end, stall_timeout=60, **SMALL)
+        batches = columnar(cluster, topic_name, end, stall_timeout=300, **SMALL)
         rows = started_reading(batches)
         try:
             if trouble == "stopped":
@@ -205,7 +205,7 @@ def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
     lost = [Record(b"lost", b"x" * 300) for _ in range(2000)]
     topics.produce(servers, topic_name, lost, batch_size=4000, linger_ms=0)
     with connect(brokers) as cluster:
-        batches = columnar(cluster, topic_name, 2200, stall_timeout=60, **SMALL)
+        batches = columnar(cluster, topic_name, 2200, stall_timeout=300, **SMALL)
         rows = started_reading(batches, 5)
         assert 200 < len(rows) < 1500
         brokers[1].kill()
@@ -321,7 +321,7 @@ def limit(cluster: Cluster, client_id: str, bytes_per_second: float) -> None:
         until(lambda node=node: bool(cluster.run(lambda: tell(node)).entries))  # type: ignore[misc]
 
 
-def until(so: Callable[[], bool], seconds: float = 120) -> None:
+def until(so: Callable[[], bool], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not so():
         assert time.monotonic() < deadline

@@ -136,7 +136,7 @@ def _place(job: dict[str, Any], tmp_path: Path, fault: str = "") -> int:
         env={**os.environ, VARIABLE: fault},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert process.returncode in (0, -signal.SIGKILL), process.stderr

@@ -48,7 +48,7 @@ def reader(request: pytest.FixtureRequest) -> RestoreReader:
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=15) as made:
+    with Cluster(broker.bootstrap_servers, timeout=300) as made:
         yield made
 
 

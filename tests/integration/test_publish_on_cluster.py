@@ -24,7 +24,7 @@ from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
-from tests.harness.spark_cluster import SPARK_HOME, SparkCluster, can_hide
+from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster, can_hide
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -97,6 +97,7 @@ def submit(directory: Path, request: dict[str, Any], master: str, *conf: str) ->
     report = directory / "report.json"
     more = (
         *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
+        *(f"{name}={value}" for name, value in EXECUTORS_COME.items()),
         *(f"spark.pyspark.python={sys.executable}", *conf),
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
@@ -109,7 +110,7 @@ def submit(directory: Path, request: dict[str, Any], master: str, *conf: str) ->
         env={**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PYSPARK_DRIVER_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
     said = done.stdout + done.stderr

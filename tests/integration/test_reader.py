@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange
@@ -36,14 +36,13 @@ Row = tuple[bytes | None, bytes | None, int, int, bytes]
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=60) as made:
+    with Cluster(broker.bootstrap_servers, timeout=300) as made:
         yield made
 
 
 def create(broker: Broker, topic: str, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(120)
+    topics.create(broker.bootstrap_servers, topic, config=settings)
 
 
 def producer(broker: Broker, **config: Any) -> Producer:
@@ -63,12 +62,12 @@ def plain(broker: Broker, topic: str, isolation: IsolationLevel, end: int) -> li
             "auto.offset.reset": "error",
         }
     )
-    start, _ = consumer.get_watermark_offsets(ConfluentPartition(topic, 0), timeout=120)
+    start, _ = consumer.get_watermark_offsets(ConfluentPartition(topic, 0), timeout=300)
     consumer.assign([ConfluentPartition(topic, 0, start)])
     rows: list[Row] = []
     try:
         while True:
-            message = consumer.poll(120)
+            message = consumer.poll(300)
             assert message is not None, "the plain consumer got stuck"
             if message.error():  # the partition's end
                 return [row for row in rows if row[2] < end]
@@ -130,7 +129,7 @@ def fill(target: Producer, topic: str, count: int, seed: int) -> None:
                 break
             except BufferError:
                 target.poll(0.05)
-    target.flush(120)
+    assert target.flush(600) == 0
 
 
 def test_every_codec_in_one_topic_reads_as_a_plain_consumer_reads_it(
@@ -152,7 +151,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         for n, codec in enumerate(["none", "lz4", "zstd"])
     ]
     for writer in writers:
-        writer.init_transactions(120)
+        writer.init_transactions(300)
     for turn in range(8):
         for writer in writers:
             writer.begin_transaction()
@@ -162,7 +161,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         if turn % 4 == 0:
             fill(producer(broker, compression_type="snappy"), topic_name, 20, turn)
         for writer in chance.sample(writers, 3):
-            writer.abort_transaction(120) if chance.random() < 0.4 else writer.commit_transaction(120)
+            writer.abort_transaction(300) if chance.random() < 0.4 else writer.commit_transaction(300)
     writers[0].begin_transaction()
     fill(writers[0], topic_name, 30, 99)
     fill(producer(broker), topic_name, 10, 98)
@@ -177,7 +176,7 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
         columnar(cluster, beyond, COMMITTED, stall_timeout=1.5)
 
     # Closed while the reader waits for it, the read goes on to its end.
-    ending = threading.Timer(1.0, lambda: writers[0].abort_transaction(120))
+    ending = threading.Timer(1.0, lambda: writers[0].abort_transaction(300))
     ending.start()
     rows, reader = columnar(cluster, beyond, COMMITTED, stall_timeout=300)
     ending.join()
@@ -206,8 +205,8 @@ def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
         value = None if n % 7 == 0 else chance.randbytes(n % 500)
         writer.produce(topic_name, value, key, 0, on_delivery=delivered)
         if n % 1000 == 0:
-            writer.flush(120)
-    writer.flush(120)
+            writer.flush(300)
+    writer.flush(300)
     tp = TopicPartition(topic_name, 0)
     end = cluster.log_offsets([tp])[tp].log_end
     deadline = time.monotonic() + 300
@@ -234,7 +233,7 @@ def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
 def delete_records(broker: Broker, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_records([ConfluentPartition(topic, 0, before)]).values():
-        done.result(120)
+        done.result(300)
 
 
 def test_a_log_start_that_moved_is_followed_and_reported(broker: Broker, cluster: Cluster, topic_name: str) -> None:
@@ -278,7 +277,7 @@ def test_a_batch_larger_than_a_fetch_comes_through(broker: Broker, cluster: Clus
     big = random.Random(1).randbytes(3_000_000)
     for n in range(3):
         writer.produce(topic_name, big, b"%d" % n, partition=0)
-        writer.flush(120)
+        writer.flush(300)
     rows, reader = columnar(cluster, OffsetRange(topic_name, 0, 0, 3), UNCOMMITTED, fetch_bytes=10_000)
     assert [row[1] == big for row in rows] == [True] * 3
     assert reader.statistics.fetches == 3
@@ -383,11 +382,11 @@ def test_every_fetch_version_is_understood(
     create(broker, topic_name)
     # Brokers answer a zstd batch to Fetch 9 and older with an error, so these get another codec.
     writer = producer(broker, transactional_id=topic_name, compression_type="lz4" if version < 10 else "zstd")
-    writer.init_transactions(120)
+    writer.init_transactions(300)
     for turn in range(4):
         writer.begin_transaction()
         fill(writer, topic_name, 30, turn)
-        writer.abort_transaction(120) if turn % 2 else writer.commit_transaction(120)
+        writer.abort_transaction(300) if turn % 2 else writer.commit_transaction(300)
     seen = assert_same(broker, cluster, topic_name)
     assert (len(seen[COMMITTED]), len(seen[UNCOMMITTED])) == (60, 120)
     assert [idle.version for wires in cluster.idle.values() for idle in wires] == [version]

@@ -177,5 +177,5 @@ def _as_user(user: AnotherUser, world: World, *words: str) -> subprocess.Complet
         check=False,
         env=environment,
         cwd=user.home,
-        timeout=300,
+        timeout=1200,
     )

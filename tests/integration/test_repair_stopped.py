@@ -102,7 +102,7 @@ def _killed(damaged: Damaged, state_dir: Path, point: str) -> int:
         [sys.executable, "-m", "statecore.cli.main", *map(str, words)],
         env={**os.environ, VARIABLE: point},
         capture_output=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     return process.returncode

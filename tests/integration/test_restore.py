@@ -187,7 +187,7 @@ def test_aborted_transactions_never_reach_a_store_and_a_hanging_one_leaves_its_t
     left = {(store.store, store.partition): store.tail_left for store in report.stores}
     assert left == {("plain", 0): 0, ("plain", 1): 1, ("stamped", 0): 0, ("stamped", 1): 0}
     assert any("open transaction" in note and f"{changelog}-1" in note for note in report.notes)
-    hanging.abort_transaction(120)
+    hanging.abort_transaction(300)
     answers, restored = world.reopen()
     assert (answers, restored) == (before, 0)
     assert sum(store.aborted for store in report.stores) == 1

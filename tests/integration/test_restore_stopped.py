@@ -109,7 +109,7 @@ def start(command: list[str], mark: str) -> subprocess.Popen[bytes]:
 def run(command: list[str], mark: str = "run") -> tuple[int, dict[str, Any], str]:
     """Exit code, the document on stdout, stderr."""
     process = start(command, mark)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=1200)
     document = json.loads(out) if b"--json" in [word.encode() for word in command] else {}
     return process.returncode, document, err.decode()
 
@@ -167,7 +167,7 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
     with hanging(world, world.command_line(*words), world.application_id) as process:
         # A terminal's Ctrl-C goes to every process of the group: the driver, the JVM, Spark's workers.
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1200)
         assert process.returncode == code
         error = json.loads(out)
         assert (error["error"], error["request_id"]) == (kind, "one")
@@ -204,7 +204,7 @@ def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
         assert [one["running"] for one in during["unfinished"]] == [True]
         assert during["holder"]["process"] == during["unfinished"][0]["attempt"]["attempt"]["process"]
         process.send_signal(number)
-        process.communicate(timeout=300)
+        process.communicate(timeout=1200)
         assert process.returncode == code
         nobody_left(world.application_id)
         assert world.tasks() == []
@@ -244,7 +244,7 @@ def test_a_worker_that_dies_is_named_without_a_stack_trace(
         workers = [pid for pid, words in processes(world.application_id).items() if "statecore.spark.daemon" in words]
         os.kill(max(workers), number)
         world.broker.thaw()
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1200)
     error = json.loads(out)
     assert (process.returncode, error["error"]) == (code, kind)
     assert what in error["what"]
@@ -260,6 +260,6 @@ def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_goes_o
         assert (code, error["error"]) == (11, "Fenced")
         assert f"in use: process {process.pid} (" in error["what"]
         world.broker.thaw()
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1200)
         assert process.returncode == 0, err.decode()
     assert json.loads(out)["totals"]["rows"] == 200

@@ -59,7 +59,7 @@ SOON_FORGOTTEN = {"session.timeout.ms": "6000"}
 class Member(AnyVersion):
     """An instance that keeps its place in the group when it is closed."""
 
-    def close(self, timeout: float = 120.0) -> None:
+    def close(self, timeout: float = 600.0) -> None:
         assert self._streams.close(self.jvm.jvm.java.time.Duration.ofMillis(int(timeout * 1000)))
 
 

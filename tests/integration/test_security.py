@@ -70,7 +70,7 @@ def test_a_secured_listener_reads_as_a_plain_consumer_reads(
 ) -> None:
     wanted = plain(secured.broker.bootstrap_servers, TOPIC)
     settings = secured.settings(listener, mechanism)
-    with Cluster(secured.broker.address(listener), settings, timeout=60) as cluster:
+    with Cluster(secured.broker.address(listener), settings, timeout=300) as cluster:
         assert cluster.describe_topics([TOPIC])[TOPIC].configs["cleanup.policy"] == "compact"
         now = cluster.log_offsets([TopicPartition(TOPIC, 0)])[TopicPartition(TOPIC, 0)]
         assert (now.log_start, now.last_stable) == (0, now.log_end)
@@ -112,7 +112,7 @@ def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(
     monkeypatch.setattr(Wire, "connect", classmethod(counting))
     wanted = plain(secured.broker.bootstrap_servers, TOPIC)
     rows = []
-    with Cluster(secured.broker.address("SHORT"), secured.settings("SHORT", "SCRAM-SHA-256"), timeout=60) as cluster:
+    with Cluster(secured.broker.address("SHORT"), secured.settings("SHORT", "SCRAM-SHA-256"), timeout=300) as cluster:
         end = topics.end_offset(secured.broker.bootstrap_servers, TOPIC, 0)
         for number, batch in enumerate(columnar(cluster, TOPIC, end, fetch_bytes=100_000)):
             rows += batch
@@ -184,7 +184,7 @@ def test_a_certificate_of_another_host_is_refused_unless_that_is_not_checked(sec
         "127.0.0.1", "127.1"
     )  # the same address, by a name it is not made for
     refused(where, secured.settings("TLS"), TLS, "mismatch")
-    with Cluster(where, secured.settings("TLS", ssl_check_hostname=False), timeout=60) as cluster:
+    with Cluster(where, secured.settings("TLS", ssl_check_hostname=False), timeout=300) as cluster:
         assert TOPIC in cluster.list_topics()
 
 
@@ -226,7 +226,7 @@ def test_a_broker_that_hangs_in_the_tls_handshake_is_retryable_within_the_deadli
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_no_log_shows_a_password(secured: SecuredBroker, caplog: pytest.LogCaptureFixture, mechanism: str) -> None:
     caplog.set_level(logging.DEBUG)
-    with Cluster(secured.broker.address("SASL"), secured.settings("SASL", mechanism), timeout=60) as cluster:
+    with Cluster(secured.broker.address("SASL"), secured.settings("SASL", mechanism), timeout=300) as cluster:
         joined(columnar(cluster, TOPIC, 100))
     assert "kafka" in caplog.text
     assert secured.passwords[mechanism] not in caplog.text
@@ -378,7 +378,7 @@ def test_the_properties_that_kafkas_own_client_takes_are_taken_by_discover(
     assert (found.application_id, str(found.processing_guarantee)) == (application, "exactly_once_v2")
     assert [str(one.kind) for one in found.stores] == ["headers-key-value"]
     assert ("set KAFKA_PASSWORD" in process.stderr) is (listener == "SASL")
-    with Cluster(found.bootstrap_servers, found.kafka, timeout=60) as cluster:
+    with Cluster(found.bootstrap_servers, found.kafka, timeout=300) as cluster:
         assert found.stores[0].changelog in cluster.list_topics()
 
     # A truststore that only Java reads is refused before anybody is asked, with what to do.

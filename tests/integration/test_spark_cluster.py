@@ -24,7 +24,7 @@ from tests.harness.broker import Broker, free_ports
 from tests.harness.on_spark import run_restore
 from tests.harness.raising import raises
 from tests.harness.small import small_application
-from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
+from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
 
 pytestmark = [
     pytest.mark.integration,
@@ -36,7 +36,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "spark_jobs" / "restore.py"
-SMALL = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.driver.host": "127.0.0.1"}
+SMALL = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.driver.host": "127.0.0.1", **EXECUTORS_COME}
 """Both workers are to take part, and neither has much."""
 
 IMPATIENT = """
@@ -76,7 +76,7 @@ class Submitted:
             env=environment(PYSPARK_DRIVER_PYTHON=sys.executable, **env),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
         )
         self.code, self.said = done.returncode, done.stdout + done.stderr
         assert report.exists(), self.said
@@ -150,7 +150,7 @@ def test_what_listens_and_is_no_master_is_one_sentence(
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
             check=False,
         )
     document = json.loads(done.stdout)

@@ -40,7 +40,7 @@ Rows = dict[bytes | None, bytes]
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=60) as made:
+    with Cluster(broker.bootstrap_servers, timeout=300) as made:
         yield made
 
 
@@ -223,7 +223,7 @@ def configure(servers: str, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result(120)
+    admin.incremental_alter_configs([resource])[resource].result(300)
 
 
 @pytest.mark.parametrize("by", one_of(["retention", "delete records"]))
@@ -303,14 +303,14 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
         servers = broker.bootstrap_servers
         topics.create(servers, topic, 1, topics.UNCLEANED)
         topics.produce(servers, topic, [Record(b"kept", b"%d" % n) for n in range(100)])
-        with Cluster(servers, timeout=120) as cluster:
+        with Cluster(servers, timeout=300) as cluster:
             before = parent_of(cluster, topic)
             broker.stop()
             shutil.copytree(broker.data_directory / "changelog-0", tmp_path / "older")
             broker.start()
             servers = broker.bootstrap_servers
             topics.produce(servers, topic, [Record(b"lost", b"%d" % n) for n in range(50)])
-        with Cluster(servers, timeout=120) as cluster:
+        with Cluster(servers, timeout=300) as cluster:
             lost = parent_of(cluster, topic)
             assert (before.end, lost.end) == (100, 150)
             assert lost.leader_epoch > before.leader_epoch, "a start is an election"
@@ -321,7 +321,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
         shutil.copytree(tmp_path / "older", broker.data_directory / "changelog-0")
         broker.start()
         servers = broker.bootstrap_servers
-        with Cluster(servers, timeout=120) as cluster:
+        with Cluster(servers, timeout=300) as cluster:
             shorter = why_hopeless(cluster, lost)
             assert shorter is not None
             assert (shorter.code, shorter.context) == ("log-ends-before-parent", {"log_end": 100, "end": 150})

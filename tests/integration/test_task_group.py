@@ -79,8 +79,8 @@ class Process:
         assert self._process.stdin is not None
         self._process.stdin.write("stop\n")
         self._process.stdin.flush()
-        self._process.wait(120)
-        self._reader.join(120)
+        self._process.wait(600)
+        self._reader.join(600)
         assert self.lines[-1] == "closed"
 
     def end(self) -> None:

@@ -158,7 +158,7 @@ def rebuilt(path: Path, broker: Broker, topic: str, partition: int, store: Versi
     """The rows of one partition, from its changelog in several ranges."""
     end = topics.end_offset(broker.bootstrap_servers, topic, partition)
     of_ranges = []
-    with Cluster(broker.bootstrap_servers, timeout=120) as cluster:
+    with Cluster(broker.bootstrap_servers, timeout=300) as cluster:
         for number, part in enumerate(split_range(OffsetRange(topic, partition, 0, end), 3)):
             (path / f"range-{number}").mkdir(parents=True)
             builder = VersionRunBuilder(path / f"range-{number}", memory_budget=budget)

@@ -44,7 +44,7 @@ class Installed:
         java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
         words = [str(bin_ / command[0]), *map(str, command[1:])]
         return subprocess.run(
-            words, env={**java, **own}, cwd=self.home, capture_output=True, text=True, timeout=600, check=False
+            words, env={**java, **own}, cwd=self.home, capture_output=True, text=True, timeout=1200, check=False
         )
 
     @staticmethod
@@ -184,7 +184,7 @@ def test_the_command_of_the_base_package_shows_a_store_and_names_the_extra_that_
 ) -> None:
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         command = [str(bare.with_name("statecore")), *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=1200, cwd=tmp_path, check=False)
 
     assert run("--help").returncode == run("restore", "--help").returncode == 0
     assert run("--version").stdout.startswith("statecore ")

@@ -124,7 +124,7 @@ def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_di
     for topic in ("counts", CHANGELOG.topic, "lines"):
         early = start(own_broker, tmp_path / "early", stderr=subprocess.PIPE)
         started.append(early)
-        said = early.communicate(timeout=300)[1]
+        said = early.communicate(timeout=1200)[1]
         assert said.startswith("NotFound: ")
         assert topic in said
         assert len(said.splitlines()) == 1
@@ -139,7 +139,7 @@ def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_di
 
     refused = start(own_broker, tmp_path / "first", stderr=subprocess.PIPE)
     started.append(refused)
-    assert "Fenced" in refused.communicate(timeout=300)[1]
+    assert "Fenced" in refused.communicate(timeout=1200)[1]
     assert refused.returncode != 0
     topics.produce(servers, "lines", [Record(b"", b"c", 0)] * 100)
     topics.wait_until_consumed(servers, "word-count", ["lines"])

@@ -71,7 +71,7 @@ FOLLOW_CHANGELOGS = {
 
 def without_extras(*code: str) -> subprocess.CompletedProcess[str]:
     whole = WITHOUT + "".join(code)
-    return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, timeout=1200, check=False)
 
 
 @cache

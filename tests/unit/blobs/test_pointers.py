@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointers
 from statecore.errors import Invalid
 from tests.harness.raising import raises
+from tests.harness.syncing import synced_paths
 from tests.unit.blobs.implementations import IMPLEMENTATIONS, POINTERS
 from tests.unit.blobs.swapping_process import count_up
 
@@ -102,3 +104,15 @@ def test_no_swap_is_lost_among_processes(implementation: str, tmp_path: Path) ->
     found = pointers.read("counter")
     assert found is not None
     assert found.content.split()[0] == b"%d" % (2 * EACH)
+
+
+def test_a_pointer_of_a_directory_is_forced_to_the_disk_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "pointers"
+    pointers = DirectoryPointers(root)
+    before = pointers.swap("apps/a/head", b"1", None)
+    synced = synced_paths(monkeypatch)
+    assert pointers.swap("apps/a/head", b"2", before)
+    content = [path.parent for path in synced].index(root / "~partial")
+    assert synced[content + 1 :] == [root / "apps/a", root / "apps", root, tmp_path]

@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +361,34 @@ def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         blobs = blobs_at(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=1, timeout=0.3)
         all_refused(blobs, Retryable, "object-store-unreachable", cause="ReadTimeoutError")
+
+
+@pytest.mark.parametrize("status", [200, 302])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # botocore, deep in redirections
+def test_what_answers_and_is_no_s3_is_said_and_no_defect(status: int) -> None:
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_PUT = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as portal:
+        threading.Thread(target=portal.serve_forever).start()
+        try:
+            endpoint = f"http://127.0.0.1:{portal.server_port}"
+            blobs = blobs_at(endpoint, attempts=1)
+            pointers = S3Pointers(blobs._location, blobs._made)
+            for ask in (lambda: blobs.get("a"), lambda: pointers.read("a"), lambda: pointers.swap("a", b"1", None)):
+                with raises(Invalid, "object-store-settings-invalid", blob="a", endpoint=endpoint):
+                    ask()
+        finally:
+            portal.shutdown()
 
 
 def test_without_boto3_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from statecore.cli import main as cli
 from statecore.cli import restore
-from statecore.errors import KINDS, Capacity, Corrupted, Invalid, Retryable
+from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.report import RestoreReport, StoreReport
@@ -32,7 +34,7 @@ subtopologies: {0: {stores: {s: {kind: key-value}}}}
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=1200, check=False
     )
 
 
@@ -44,7 +46,7 @@ def test_help_names_every_command_and_loads_nothing_heavy():
         "heavy = {'pyspark', 'numba', 'numpy', 'pyarrow', 'kafka', 'rocksdict', 'yaml', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 0, process.stderr
     assert all(name in process.stdout for name in cli.COMMANDS)
 
@@ -94,7 +96,7 @@ def test_a_wrong_spec_is_refused_before_spark_is_loaded(tmp_path):
     )
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--json"]
     command = [sys.executable, "-c", code, *words]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 13
     document = json.loads(process.stdout)
     assert (document["error"], document["code"]) == ("Invalid", "spec-invalid")
@@ -154,10 +156,18 @@ def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch
     assert ("Traceback" in err) is (code == 1)
 
 
+@pytest.fixture
+def default_sigint():
+    """Python's own handler: a SparkContext in this process leaves another one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "code"), [(signal.SIGINT, "Interrupted", 130), (signal.SIGTERM, "Terminated", 143)]
 )
-def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, number, kind, code):
+def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, default_sigint, number, kind, code):
     def broken_by_it(output):
         try:
             os.kill(os.getpid(), number)
@@ -390,3 +400,34 @@ def test_a_file_that_is_no_topology_is_named(tmp_path):
     assert process.returncode == 13
     assert code_said(process.stderr) == "topology-invalid"
     assert str(file) in process.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_standard_stream_that_is_closed_leads_nowhere(tmp_path, words, closed):
+    command = shlex.join(
+        [sys.executable, "-m", "statecore.cli.main", "info", "--state-dir", str(tmp_path / "x"), *words]
+    )
+    process = subprocess.run(["bash", "-c", f"{command} {closed}>&-"], capture_output=True, text=True, check=False)
+    assert process.returncode == NotFound.exit_code
+    assert "Traceback" not in process.stderr
+    if words and closed != 1:
+        assert json.loads(process.stdout)["code"] == "state-dir-not-found"
+    if closed != 2:
+        assert code_said(process.stderr) == "state-dir-not-found"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_result_that_its_disk_has_no_room_for_is_no_defect(words):
+    code = (
+        "import sys; from statecore.cli import main, info\n"
+        "info.run = lambda arguments, output: output.text('x') or output.document({}) or 0\n"
+        "sys.exit(main.main(sys.argv[1:]))"
+    )
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", code, "info", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert process.returncode == Capacity.exit_code, process.stderr
+    assert code_said(process.stderr) == "no-space"
+    assert "Traceback" not in process.stderr

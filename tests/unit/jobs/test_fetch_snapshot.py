@@ -69,7 +69,9 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
 ) -> None:
     new, old = own_shop.shelf.head().snapshots
     damage(files_of(own_shop)[of])
-    refused(Corrupted, DAMAGED[of, damage], own_shop, state_dir, snapshot=new.snapshot)
+    error = refused(Corrupted, DAMAGED[of, damage], own_shop, state_dir, snapshot=new.snapshot)
+    said_by = {"manifest": {"snapshot"}, "part": {"task"}, "file": {"task", "store"}}[of]
+    assert said_by | {"repository", "blob"} <= error.context.keys()
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append)
     assert report.snapshot == old.snapshot
@@ -121,7 +123,7 @@ class Watched(Shelf):
         self._reads("parts")
         return super().parts(references)
 
-    def read(self, extent: Extent, what: str) -> bytes:
+    def read(self, extent: Extent, what: str, **context: Any) -> bytes:
         self._reads("file")
         return super().read(extent, what)
 

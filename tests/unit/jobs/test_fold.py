@@ -312,7 +312,7 @@ def kill(farm: Farm, point: str) -> None:
         env={**os.environ, VARIABLE: f"{point}:kill", "TMPDIR": str(farm.root)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr

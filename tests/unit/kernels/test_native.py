@@ -62,7 +62,7 @@ class Mill:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         command = [sys.executable, "-c", ADD.format(before=before)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, umask=umask, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200, umask=umask, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip(), done.stderr
 

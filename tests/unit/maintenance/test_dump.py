@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 
 import pyarrow as pa
@@ -225,3 +226,20 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     with raises(Invalid, "system-refused"), whole_file(tmp_path / "no/such", overwrite=False):
         pass
     assert list(tmp_path.iterdir()) == [target]
+    with raises(Invalid, "system-refused"), whole_file(target / "no file", overwrite=False):
+        pass
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path):
+    (target := tmp_path / "null").symlink_to("/dev/null")
+    with whole_file(target, overwrite=True) as file:
+        file.write(b"rows")
+    assert target.is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with whole_file(pipe, overwrite=True) as file:
+        file.write(b"rows")
+    assert (os.read(reader, 9), pipe.is_fifo()) == (b"rows", True)
+    os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["null", "pipe"]

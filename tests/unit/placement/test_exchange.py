@@ -20,6 +20,7 @@ from statecore.progress import NullProgress
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import raises
+from tests.harness.syncing import synced_paths
 from tests.unit.placement.support import KIND, changelog
 
 TASKS = ("0_0", "0_1", "global")
@@ -218,3 +219,16 @@ def test_what_another_user_has_kept_stays_and_keeps_nobody_from_working(director
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=user.environment)
         assert "which nobody needs" not in done.stdout
         assert not kept.exists()
+
+
+def test_a_copy_is_on_the_disk_before_the_journal_says_that_it_is_to_be_put_in_place(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = synced_paths(monkeypatch)
+    with pytest.raises(FaultInjected):
+        exchanged(directory, "0_0", faults=InjectedFault("placement.after-journal"))
+    journal = [path.name for path in synced].index("journal.json.tmp")
+    (staging,) = directory.work_path.glob("placement-*")
+    copy = staging / "tasks" / "0_0"
+    made = {copy, copy.parent, staging, *copy.rglob("*")}
+    assert {path for path in made if path.name != "LOCK"} <= set(synced[:journal])

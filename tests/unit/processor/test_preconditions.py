@@ -22,13 +22,13 @@ CHANGELOG = TopicPartition("app-s-changelog", 2)
         (None, True, 0, 100, ("offset-missing", {})),
         (41, True, 0, 100, None),
         (41, True, 42, 42, None),
-        (41, True, 43, 100, ("records-deleted", {"log_start": 43})),
-        (41, True, 0, 41, ("log-ends-before-store", {"log_end": 41})),
-        (41, True, 0, 0, ("log-ends-before-store", {"log_end": 0})),
-        (0, True, 0, 0, ("log-ends-before-store", {"log_end": 0})),
+        (41, True, 43, 100, ("records-deleted", {"offset": 41, "log_start": 43})),
+        (41, True, 0, 41, ("log-ends-before-store", {"offset": 41, "log_end": 41})),
+        (41, True, 0, 0, ("log-ends-before-store", {"offset": 41, "log_end": 0})),
+        (0, True, 0, 0, ("log-ends-before-store", {"offset": 0, "log_end": 0})),
         (0, True, 0, 1, None),
         (0, True, 1, 5, None),
-        (0, True, 2, 5, ("records-deleted", {"log_start": 2})),
+        (0, True, 2, 5, ("records-deleted", {"offset": 0, "log_start": 2})),
     ],
 )
 def test_a_store_is_stale_where_the_log_has_not_what_follows_its_offset(

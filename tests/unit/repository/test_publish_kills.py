@@ -56,7 +56,7 @@ def kill(url: str, application_id: str, request: str, directory: Path, ends: End
         env={**os.environ, VARIABLE: f"{point}:kill"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -117,7 +117,7 @@ def test_of_several_tries_of_one_request_at_the_same_time_one_publishes(
         subprocess.Popen([*words, str(tmp_path / str(number)), json.dumps(FIRST)], stdout=subprocess.PIPE, text=True)
         for number in range(4)
     ]
-    said = [json.loads(one.communicate(timeout=120)[0]) for one in running]
+    said = [json.loads(one.communicate(timeout=1200)[0]) for one in running]
     assert [one.returncode for one in running] == [0] * 4
     shelf = Shelf.at(url, application_id)
     assert {one["snapshot"] for one in said} == {entry.snapshot for entry in shelf.head().snapshots}

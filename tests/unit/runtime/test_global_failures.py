@@ -316,7 +316,7 @@ def test_what_a_listener_raises_stops_nothing_and_it_may_wait_for_a_query_of_ano
 
     with listening(world, listener) as stores:
         stores.start()
-        assert stores.wait(timeout=60)
+        assert stores.wait(timeout=1200)
         recreated(world)
         pause = threading.Event()
         for _ in range(6000):

@@ -393,7 +393,7 @@ def test_the_thread_follows_and_readers_see_whole_states_alone(world: World) -> 
 
         reader = threading.Thread(target=read)
         stores.start()
-        assert stores.wait(timeout=120)
+        assert stores.wait(timeout=1200)
         reader.start()
         for value in (b"1", b"2", b"3"):
             world.recreate(log({b"%d" % at: value for at in range(20)}))

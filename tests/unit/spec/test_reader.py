@@ -135,6 +135,8 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("{kind: timestamped-key-value}", "{kind: key-value, retention: 1h}", "a store of kind 'key-value' has no 'retention'"),
         ("{kind: key-value, changelog", "{kind: key-value, chngelog", "10:39: subtopologies.0.stores.profile: unknown key 'chngelog'; did you mean 'changelog'?"),
         ("retention: 24h", "retention: 24 hours", "9:59: subtopologies.0.stores.clicks.retention: found '24 hours', expected a duration such as 90s, 10m, 24h or 7d"),
+        ("retention: 24h", f"retention: {'9' * 5000}h", "expected a duration such as 90s, 10m, 24h or 7d"),
+        ("retention: 24h", "retention: 106751991168d", "found '106751991168d', expected a duration such as 90s"),
         ("segment_interval: 90s", "segment_interval: 0s", "found '0s', expected a duration above zero"),
         ("retention: 24h, ", "", "'retention' is missing; a store of kind 'timestamped-window' needs it"),
         ("  1:\n    stores:", "  1:\n    store:", "'stores' is missing"),
@@ -164,10 +166,22 @@ def test_a_mistake_is_named_with_its_place_and_what_was_expected(good, bad, prob
         "a: &a [*a]\n",
         "? {a: b}\n: c\n",
         "a: \x00",
+        "[" * 30_000 + "]" * 30_000,
+        "{a: " * 30_000 + "}" * 30_000,
+        "".join(" " * level + "a:\n" for level in range(1000)),
+        "a0: &a0 [b]\n" + "".join(f"a{level}: &a{level} [*a{level - 1}]\n" for level in range(1, 100)),
     ],
 )
 def test_a_document_that_is_no_spec_is_refused_without_a_crash(text):
     assert problems_of(text)
+
+
+def test_a_mapping_that_is_nested_deeply_is_refused_without_a_crash():
+    document: dict[str, object] = {}
+    for _ in range(600):
+        document = {"a": [document]}
+    with pytest.raises(Invalid):
+        parse_spec(document, "params.spec", environ=ENVIRON)
 
 
 def test_all_problems_are_reported_at_once_in_the_order_of_the_file():

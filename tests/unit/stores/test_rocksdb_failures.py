@@ -84,7 +84,7 @@ def test_a_commit_without_room_publishes_nothing_and_the_store_can_be_opened_aga
     import resource
 
     command = [sys.executable, "-c", NO_ROOM, str(getattr(resource, limit)), str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -92,7 +92,7 @@ def test_a_database_is_not_opened_twice_by_a_second_mount(tmp_path: Path) -> Non
         [sys.executable, "-c", MOUNTED, str(path), str(tmp_path / "there")],
         capture_output=True,
         check=False,
-        timeout=300,
+        timeout=1200,
     )
     if done.returncode == 77:
         pytest.skip("this user may not mount anything")

@@ -80,7 +80,7 @@ with RocksDBStore(path, StoreKind.KEY_VALUE, exactly_once=True) as store:
 
 def test_a_forked_child_neither_hangs_nor_harms_its_parent_s_store(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKING, str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -127,7 +127,7 @@ store.close()
 
 def test_a_child_forked_while_other_threads_read_ends_like_any_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_WHILE_READ, str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"child {turn}" for turn in range(16)]
 
@@ -181,7 +181,7 @@ if child:
 
 def test_a_child_forked_before_any_store_was_opened_may_open_one(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_BEFORE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     for name in ("True", "False"):
         with RocksDBStore(tmp_path / name, PLAIN, read_only=True) as store:
@@ -332,5 +332,5 @@ with FileStore(path) as again:        # though the child is there
 
 def test_a_forked_child_neither_keeps_nor_lets_go_of_its_parent_s_lock_on_a_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_WITH_FILE, str(tmp_path / "rows")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
