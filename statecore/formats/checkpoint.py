@@ -136,11 +136,6 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
-def not_a_file(source: str) -> Corrupted:
-    """The error for a directory, pipe or device in place of a checkpoint file."""
-    return _corrupted(source, "it is no regular file")
-
-
 def _corrupted(source: str, why: str) -> Corrupted:
     return Corrupted(
         f"{source} cannot be read: {why}.",

@@ -6,6 +6,7 @@ say, as ``OffsetCheckpoint.write`` does it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from statecore.formats.checkpoint import (
     MAX_BYTES,
     decode_checkpoint,
     encode_checkpoint,
-    not_a_file,
     position_file,
     too_large,
 )
@@ -31,19 +31,17 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
     """The offsets in a checkpoint file; none when it is not there.
 
     Raises:
-        Corrupted: it is not of the format, or no file.
-        Invalid: it cannot be opened.
+        Corrupted: it is not of the format.
+        Invalid: it cannot be opened, or is no regular file.
     """
     try:
         # A pipe would be waited for; one that is opened so is not.
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise not_a_file(str(file))
+                raise OSError(errno.EINVAL, "It is no regular file")
             data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
-    except IsADirectoryError:
-        raise not_a_file(str(file)) from None
     except OSError as error:
         raise _failed("read", file, error) from error
     if len(data) > MAX_BYTES:

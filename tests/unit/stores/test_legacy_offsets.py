@@ -75,10 +75,10 @@ def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path: Path) -> None
         read_offsets(tmp_path / ".checkpoint")
 
 
-def test_what_is_no_regular_file_is_damage_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
     for name in ("pipe", "directory", "device"):
-        with raises(Corrupted, "checkpoint-file-damaged", file=str(tmp_path / name)):
+        with raises(Invalid, "system-refused", file=str(tmp_path / name)):
             read_offsets(tmp_path / name)
