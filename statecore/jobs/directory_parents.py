@@ -18,13 +18,11 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import Base, Bases, checked_bases
 from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
 from statecore.placement.contents import StoreDirectory
-from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
+from statecore.placement.store_on_disk import read_database
 from statecore.spec.derived import segment_interval_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_elsewhere import files_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
 
 
 class DirectoryParents:
@@ -69,10 +67,7 @@ class DirectoryParents:
     def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Parent:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
-        for path in databases.values():
-            if why := files_elsewhere(path):
-                raise not_readable_here(f"the database {path} cannot be opened: {why}", path)
-        said = {segment: dict(read_database_state(path).offsets) for segment, path in databases.items()}
+        said = {segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()}
         if not store.kind.manages_offsets:
             said = dict.fromkeys(said, read_offsets(found.checkpoint_file))
         offsets = next(iter(said.values()))

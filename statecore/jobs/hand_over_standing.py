@@ -10,7 +10,6 @@ Streams asks no more. So on both sides its witness is asked, too (:mod:`statecor
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, Reason
@@ -20,9 +19,8 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.store_standing import standing_of
-from statecore.placement.contents import databases_of
-from statecore.placement.database_state import DatabaseState, read_database_state
-from statecore.runtime.database_offsets import read_databases
+from statecore.placement.database_state import DatabaseState
+from statecore.placement.store_on_disk import read_store
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.model import StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
@@ -95,9 +93,7 @@ def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
     """Why a store of the application has not the rows that its offset says; ``None`` where nothing says so."""
     if half_deleted(place, segmentation_of(store)):
         return Reason(f"{place.store} there was deleted in part", "store-incomplete", store=place.store)
-    try:
-        read_databases(place.databases)
-    except Corrupted:
+    if read_store(place).damage is not None:
         return Reason(f"{place.store} there is damaged", "store-damaged", store=place.store)
     return None
 
@@ -116,12 +112,10 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
 
 def not_closed(place: StorePlace) -> Reason | None:
     """Why a store would not be opened under exactly-once, whatever its offset; ``None`` where nothing says so."""
-    for database in databases_of(place.path):
-        try:
-            state = read_database_state(database)
-        except Corrupted:
+    for database in read_store(place).databases:
+        if database.damage is not None:
             return Reason(f"{place.store} there cannot be read", "store-damaged", store=place.store)
-        if not state.closed_cleanly:
+        if not database.state.closed_cleanly:
             return Reason(f"{place.store} there was not closed", "store-not-closed", store=place.store)
     return None
 
@@ -134,8 +128,7 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
         return Reason(f"{place.store} there has no database", "database-missing", store=place.store)
     try:
         if kind.manages_offsets:
-            has_offset = any(changelog in read_database_state(database).offsets for database in place.databases)
-            has_offset = has_offset or changelog in _of_file(place, task=True)
+            has_offset = changelog in read_store(place).smallest_offsets or changelog in _of_file(place, task=True)
         else:
             has_offset = changelog in _of_files(place)
     except Corrupted:
@@ -143,12 +136,12 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
     return None if has_offset else Reason(f"{place.store} there has no offset", "offset-missing", store=place.store)
 
 
-def _states(task: str, place: StorePlace, store: StoreSpec) -> Sequence[DatabaseState]:
+def _states(task: str, place: StorePlace, store: StoreSpec) -> list[DatabaseState]:
     """What the databases of a warm copy say; one that has lost a part of its files says nothing."""
     try:
         if why := half_deleted(place, segmentation_of(store)):
             raise Corrupted(why, code="store-incomplete", action="")
-        return read_databases(place.databases).states
+        return [database.state for database in read_store(place).checked().databases]
     except Corrupted as error:
         raise error.restated(
             f"The warm copy of {place.store} in {task} is damaged: {error.what}",

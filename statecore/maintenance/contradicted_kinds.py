@@ -28,8 +28,8 @@ from statecore.maintenance.database_sight import is_of_rocksdb
 from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.recognise import Seen, recognise
-from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.store_on_disk import read_database
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_directory import CONFIG_FILE
@@ -180,7 +180,7 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
-                state = read_database_state(database)
+                state = read_database(database).checked().state
                 if state.offsets and (state.status == STATUS_CLOSED or not closed):
                     return place.name
     return ""

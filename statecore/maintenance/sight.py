@@ -20,7 +20,6 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.task_id import TaskId
-from statecore.maintenance.database import Database
 from statecore.maintenance.database_sight import Depth, foreign_in, look_at_database, without_current
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.flushes import flushes
@@ -33,6 +32,7 @@ from statecore.placement.contents import Segment, directories_in, rows_without_c
 from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.placement.store_on_disk import read_database
 from statecore.placement.work_directory import entry_of
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
@@ -311,8 +311,8 @@ def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) ->
 def _keeps_offset(place: StorePlace) -> bool:
     """Whether a store of a task that is not looked at otherwise is one that is logged, as far as its newest tells."""
     for path in place.databases[-1:]:
-        with contextlib.suppress(StatecoreError), Database(path) as database:
-            return not database.state.keeps_no_offset
+        with contextlib.suppress(StatecoreError):
+            return not read_database(path).checked().state.keeps_no_offset
     return False
 
 

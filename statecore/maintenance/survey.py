@@ -9,12 +9,12 @@ from math import gcd
 from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
-from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace, store_places
 from statecore.maintenance.leftovers import offsets_in
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.placement.database_state import DatabaseState
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.store_on_disk import read_database
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,6 @@ def _shape(places: list[StorePlace]) -> tuple[bool, int]:
 
 def _states(place: StorePlace) -> list[DatabaseState]:
     for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
-        with contextlib.suppress(NotFound), Database(path) as database:  # the segment may have expired meanwhile
-            return [database.state]
+        with contextlib.suppress(NotFound):  # the segment may have expired meanwhile
+            return [read_database(path).checked().state]
     return []

@@ -18,19 +18,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from statecore.errors import Corrupted, StatecoreError
+from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory
-from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.placement.database_state import DatabaseState
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import store_directory
+from statecore.placement.store_on_disk import read_store
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_elsewhere import files_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
 _NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
@@ -118,17 +117,16 @@ class KeptStores:
 
     def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
         """The bookkeeping of every database, or ``None`` when one of them cannot be opened."""
-        try:
-            return [read_database_state(database) for database in store.databases]
-        except Corrupted as damage:
-            elsewhere = next((why for one in store.databases if (why := files_elsewhere(one))), "")
-            error = not_readable_here(f"It cannot be opened: {elsewhere}", store.path) if elsewhere else damage
-            self.refuse(
-                error.code,
-                f"keeps the store {store.store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}",
-                store=store.store,
-            )
-            return None
+        found = read_store(store)
+        if found.damage is None:
+            return [database.state for database in found.databases]
+        what = found.damage.what
+        self.refuse(
+            found.damage.code,
+            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {found.damage.action}",
+            store=store.store,
+        )
+        return None
 
     def _all_closed(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
         unclean = [state.status for state in states if not state.closed_cleanly]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -35,8 +36,8 @@ from statecore.placement.contents import StoreDirectory, stores_in, unreadable
 from statecore.placement.open_stores import writer_among
 from statecore.placement.owners import other_owner
 from statecore.placement.state_directory import StateDirectory, store_directory
+from statecore.placement.store_on_disk import StoreOnDisk, read_store
 from statecore.runtime.closed_offsets import ClosedOffsets
-from statecore.runtime.database_offsets import DatabaseOffsets, newest_ns, read_databases
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.runtime.task import Task
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
@@ -231,6 +232,17 @@ def is_empty_task(path: Path) -> bool:
         raise unreadable(path, error) from error
 
 
+def _newest_ns(databases: Sequence[Path]) -> int:
+    """When a file of these databases was written last, in ns since the epoch; 0 where there is none."""
+    newest = 0
+    for database in databases:
+        with os.scandir(database) as entries:
+            for one in entries:
+                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                    newest = max(newest, one.stat().st_mtime_ns)
+    return newest
+
+
 def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
     """The logged stores of a task that lie on the disk in a format that is known, as declared."""
     return [] if spec is None else [store for store in spec.stores_of(task) if store.is_restorable]
@@ -318,15 +330,14 @@ class _TaskReader:
             topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
             changelog = TopicPartition(topic, self.partition or 0)
             looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
-            if own is not None and own.states and all(state.keeps_no_offset for state in own.states):
+            if own is not None and own.keeps_no_offset:
                 continue
             if looked.offset is None and own is not None:  # another topic, such as a source topic
-                said = [(at, offset) for at, offset in own.offsets.items() if at.partition == self.partition]
+                said = [(at, offset) for at, offset in own.smallest_offsets.items() if at.partition == self.partition]
                 if said:
                     at, offset = min(said)
-                    looked = StoreSum(
-                        place.store, at, offset if offset >= 0 else None, Source.DATABASES, own.disagree, looked.reason
-                    )
+                    known, disagree = offset if offset >= 0 else None, own.agreed_offsets is None
+                    looked = StoreSum(place.store, at, known, Source.DATABASES, disagree, looked.reason)
             claimed.add(looked.changelog)
             stores.append(looked)
         for at, offset in sorted(self.file.items()):
@@ -337,28 +348,27 @@ class _TaskReader:
 
     def _store(
         self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool, lost: str
-    ) -> tuple[StoreSum, DatabaseOffsets | None]:
+    ) -> tuple[StoreSum, StoreOnDisk | None]:
         """What is known of a store; and what its databases say, where they had to be read."""
         databases = place.databases
         if lost:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
         if not databases:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
-        if not is_open and changelog in self.file and newest_ns(databases) <= self.file_ns:
+        if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
             return self._said(place, changelog, self.file[changelog], Source.FILE), None
         noted = None if is_open else self.closed.offset(place, changelog)
         if noted is not None:
             self.topics.add(changelog.topic)
             return self._said(place, changelog, noted, Source.NOTE), None
-        try:
-            own = read_databases(databases)
-        except Corrupted as error:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, damaged=True), None
-        self.topics |= {at.topic for at in own.offsets}
-        if inside and changelog in own.offsets:
-            said = self._said(place, changelog, own.offsets[changelog], Source.DATABASES, own.disagree)
-            return said, own
+        own = read_store(place)
+        if own.damage is not None:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=own.damage.what, damaged=True), None
+        self.topics |= {at.topic for at in own.smallest_offsets}
+        if inside and changelog in own.smallest_offsets:
+            smallest, disagree = own.smallest_offsets[changelog], own.agreed_offsets is None
+            return self._said(place, changelog, smallest, Source.DATABASES, disagree), own
         return self._outside(place, changelog), own
 
     def _outside(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:

@@ -12,28 +12,25 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from statecore.placement.contents import stores_in
-from statecore.placement.database_state import read_database_state
-from statecore.stores.rocksdb_witness import Witness
+from statecore.placement.store_on_disk import read_database
 
 
 def is_unclean(database: Path) -> bool:
     """Whether Kafka Streams would not take a database under exactly-once, whoever left it so.
 
     Raises:
-        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database_state`.
+        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database`.
     """
-    return not read_database_state(database).closed_cleanly
+    return not read_database(database).checked().state.closed_cleanly
 
 
 def is_distrusted(database: Path) -> bool:
     """Whether neither Kafka Streams nor this library takes a database under exactly-once.
 
     Raises:
-        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database_state`.
+        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database`.
     """
-    witness = Witness(database, database)
-    witness.look(read_only=True)
-    return is_unclean(database) and not witness.written_here_last
+    return not read_database(database).checked().trusted
 
 
 def distrusted_in(databases: Iterable[Path]) -> Path | None:

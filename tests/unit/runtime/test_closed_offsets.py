@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.placement.contents import stores_in
 from statecore.placement.database_state import create_database
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime import offset_sums
+from statecore.placement.store_on_disk import read_store
 from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.offset_sums import Source, read_task_sum
 from statecore.runtime.startup import StartupSettings, StartupTasks
@@ -60,7 +60,8 @@ def test_what_was_closed_for_kafka_streams_is_known_without_opening_it_and_leave
 
 
 def test_who_only_reads_the_databases_changes_nothing(world: World) -> None:
-    offset_sums.read_databases([*databases(world, STORE), *databases(world, CLICKS)])
+    for store in world.directory.stores(TASK):
+        assert read_store(store).damage is None
     with RocksDBStore(databases(world, STORE)[0], StoreKind.KEY_VALUE, read_only=True):
         pass
     assert sources(world) == {STORE: (Source.NOTE, 9), CLICKS: (Source.NOTE, 9)}

@@ -1,0 +1,149 @@
+"""What the databases of one store say, and whether they are whole: the one reader of both.
+
+Nothing is changed. Where a process has the store open, what it flushed last is read, and files that come and go are no
+damage. What follows from it is for policies, which differ on purpose:
+
+==========================  ==========================================================================================
+policy                      who goes by it
+==========================  ==========================================================================================
+``smallest_offsets``        offset sums and standbys: below it no record is missing in any segment
+``newest_offsets``          Kafka Streams: of the segments that have an offset the newest counts
+``agreed_offsets``          whoever builds upon the store: all segments say the same, or there is none
+``closed_cleanly``          Kafka Streams under exactly-once: it wipes the task otherwise
+``trusted``                 this library: also what it wrote last itself, for it commits rows and offset at once
+==========================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.contents import StoreDirectory
+from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.stores.rocksdb_elsewhere import files_elsewhere
+from statecore.stores.rocksdb_errors import not_readable_here
+from statecore.stores.rocksdb_ownership import writer_of
+from statecore.stores.rocksdb_witness import Witness
+
+_NOTHING = DatabaseState((), {}, None)
+
+
+@dataclass(frozen=True)
+class DatabaseOnDisk:
+    """One database.
+
+    Attributes:
+        path: its directory.
+        state: its column families, offsets and status; empty where it is damaged.
+        written_here_last: whether this library wrote to it last.
+        damage: why its rows are not, or cannot be read here; ``None`` where nothing says so.
+    """
+
+    path: Path
+    state: DatabaseState
+    written_here_last: bool = False
+    damage: StatecoreError | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether rows and offset agree: it was closed cleanly, or this library wrote to it last."""
+        return self.state.closed_cleanly or self.written_here_last
+
+    def checked(self) -> DatabaseOnDisk:
+        """This database. Raises ``Corrupted`` where it is damaged, ``Invalid`` where its files lie elsewhere."""
+        if self.damage is not None:
+            raise self.damage
+        return self
+
+
+@dataclass(frozen=True)
+class StoreOnDisk:
+    """The databases of one store, segments in order of time.
+
+    Attributes:
+        databases: all that there are.
+    """
+
+    databases: tuple[DatabaseOnDisk, ...]
+
+    @property
+    def damage(self) -> StatecoreError | None:
+        """What is wrong with the first database that is damaged."""
+        return next((one.damage for one in self.databases if one.damage is not None), None)
+
+    def checked(self) -> StoreOnDisk:
+        """This store. Raises what :meth:`DatabaseOnDisk.checked` does."""
+        for one in self.databases:
+            one.checked()
+        return self
+
+    @cached_property
+    def smallest_offsets(self) -> dict[TopicPartition, int]:
+        """The smallest offset that a database says of each partition."""
+        found: dict[TopicPartition, int] = {}
+        for one in self.databases:
+            for partition, offset in one.state.offsets.items():
+                found[partition] = min(offset, found.get(partition, offset))
+        return found
+
+    @property
+    def newest_offsets(self) -> Mapping[TopicPartition, int]:
+        """What the newest database says that has an offset."""
+        return next((one.state.offsets for one in reversed(self.databases) if one.state.offsets), {})
+
+    @property
+    def agreed_offsets(self) -> Mapping[TopicPartition, int] | None:
+        """What all databases say; ``None`` where they do not agree, or there is none."""
+        said = [dict(one.state.offsets) for one in self.databases]
+        return said[0] if said and all(one == said[0] for one in said) else None
+
+    @property
+    def closed_cleanly(self) -> bool:
+        """Whether Kafka Streams takes all of them for closed cleanly."""
+        return all(one.state.closed_cleanly for one in self.databases)
+
+    @property
+    def keeps_no_offset(self) -> bool:
+        """Whether all were closed cleanly without an offset, as Kafka Streams leaves a store that it does not log."""
+        return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
+
+
+def read_store(place: StoreDirectory) -> StoreOnDisk:
+    """Read the databases of a store. Segments that expire meanwhile are passed over.
+
+    Raises:
+        Fenced, Capacity, Invalid, Retryable: see :func:`read_database`.
+    """
+    found = []
+    for path in place.databases:
+        with suppress(NotFound):
+            found.append(read_database(path))
+    return StoreOnDisk(tuple(found))
+
+
+def read_database(path: Path) -> DatabaseOnDisk:
+    """Read one database.
+
+    Raises:
+        NotFound: it is gone, as expired segments go.
+        Invalid: this user may not read it.
+        Fenced: a writer has it open, and it cannot be read.
+        Capacity, Retryable: the system did not give what it takes.
+    """
+    witness = Witness(path, path)
+    try:
+        witness.look(read_only=True)
+        return DatabaseOnDisk(path, read_database_state(path), witness.written_here_last)
+    except Corrupted as error:
+        if writer_of(path) is not None:  # its files change while they are read
+            with suppress(Corrupted):
+                return DatabaseOnDisk(path, read_database_state(path))
+        why = files_elsewhere(path)
+        damage = not_readable_here(f"{path} cannot be opened: {why}", path) if why else error
+        return DatabaseOnDisk(path, _NOTHING, damage=damage)
