@@ -113,7 +113,7 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
 def not_closed(place: StorePlace) -> Reason | None:
     """Why a store would not be opened under exactly-once, whatever its offset; ``None`` where nothing says so."""
     for database in read_store(place).databases:
-        if database.damage is not None:
+        if not database.opens:
             return Reason(f"{place.store} there cannot be read", "store-damaged", store=place.store)
         if not database.state.closed_cleanly:
             return Reason(f"{place.store} there was not closed", "store-not-closed", store=place.store)

@@ -180,7 +180,7 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
-                state = read_database(database).checked().state
+                state = read_database(database).opened()
                 if state.offsets and (state.status == STATUS_CLOSED or not closed):
                     return place.name
     return ""

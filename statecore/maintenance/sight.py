@@ -312,7 +312,7 @@ def _keeps_offset(place: StorePlace) -> bool:
     """Whether a store of a task that is not looked at otherwise is one that is logged, as far as its newest tells."""
     for path in place.databases[-1:]:
         with contextlib.suppress(StatecoreError):
-            return not read_database(path).checked().state.keeps_no_offset
+            return not read_database(path).opened().keeps_no_offset
     return False
 
 

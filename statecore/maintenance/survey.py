@@ -108,5 +108,5 @@ def _shape(places: list[StorePlace]) -> tuple[bool, int]:
 def _states(place: StorePlace) -> list[DatabaseState]:
     for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
         with contextlib.suppress(NotFound):  # the segment may have expired meanwhile
-            return [read_database(path).checked().state]
+            return [read_database(path).opened()]
     return []

@@ -40,20 +40,26 @@ class DatabaseOnDisk:
 
     Attributes:
         path: its directory.
-        state: its column families, offsets and status; empty where it is damaged.
+        state: its column families, offsets and status; empty where it does not open.
         written_here_last: whether this library wrote to it last.
-        damage: why its rows are not, or cannot be read here; ``None`` where nothing says so.
+        damage: why its rows are not all there, or cannot be read here; ``None`` where nothing says so.
+        opens: whether RocksDB opens it, and so Kafka Streams: it does where a MANIFEST has lost its end.
     """
 
     path: Path
     state: DatabaseState
     written_here_last: bool = False
     damage: StatecoreError | None = None
+    opens: bool = True
 
     @property
     def trusted(self) -> bool:
         """Whether rows and offset agree: it was closed cleanly, or this library wrote to it last."""
         return self.state.closed_cleanly or self.written_here_last
+
+    def opened(self) -> DatabaseState:
+        """What it says. Raises what :meth:`checked` does, but only where it does not open."""
+        return self.state if self.opens else self.checked().state
 
     def checked(self) -> DatabaseOnDisk:
         """This database. Raises ``Corrupted`` where it is damaged, ``Invalid`` where its files lie elsewhere."""
@@ -136,14 +142,15 @@ def read_database(path: Path) -> DatabaseOnDisk:
         Fenced: a writer has it open, and it cannot be read.
         Capacity, Retryable: the system did not give what it takes.
     """
-    witness = Witness(path, path)
+    witness, damage = Witness(path, path), None
     try:
         witness.look(read_only=True)
-        return DatabaseOnDisk(path, read_database_state(path), witness.written_here_last)
     except Corrupted as error:
-        if writer_of(path) is not None:  # its files change while they are read
-            with suppress(Corrupted):
-                return DatabaseOnDisk(path, read_database_state(path))
+        if writer_of(path) is None:  # else its files change while they are looked at
+            damage = error
+    try:
+        return DatabaseOnDisk(path, read_database_state(path), witness.written_here_last, damage)
+    except Corrupted as error:
         why = files_elsewhere(path)
-        damage = not_readable_here(f"{path} cannot be opened: {why}", path) if why else error
-        return DatabaseOnDisk(path, _NOTHING, damage=damage)
+        unopened = not_readable_here(f"{path} cannot be opened: {why}", path) if why else damage or error
+        return DatabaseOnDisk(path, _NOTHING, damage=unopened, opens=False)

@@ -21,7 +21,7 @@ def is_unclean(database: Path) -> bool:
     Raises:
         Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database`.
     """
-    return not read_database(database).checked().state.closed_cleanly
+    return not read_database(database).opened().closed_cleanly
 
 
 def is_distrusted(database: Path) -> bool:

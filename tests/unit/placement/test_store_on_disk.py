@@ -25,7 +25,7 @@ from statecore.stores.settings import KEEP_FILES
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
 from tests.harness.damage import DAMAGES
-from tests.harness.damaging import change_offsets
+from tests.harness.damaging import change_offsets, cut, manifest_of
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of
 
@@ -81,6 +81,20 @@ def test_it_finds_a_database_damaged_where_the_doctor_does(name: str, tmp_path: 
     missed = {key for key, is_damaged in by_doctor.items() if is_damaged and not found.get(key, True)} - unlooked
     # That OPTIONS and unnamed files cast doubt upon a MANIFEST is for who reports it: a kill may have left them so.
     assert not missed or "manifest-truncated" in damage.findings
+
+
+def test_a_manifest_that_lost_its_end_is_damage_that_rocksdb_opens(tmp_path: Path) -> None:
+    for offset in range(2):
+        with RocksDBStore(tmp_path / "s", StoreKind.KEY_VALUE, create=not offset) as store:
+            for number in range(5):
+                store.put(b"key%d" % number, b"value" * 20)
+            store.commit({CHANGELOG: offset})
+    cut(manifest_of(tmp_path / "s"), -60)
+    found = read_database(tmp_path / "s")
+    assert (found.opens, isinstance(found.damage, Corrupted)) == (True, True)
+    assert found.opened() == found.state
+    with pytest.raises(Corrupted):
+        found.checked()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_named_tasks_are_taken_and_those_that_do_not_exist_told() -> None:
 
 def test_the_global_stores_are_in_every_share() -> None:
     assert all(Instance(number, 3).has("global") for number in range(3))
-    assert share(["global", "0_0", "0_1"], instance=Instance(1, 2))[0] == ("global", "0_1")
+    assert share(["global", "0_0", "0_1"], instance=Instance(1, 2))[0] == ("0_1", "global")
 
 
 @pytest.mark.parametrize("text", ["", "3/3", "-1/3", "1", "1/0", "a/b", "1/2/3", "0/01"])
