@@ -79,7 +79,7 @@ class Relay:
         """End all connections; again is fine."""
         self._listener.close()
         if self._process is not None:
-            self._process.terminate()
+            self._process.kill()  # a handler of SIGTERM that was set before the fork would be its own
             self._process.join()
             self._process = None
 
