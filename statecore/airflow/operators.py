@@ -261,7 +261,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
-        if report.get("placed", True):
+        if not parts:
+            self.log.info("%s: nothing was to be done; the whole report: %s", self.application_id, report_file)
+        elif report.get("placed", True):
             done = "restored" if report.get("state_dir") else "read"
             self.log.info("%s: %s %s; the whole report: %s", self.application_id, done, ", ".join(parts), report_file)
             if report.get("master"):
@@ -282,7 +284,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if STORES in self.outlets and report.get("state_dir"):
             added = announce(context, report, parts)
             said = ", ".join(added) or "nothing new, an earlier try has announced them"
-            self.log.info("%s: asset events of %s", self.application_id, said)
+            if parts:
+                self.log.info("%s: asset events of %s", self.application_id, said)
         if SNAPSHOTS in self.outlets and report.get("published"):
             new = announce_snapshot(context, report)
             said = "an event of the snapshot" if new else "no event of the snapshot, an earlier try has announced it"

@@ -295,6 +295,19 @@ def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytes
     assert "Start a new run" in said
 
 
+def test_a_run_that_had_nothing_to_do_claims_neither_a_restore_nor_an_event(
+    spark: StubSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.behaves({"orders": {"stores": [], "placed": True}})
+    running = context()
+    operator(spark, inlets=[STORES], outlets=[STORES]).execute(running)
+    assert running["outlet_events"][STORES].added == []
+    said = capsys.readouterr().out
+    assert "nothing was to be done" in said
+    assert "asset events" not in said
+    assert "restored ;" not in said
+
+
 def announced(spark: StubSpark, placed: bool, *known: SimpleNamespace) -> list[str]:
     """The stores whose events a task adds that has found, or made, the placement ``p1``."""
     spark.behaves({"orders": {"placed": placed, "placement": "p1"}})
