@@ -44,6 +44,7 @@ from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
 from statecore.spec.spark_settings import ELSEWHERE
 from statecore.system_errors import system_error
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -346,7 +347,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 def ran_on(report: Mapping[str, Any]) -> str:
     """Where a job ran, for a reader: ``ran on spark://m:7077 with 2 executors on a, b``."""
     hosts = ", ".join(report.get("hosts") or ())
-    return f"ran on {report['master']} with {report.get('executors')} executors on {hosts}"
+    return f"ran on {report['master']} with {number_of(int(report.get('executors') or 0), 'executor')} on {hosts}"
 
 
 def ended_without_a_word(who: str, how: str) -> Retryable:

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.airflow import operators
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
-from statecore.airflow.operators import StatecoreSparkOperator, make_room_for
+from statecore.airflow.operators import StatecoreSparkOperator, make_room_for, ran_on
 from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
 from statecore.jobs.report_head import Outcome, ReportHead
@@ -599,3 +599,9 @@ def test_no_room_for_the_report_is_no_fault_of_its_place(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Capacity, match="cannot be written to"):
         make_room_for(tmp_path / "orders" / "r.json")
+
+
+def test_one_executor_is_one() -> None:
+    one = {"master": "spark://m:7077", "executors": 1, "hosts": ["a"]}
+    assert ran_on(one) == "ran on spark://m:7077 with 1 executor on a"
+    assert "2 executors" in ran_on({**one, "executors": 2})
