@@ -18,11 +18,13 @@ makes a new plan. An event goes with the success of the task that did the work, 
 failed sends the events that are missing, clearing everything sends none again. A wrong spec, an unknown topic or a
 running application fails at once, with what to do about it in the log; a broker that is away is tried again.
 
-A state directory that holds the stores already is refused unless `replace` is set; what is replaced is moved aside
-first. With a `repository` the same is published there as a snapshot, and announced by an event of its own; to publish
-without stopping the application there is the Dag `snapshot_state`. With `plan_only` the plan is shown, nothing is
-changed and nothing announced. Secrets are no parameters: a spec says `${KAFKA_PASSWORD}`, which comes from the
-connection `kafka_<application id>` or the site's. *Operating it in Airflow* (`docs/airflow.md`) has every setting.
+Stores that a state directory holds already are brought to the end of their changelogs where their offsets fit these,
+and kept as they are where they have reached it; where the offsets do not fit the run is refused. With `replace` they
+are built anew, and what is replaced is moved aside first. With a `repository` the same is published there as a
+snapshot, and announced by an event of its own; to publish without stopping the application there is the Dag
+`snapshot_state`. With `plan_only` the plan is shown, nothing is changed and nothing announced. Secrets are no
+parameters: a spec says `${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's.
+*Operating it in Airflow* (`docs/airflow.md`) has every setting.
 """
 
 from __future__ import annotations

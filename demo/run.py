@@ -81,6 +81,7 @@ def main(work: Callable[[], int] | None = None) -> int:
         print(f"\nThe demo failed: {error}\nWhat runs is left for a look; `make stop` ends it.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("\nThe demo was stopped. What runs is left for a look; `make stop` ends it.", file=sys.stderr)
         return 130
 
 

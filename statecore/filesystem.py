@@ -394,6 +394,12 @@ def is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
+def holds_no_files(path: Path) -> bool:
+    """Whether a path lies on a file system that has neither blocks nor inodes, as ``/proc`` and ``/sys``."""
+    system = os.statvfs(path)
+    return system.f_blocks == 0 and system.f_files == 0
+
+
 def tree_bytes(directory: Path) -> int:
     """Bytes of all files below a directory, of which some may go while one looks."""
     total = 0

@@ -155,7 +155,8 @@ class TerminalProgress(_Stepwise):
         if self._rate > 0:
             parts.append(f"{rate_in_words(self._rate)}/s")
         if event == "done":
-            parts.append(f"in {seconds_in_words(self._elapsed)}")
+            taken = f"in {seconds_in_words(self._elapsed)}"
+            parts = [*parts, taken] if len(parts) > 1 else [f"{parts[0]} {taken}"]
         elif self._left is not None:
             parts.append(f"{seconds_in_words(self._left)} left")
         if message:

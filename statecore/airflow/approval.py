@@ -54,9 +54,7 @@ class MigrationApproval(ApprovalOperator):
         plans = self._plans(context)
         changed = sum(bool(plan and plan["changed"]) for _, plan in plans)
         if not changed:
-            refused = sum(plan is None for _, plan in plans)
-            others = f"; {refused} of {len(plans)} were refused" if refused else ""
-            why = f"Nothing is to be done: {self._sound(context)}{others}."
+            why = self._why_nothing(context, plans)
             self.log.info("%s", why)  # Airflow's own line does not say it
             raise AirflowSkipException(why)
         if context["params"]["approve"] == NONE:
@@ -84,8 +82,21 @@ class MigrationApproval(ApprovalOperator):
         super().execute_complete(context, event)
         return approved(self._plans(context))
 
+    def _why_nothing(self, context: Context, plans: Plans) -> str:
+        """Why nobody is asked; of directories that were not planned nothing is known."""
+        refused = sum(plan is None for _, plan in plans)
+        if not refused:
+            return f"Nothing is to be done: {self._sound(context)}."
+        where = f"the logs of their tasks {self.plan_task_id} say why"
+        if refused == len(plans):
+            return f"No directory could be planned ({refused} of {len(plans)} were refused): {where}."
+        return (
+            f"Nothing is to be done in {len(plans) - refused} of {len(plans)} directories: "
+            f"{self._sound(context)}. {refused} could not be planned: {where}."
+        )
+
     def _sound(self, context: Context) -> str:
-        """Why nothing is to be done."""
+        """Why nothing is to be done in a directory that was planned."""
         return f"Kafka Streams {context['params']['to']} opens what is there"
 
     def _shown(self, context: Context, plans: Plans, changed: int) -> tuple[str, str]:
@@ -124,6 +135,7 @@ def outcomes(
     answer: Answer | None,
     applied: Sequence[StepResult | None],
     verified: Sequence[StepResult | NotLooked | None],
+    refused: Sequence[str | None],
     done: str = "migrated",
 ) -> list[Became]:
     """What became of each directory.
@@ -133,30 +145,33 @@ def outcomes(
         answer: the answer; ``None`` where nobody was asked.
         applied: what was returned by the tasks that apply plans, of each directory,
         verified: and by those that look again.
+        refused: kind and code of the error of each plan that failed, as far as they are known.
         done: what a directory is called to which it was done.
     """
     return [
         {
             "name": entry["title"],
             "state_dir": entry["request"]["state_dir"],
-            "outcome": _became(plan, result, seen, answer, done),
+            "outcome": _became(plan, result, seen, answer, done) if plan is not None else _not_planned(why),
         }
-        for (entry, plan), result, seen in zip(plans, applied, verified, strict=True)
+        for (entry, plan), result, seen, why in zip(plans, applied, verified, refused, strict=True)
     ]
 
 
 _REFUSED, _FAILED, _DAMAGED = "not planned", "not ", ", and not as it has to be"
 
 
+def _not_planned(why: str | None) -> str:
+    return f"{_REFUSED}: {why}" if why else _REFUSED
+
+
 def _became(
-    plan: ShortPlan | None,
+    plan: ShortPlan,
     result: StepResult | None,
     seen: StepResult | NotLooked | None,
     answer: Answer | None,
     done: str,
 ) -> str:
-    if plan is None:
-        return _REFUSED
     if not plan["changed"]:
         return "nothing to do"
     if result is None:

@@ -18,7 +18,7 @@ from airflow.sdk import task, task_group
 from statecore.airflow.approval import ANSWER_KEY, MigrationApproval
 from statecore.airflow.failures import refused
 from statecore.airflow.migrate_operator import StatecoreMigrateOperator
-from statecore.airflow.migration_values import Became, Entry
+from statecore.airflow.migration_values import REFUSED_KEY, Became, Entry
 
 
 def approved_steps(
@@ -84,12 +84,13 @@ def approved_steps(
         if directories is None:
             raise JobRefused("Nothing was changed: read_directories failed, and its log says why.")
 
-        def returned(task_id: str) -> Any:
-            return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)))
+        def returned(task_id: str, **key: str) -> Any:
+            return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)), **key)
 
         answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
         plans = list(zip(directories, returned("plan"), strict=True))
-        found = outcomes(plans, answer, returned(f"{step}.apply"), returned(f"{step}.verify"), done)
+        refused = returned("plan", key=REFUSED_KEY)
+        found = outcomes(plans, answer, returned(f"{step}.apply"), returned(f"{step}.verify"), refused, done)
         conclude(found, logging.getLogger(__name__))
         return found
 

@@ -37,11 +37,23 @@ RETRIED_KINDS = ("Retryable", "Capacity")
 
 
 class JobRefused(AirflowFailException):
-    """The job said no, and would say no again: the task fails without another try."""
+    """The job said no, and would say no again: the task fails without another try.
+
+    Attributes:
+        reason: kind and code of the job's error; empty where there is none.
+    """
+
+    reason: str = ""
 
 
 class JobUnavailable(AirflowException):
-    """Something outside was not there in time; another try may succeed."""
+    """Something outside was not there in time; another try may succeed.
+
+    Attributes:
+        reason: kind and code of the job's error.
+    """
+
+    reason: str = ""
 
 
 class JobCapacity(JobUnavailable):
@@ -69,9 +81,13 @@ def exception_for(
     message = describe(error)
     if log is not None:
         log_error(error, log)
+    exception: JobRefused | JobUnavailable
     if kind not in retry_on:
-        return JobRefused(message)
-    return JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
+        exception = JobRefused(message)
+    else:
+        exception = JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
+    exception.reason = kind_and_code(error)
+    return exception
 
 
 def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:

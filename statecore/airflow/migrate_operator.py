@@ -24,10 +24,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.airflow import examination, reports
 from statecore.airflow.credentials import environment
-from statecore.airflow.failures import JobRefused, exception_for
+from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.migration_plans import migration_path, reasons, short, table
-from statecore.airflow.migration_values import NotLooked, ShortPlan, StepResult
+from statecore.airflow.migration_values import REFUSED_KEY, NotLooked, ShortPlan, StepResult
 from statecore.airflow.migrations import SPARK
 from statecore.airflow.operators import make_room_for, request_id_of
 from statecore.airflow.requests import spec_of_named
@@ -100,8 +100,17 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         self.why = why
 
     def execute(self, context: Context) -> Any:
-        """Do the step, read its report, return it in short (:class:`~.migration_values.StepResult`)."""
-        step = Step(self.step)
+        """Do the step, read its report, return it in short (:class:`~.migration_values.StepResult`).
+
+        Of a step that fails kind and code are left in the XCom ``refused``, for the last word of the run.
+        """
+        try:
+            return self._do(context, Step(self.step))
+        except (JobRefused, JobUnavailable) as error:
+            context["ti"].xcom_push(key=REFUSED_KEY, value=error.reason)
+            raise
+
+    def _do(self, context: Context, step: Step) -> Any:
         if step is Step.APPLY and not self.plan_id:
             self.log.info("%s", self.why)  # Airflow's own line does not say it
             raise AirflowSkipException(self.why)

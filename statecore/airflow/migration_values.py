@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+REFUSED_KEY = "refused"
+"""XCom key of a step that failed: kind and code of its error."""
+
 
 class Entry(TypedDict):
     """One state directory: the arguments of its operator (:class:`~.migrate_operator.StatecoreMigrateOperator`).

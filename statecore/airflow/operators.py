@@ -44,6 +44,7 @@ from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
 from statecore.spec.spark_settings import ELSEWHERE
 from statecore.system_errors import system_error
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -261,7 +262,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
-        if report.get("placed", True):
+        if not parts:
+            self.log.info("%s: nothing was to be done; the whole report: %s", self.application_id, report_file)
+        elif report.get("placed", True):
             done = "restored" if report.get("state_dir") else "read"
             self.log.info("%s: %s %s; the whole report: %s", self.application_id, done, ", ".join(parts), report_file)
             if report.get("master"):
@@ -282,7 +285,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if STORES in self.outlets and report.get("state_dir"):
             added = announce(context, report, parts)
             said = ", ".join(added) or "nothing new, an earlier try has announced them"
-            self.log.info("%s: asset events of %s", self.application_id, said)
+            if parts:
+                self.log.info("%s: asset events of %s", self.application_id, said)
         if SNAPSHOTS in self.outlets and report.get("published"):
             new = announce_snapshot(context, report)
             said = "an event of the snapshot" if new else "no event of the snapshot, an earlier try has announced it"
@@ -343,7 +347,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 def ran_on(report: Mapping[str, Any]) -> str:
     """Where a job ran, for a reader: ``ran on spark://m:7077 with 2 executors on a, b``."""
     hosts = ", ".join(report.get("hosts") or ())
-    return f"ran on {report['master']} with {report.get('executors')} executors on {hosts}"
+    return f"ran on {report['master']} with {number_of(int(report.get('executors') or 0), 'executor')} on {hosts}"
 
 
 def ended_without_a_word(who: str, how: str) -> Retryable:

@@ -153,16 +153,11 @@ def _heading(one: InstanceReports, tag: str) -> str:
     if one.instance.application_id.startswith("/"):
         said = f"named by the path of its spec, which cannot be used on {host}"
     elif published is None:
-        said = f"published nothing yet; asked for on {host}"
+        said = f"jobs on {host} without a state directory have published nothing themselves"
     else:
         where = f"to <code>{escape(published.repository)}</code>"
         said = f"published {where}, by jobs on {host} that place nothing in a state directory"
     return f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">{said}</p>'
-
-
-def _done(one: InstanceReports) -> str:
-    """What was done with the stores of an instance."""
-    return "Published" if _is_of_repository(one) else "Restored"
 
 
 def _dated(one: InstanceReports) -> str:
@@ -204,7 +199,8 @@ def _state(one: InstanceReports, airflow: str) -> str:
         )
     if success is None:
         planned = last.outcome is Outcome.PLANNED
-        nothing = "Only planned, nothing was changed." if planned else f"Never {_done(one).lower()} before."
+        never = "None of these jobs has published." if _is_of_repository(one) else "Never restored before."
+        nothing = "Only planned, nothing was changed." if planned else never
         return said + f'<p class="facts">{nothing}</p>'
     done = _OUTCOMES.get(success.outcome, str(success.outcome))
     facts = (

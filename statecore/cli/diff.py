@@ -9,6 +9,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_line, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.diff_request import DiffRequest
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,7 @@ def show(report: DiffReport) -> None:
         if report.verdict is Verdict.AT_OTHER_OFFSETS:
             said += "; all of these in stores that stand at other offsets"
     left = f", {len(report.left_out)} not compared" if report.left_out else ""
-    print_line(console, f"{said}: {len(report.stores)} stores{left}, {report.seconds:.1f} s", indent=0)
+    print_line(console, f"{said}: {number_of(len(report.stores), 'store')}{left}, {report.seconds:.1f} s", indent=0)
 
 
 def _offsets(store: StoreDiff) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch_request import FetchRequest
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch_report import FetchReport
@@ -67,12 +68,13 @@ def show(report: FetchReport) -> None:
     known = "of" if report.cut else "published"
     print(f"snapshot {report.snapshot}, {known} {age(when) if when is not None else report.made}")
     kept = f"; kept as they were: {', '.join(report.kept)}" if report.kept else ""
-    tasks = len({store.task for store in report.stores})
+    tasks = number_of(len({store.task for store in report.stores}), "task")
+    stores = number_of(len(report.stores), "store")
     if report.plan_only:
-        print(f"would fetch {len(report.stores)} stores of {tasks} tasks, {report.downloaded_bytes:,} bytes{kept}")
+        print(f"would fetch {stores} of {tasks}, {report.downloaded_bytes:,} bytes{kept}")
     elif report.placed:
         print(
-            f"fetched {len(report.stores)} stores of {tasks} tasks in {seconds_in_words(report.seconds)}: "
+            f"fetched {stores} of {tasks} in {seconds_in_words(report.seconds)}: "
             f"{report.downloaded_bytes:,} bytes came, {report.at_hand_bytes:,} were here{kept}"
         )
     else:

@@ -15,6 +15,7 @@ from statecore.cli.info_repository import look
 from statecore.cli.output import Output, print_line, print_table
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code
 from statecore.system_errors import system_error
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -268,7 +269,7 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
     kept = f"; kept as they were: {', '.join(last.kept)}" if last.kept else ""
     print_line(
         console,
-        f"{len(last.stores)} stores of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes came, "
+        f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes came, "
         f"{last.at_hand_bytes:,} were here{kept}",
         indent=4,
     )
@@ -280,7 +281,11 @@ def _show_changes(console: Console, changes: Changes) -> None:
     if (done := changes.migration) is not None:
         changed = sum(task.is_changed for task in done.tasks)
         print_line(console, f"last migration {_when_of(done.finished)}, {done.seconds:,.1f} s{_made_by(done)}", "bold")
-        print_line(console, f"to {done.to}: {done.outcome}, {changed} of {len(done.tasks)} tasks changed", indent=4)
+        print_line(
+            console,
+            f"to {done.to}: {done.outcome}, {changed} of {number_of(len(done.tasks), 'task')} changed",
+            indent=4,
+        )
         _show_kept(console, done.kept)
     if (mended := changes.repair) is not None:
         when = f"{_when_of(mended.finished)}, {mended.seconds:,.1f} s{_made_by(mended)}"
@@ -319,7 +324,7 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
                 str(one.partitions),
                 f"{one.rows:,}" if one.rows >= 0 else "not counted",
                 _offsets(one),
-                f"{one.tail_left:,}" if one.tail_left else "",
+                f"{one.tail_left:,}",
                 _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
                 one.digest[:12],
             )

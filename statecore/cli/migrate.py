@@ -13,7 +13,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate_request import MigrateRequest
-from statecore.words import some_of
+from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
     from statecore.jobs.migrate_report import MigrateReport
@@ -81,12 +81,12 @@ def show(report: MigrateReport) -> None:
     ):
         for one in said:
             console.print(Text(f"{title}: {some_of(one.tasks)}: {one.what}"))
+    changed = f"{report.changed} of {number_of(len(report.tasks), 'task')}"
     became = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {report.changed} of {len(report.tasks)} tasks would be migrated; "
-        "nothing was changed. Do it with --apply",
+        Outcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Do it with --apply",
         Outcome.REFUSED: "refused; nothing was changed",
         Outcome.UNCHANGED: _unchanged(report),
-        Outcome.MIGRATED: f"migrated {report.changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",
+        Outcome.MIGRATED: f"migrated {changed} in {report.seconds:.1f} s",
     }
     kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""
     console.print(Text(became[report.outcome] + kept))

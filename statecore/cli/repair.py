@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.repository.repair import RepairPlan
@@ -68,7 +69,7 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
         f"{_snapshots(len(head.snapshots))}, with epoch {head.epoch} and generation {head.generation}",
     ]
     lines += [
-        f"  {one.snapshot}, made {one.made}, by {one.origin}: {one.tasks} tasks, {one.file_bytes:,} bytes"
+        f"  {one.snapshot}, made {one.made}, by {one.origin}: {number_of(one.tasks, 'task')}, {one.file_bytes:,} bytes"
         for one in head.snapshots
     ]
     lines += _left_out("left out", plan)

@@ -10,6 +10,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.request import Planned, RestoreRequest
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.jobs.plan import RestorePlan
@@ -119,7 +120,7 @@ def show_report(report: RestoreReport) -> None:
     counted = f", {totals['rows']:,.0f} rows" if is_counted else ""
     if rows:
         print(
-            f"{done if report.state_dir else 'published'} {len(rows) - left} store partitions, "
+            f"{done if report.state_dir else 'published'} {number_of(len(rows) - left, 'store partition')}, "
             f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
             + (f"; {left} {_LEFT}" if left else "")
         )
@@ -160,7 +161,9 @@ def show_plan(plan: RestorePlan) -> None:
         print(f"{_LEFT}: nothing is read; an empty database with offset -4 lets it restore the store from the start")
     if any(part.committed_offset < 0 and not part.left_to_restore for part in plan.partitions):
         print("unknown: the offset is -4; Kafka Streams reads that store's changelog from its start, if there is any")
-    print(f"{len(plan.partitions)} store partitions, at most {plan.offsets:,} records; nothing was changed")
+    print(
+        f"{number_of(len(plan.partitions), 'store partition')}, at most {plan.offsets:,} records; nothing was changed"
+    )
 
 
 def _offset(offsets: Iterable[int]) -> str:

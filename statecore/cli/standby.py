@@ -15,6 +15,7 @@ from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.progress import Clock, rate_in_words, seconds_in_words
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
@@ -113,7 +114,7 @@ def line_of(report: StandbyReport) -> str:
         return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
     behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, task.lag is not None, -(task.lag or 0)))
     failed = sum(task.exit_code != 0 for task in report.tasks)
-    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {_together(report)}"
+    words = f"round {report.rounds}: {number_of(len(report.tasks), 'task')}, lag {_together(report)}"
     words += f", {failed:,} failed" if failed else ""
     return f"{words}; first {', '.join(map(_lag_of, behind[:_FEW]))}"
 

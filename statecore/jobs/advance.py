@@ -20,7 +20,7 @@ from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.restore import run_restore
 from statecore.jobs.selection import left_as_they_are, select_stores
-from statecore.placement.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory, application_directory_given
 from statecore.progress import Progress
 
 
@@ -46,11 +46,14 @@ def run_advance(
 
     Raises:
         NotFound: there is no such directory, nothing in it, or no store of a name.
-        Invalid: stores cannot be advanced, all of which are named; or as :func:`run_restore`.
+        Invalid: the application's own directory was given; stores cannot be advanced, all of which are named; or as
+            :func:`run_restore`.
         Fenced, Capacity, Corrupted, Retryable: as :func:`run_restore`.
     """
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
+    if directory.is_application_given():
+        raise application_directory_given(directory.state_dir)
     if not directory.task_directories() and not directory.stores("global"):
         raise NotFound(
             f"{directory.path} has no task: there is nothing to advance.",

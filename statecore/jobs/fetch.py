@@ -127,6 +127,7 @@ def _run_fetch(
         job = _Fetch(request, declared, snapshots, directory, around, cluster)
         if request.plan_only:
             say(directory.owner_note())
+            directory.check_usable()
             return job.plan(found)
         # Before the lock, which makes the directory that would then be its own model.
         owner_note = directory.owner_note()
@@ -180,7 +181,7 @@ class _Fetch(Job):
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
-            self._refuse_as_a_run(todo)
+            notes = (*notes, *self._refuse_as_a_run(todo))
             self.contents.look_for(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
@@ -196,10 +197,11 @@ class _Fetch(Job):
                 return ended
             found = self.snapshots.after(found, ended)
 
-    def _refuse_as_a_run(self, todo: Todo) -> None:
-        """Refuse a plan where a run would be refused for what lies in the place of the stores."""
-        if self.directory.in_use_by() is not None:
-            return  # what lies there when that has ended nobody can tell
+    def _refuse_as_a_run(self, todo: Todo) -> tuple[str, ...]:
+        """Refuse a plan where a run would be refused for what lies in the place of the stores; else its notes."""
+        holder = self.directory.in_use_by()
+        if holder is not None:  # what lies there when that has ended nobody can tell
+            return (self.directory.use_note(holder),)
         spec, tasks = self.declared or todo.found.spec, {store.task for store in todo.stores}
         images = [
             StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
@@ -208,6 +210,7 @@ class _Fetch(Job):
         refusal = contradicted(self.directory, spec, tasks) or would_not_open(self.directory, images)
         if refusal is not None:
             raise refusal
+        return ()
 
     def _todo(self, found: FoundSnapshot) -> Todo:
         return todo_of(found, self.request, self.directory, self.declared, self.spec)

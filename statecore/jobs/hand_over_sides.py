@@ -16,7 +16,7 @@ from pathlib import Path
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.maintenance.layout import StorePlace, application_directory, applications
-from statecore.placement.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory, application_directory_given
 from statecore.placement.work_directory import STANDBY
 
 _APART = "Give the copy and the application a state directory each, neither of them inside the other."
@@ -37,6 +37,8 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
             action="Name with --from the state directory that statecore standby has kept, which is the one above the "
             "one called like the application.",
         ) from error
+    except Invalid as error:
+        raise error.restated(error.what, action=f"Of --from: {error.action}") from error
 
 
 @contextmanager
@@ -72,12 +74,7 @@ def state_dir_in_doubt(live: StateDirectory) -> str:
     with suppress(StatecoreError):  # who may not look there may be right all the same
         known = applications(given.parent)
     if given.name in known:
-        raise Invalid(
-            f"{given} is the directory of the application itself.",
-            code="application-directory-given",
-            action=f"Name the directory above it with --state-dir: {given.parent}.",
-            state_dir=str(live.state_dir),
-        )
+        raise application_directory_given(given)
     return (
         f"{given} is called like the application, whose directory in it becomes {live.path}. If it is the "
         f"application's directory itself, name the one above it with --state-dir: {given.parent}."

@@ -199,6 +199,32 @@ class RestorePlan:
         return PLAN.from_json(document)
 
 
+@dataclass(frozen=True)
+class NotedPlan(RestorePlan):
+    """The plan that was asked for alone, with what there is to be known of it.
+
+    Attributes:
+        notes: for an operator; they decide nothing, and the plan's id is without them.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of_plan(plan: RestorePlan, notes: Sequence[str]) -> NotedPlan:
+        """A plan with notes."""
+        return NotedPlan(plan.application_id, plan.processing_guarantee, plan.partitions, tuple(notes))
+
+    @property
+    def plan_id(self) -> str:
+        """See :attr:`RestorePlan.plan_id`."""
+        return RestorePlan(self.application_id, self.processing_guarantee, self.partitions).plan_id
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON document, with its notes."""
+        plan = RestorePlan(self.application_id, self.processing_guarantee, self.partitions)
+        return {**plan.to_json(), "notes": list(self.notes)}
+
+
 PLAN = DocumentType(
     "plan",
     4,

@@ -21,6 +21,7 @@ from typing import Any
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
 from statecore.repository.publication import Published
+from statecore.words import number_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class RanOn:
     def __str__(self) -> str:
         if self.master == PROCESSES:
             return f"{self.executors} process{'' if self.executors == 1 else 'es'} on {', '.join(self.hosts)} work."
-        count = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        count = number_of(self.executors, "executor")
         return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
 
 

@@ -39,7 +39,7 @@ from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.parents import DAMAGED, Key
 from statecore.jobs.placing import placement_notes_of, placement_of
-from statecore.jobs.plan import RestorePlan
+from statecore.jobs.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning import covers
 from statecore.jobs.publishing import Made, SnapshotOf, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
@@ -133,11 +133,13 @@ def _run_restore(
         room = [] if directory is None else placement_notes_of(planned.plan, spec, directory, planned.here)
         if directory is not None and planned.disk is not None:
             room += doubts(directory, request.staging_dir, planned.disk)
-        for note in (*planned.notes, *room, *([] if directory is None else [directory.owner_note()])):
+        notes = [*planned.notes, *room, *([] if directory is None else [directory.owner_note()])]
+        for note in notes:
             say(f"note: {note}")
-        if doubt := check_plan(planned, request, directory, spec):
-            say(f"note: {doubt}")
-        return planned.plan
+        doubts_of_plan = check_plan(planned, request, directory, spec)
+        for note in doubts_of_plan:
+            say(f"note: {note}")
+        return NotedPlan.of_plan(planned.plan, [*notes, *doubts_of_plan])
     if directory is None:
         assert shelf is not None  # the request has one of the two
         home: JobHome = RepositoryHome(shelf, request.request_id)

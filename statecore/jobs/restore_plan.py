@@ -177,8 +177,8 @@ def check_plan(
     request: RestoreRequest,
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
-) -> str:
-    """Refuse a plan that was only asked for, where the job would be refused for what lies in the state directory.
+) -> tuple[str, ...]:
+    """Refuse a plan that was only asked for, where the job would be refused for the state directory or what it has.
 
     Args:
         planned: the plan.
@@ -187,13 +187,20 @@ def check_plan(
         spec: the application, whose stores are held against what lies there.
 
     Returns:
-        A note where somebody works there now, so that nobody can tell; else nothing.
+        Notes where somebody works there now: the job would be refused, and nobody can tell for what else; else nothing.
 
     Raises:
         RefusedPlan: what the job would be refused with; it has the plan.
+        Capacity, Retryable: the directory cannot be looked at.
     """
     if directory is None:
-        return ""
+        return ()
+    try:
+        directory.check_usable()
+        holder = directory.in_use_by()
+    except Invalid as error:
+        raise RefusedPlan.of(planned.plan, error) from error
+    used = () if holder is None else (directory.use_note(holder),)
     refusal = _lacking(planned)
     if refusal is None and spec is not None:
         refusal = contradicted(directory, spec, planned.plan.tasks)
@@ -202,13 +209,13 @@ def check_plan(
     if refusal is None:
         refusal = would_not_open(directory, images_of(planned.plan, planned.here))
     if refusal is None:
-        return ""
-    holder = directory.in_use_by()
+        return used
     if holder is None:
         raise RefusedPlan.of(planned.plan, refusal)
     return (
-        f"{directory.path} is in use by {holder}. Whether its stores can be built upon shows when that has ended; as "
-        f"they lie there now: {refusal.what}"
+        *used,
+        f"Whether the stores of {directory.path} can be built upon shows when {holder} has ended; as they lie there "
+        f"now: {refusal.what}",
     )
 
 

@@ -9,6 +9,7 @@ from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.words import number_of
 
 
 def left_as_they_are(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
@@ -189,10 +190,13 @@ def check_partitions(
         part for part in partitions if not any(part in found for store, found in wanted.items() if not store.is_global)
     ]
     if absent:
+        most = max((topics[store.changelog].partitions for store in stores if not store.is_global), default=0)
         raise Invalid(
-            f"No changelog of the chosen stores has partition {', '.join(map(str, absent))}.",
+            f"No changelog of the chosen stores has partition {', '.join(map(str, absent))}: "
+            f"they have {'at most ' if most else ''}{number_of(most, 'partition')}.",
             code="partition-unknown",
-            action="Choose partitions from 0 to the topics' partition count less one.",
+            action=f"Choose partitions from 0 to {most - 1}." if most else "Leave the partitions out.",
             partitions=absent,
+            partition_count=most,
         )
     return wanted

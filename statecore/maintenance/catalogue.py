@@ -301,9 +301,13 @@ def _kinds() -> tuple[FindingKind, ...]:
             "not-readable-here",
             warning,
             "a database needs RocksDB options that statecore lacks",
-            "Nothing is wrong with the database: its application opens it with options of its own. What lies in it is "
-            "not checked here, and it is neither published, nor advanced, nor repaired.",
-            "Keep the database. See which option it is, and what can be done without it.",
+            "If its application opens it with options of its own, nothing is wrong with the database. If none of its "
+            "SST files is there and the application keeps them nowhere else, they were deleted, and every start of "
+            "the application fails. What lies in it is not checked here, and it is neither published, nor advanced, "
+            "nor repaired.",
+            "Keep the database where an option explains it: see which one it is, and what can be done without it. "
+            "Where its SST files are gone and the application sets neither db_paths nor cf_paths, move the store's "
+            "directory away and restore the store.",
         ),
         FindingKind(
             "database-unseen",

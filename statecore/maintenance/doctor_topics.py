@@ -128,7 +128,7 @@ class Brokers:
                 error.action = f"{error.action} Or do without them: --offline."
                 raise
             self.failed = error
-            return (), (f"The brokers could not be asked: {error}",)
+            return (), (f"The brokers could not be asked: [{error.code}] {error}",)
 
 
 def look_at_topics(

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.placement.contents import StoreDirectory, directories_in, unreadable
-from statecore.placement.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory, application_directory_given, has_tasks
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 
@@ -64,8 +64,10 @@ def skipped_in(state_dir: Path) -> list[Path]:
     return [path for path in directories_in(state_dir) if _is_application(state_dir, path) is None]
 
 
-def no_application(state_dir: Path) -> NotFound:
+def no_application(state_dir: Path) -> StatecoreError:
     """The error for a ``state.dir`` below which nothing is an application's directory, or that does not exist."""
+    if has_tasks(state_dir):
+        return application_directory_given(state_dir)
     what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
     if skipped := ", ".join(path.name for path in skipped_in(state_dir)):
         what += f" This user may not look into {skipped}."
@@ -86,7 +88,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
 
     Raises:
         NotFound: it is not; what there is instead is named.
-        Invalid: the state directory is no directory, or may not be read.
+        Invalid: the state directory is no directory, may not be read, or is the application's own.
     """
     directory = StateDirectory(state_dir, application_id)
     try:
@@ -99,6 +101,8 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
             )
         if directory.path.is_dir():
             return directory
+        if directory.is_application_given():
+            raise application_directory_given(state_dir)
     except PermissionError as error:
         raise unreadable(state_dir, error) from error
     known = applications(state_dir)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, sync_file
+from statecore.filesystem import MOUNT_FOR_WRITING, holds_no_files, is_read_only, sync_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
@@ -185,6 +185,11 @@ class StateDirectory:
         except Invalid as error:
             return f"Nothing could be placed by this user: {error}"
 
+    def use_note(self, holder: Holder) -> str:
+        """That a job would not get the lock now, for a person."""
+        code = "application-running-without-lock" if holder.lost else "state-directory-in-use"
+        return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
+
     def give_to_owner(self) -> None:
         """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.
 
@@ -227,16 +232,17 @@ class StateDirectory:
                     action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
                     state_dir=str(path),
                 )
-        if self.state_dir.name == self.application_id and not self.path.exists() and self._has_tasks(self.state_dir):
-            raise Invalid(
-                f"{self.state_dir} is the directory of {self.application_id}, which has its tasks, and no state.dir: "
-                f"they would lie in {self.path}, where the application does not look.",
-                code="state-directory-invalid",
-                action=f"Give the directory above it: {self.state_dir.parent}",
-                state_dir=str(self.state_dir),
-                expected=str(self.state_dir.parent),
-            )
+        if self.is_application_given():
+            raise application_directory_given(self.state_dir)
         existing = _nearest_existing(self.path)
+        if existing != self.path.absolute() and holds_no_files(existing):
+            raise Invalid(
+                f"{existing} is a file system of the kernel, in which nobody makes a directory.",
+                code="state-directory-invalid",
+                action="Give a state.dir on a disk.",
+                state_dir=str(self.state_dir),
+                path=str(existing),
+            )
         if is_read_only(existing):
             raise _read_only(existing)
         if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
@@ -249,13 +255,31 @@ class StateDirectory:
             )
         _ = self.ownership  # refuses where it cannot be given
 
-    @staticmethod
-    def _has_tasks(directory: Path) -> bool:
-        return any(TaskId.match(path.name) is not None for path in directories_in(directory))
+    def is_application_given(self) -> bool:
+        """Whether the application's own directory was given as ``state.dir``: it would lie inside itself."""
+        return self.state_dir.name == self.application_id and not self.path.exists() and has_tasks(self.state_dir)
 
     def ensure_room(self, needed: int) -> None:
         """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
         ensure_room(self.path, needed)
+
+
+def has_tasks(directory: Path) -> bool:
+    """Whether directories of tasks, or of global stores, lie directly in a directory."""
+    return any(TaskId.match(path.name) is not None for path in directories_in(directory))
+
+
+def application_directory_given(given: Path) -> Invalid:
+    """The error for an application's own directory in the place of its ``state.dir``."""
+    given = given.absolute()
+    return Invalid(
+        f"{given} is the directory of an application, which has its tasks, and no state.dir: Kafka Streams looks for "
+        f"them in {given.parent}.",
+        code="application-directory-given",
+        action=f"Give the directory above it: {given.parent}",
+        state_dir=str(given),
+        expected=str(given.parent),
+    )
 
 
 def ensure_room(path: Path, needed: int) -> None:

@@ -52,7 +52,7 @@ _BLAMED = re.compile(r"\s+The file \S+ may be corrupted(?=\.|$)")
 """RocksDB blames the MANIFEST for whatever it fails with while it opens a database."""
 
 KEEP_UNREADABLE = (
-    "Nothing says that the database is damaged, so keep it: its application reads it with the RocksDB options that it "
+    "Keep the database, unless its SST files were deleted: its application reads it with the RocksDB options that it "
     "sets (rocksdb.config.setter), and statecore lacks one of them. docs/rocksdb-options.md says what can be done."
 )
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,13 @@ def test_a_plan_ends_with_the_refusal_that_the_restore_ends_with(broker: Broker,
         run_advance(AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), plan_only=True), InProcessEngine())
     request = RestoreRequest(spec=shop.spec, state_dir=str(state_dir), replace=True, plan_only=True)
     assert isinstance(run_restore(request, InProcessEngine()), RestorePlan)
+    with StateDirectory(state_dir, shop.application_id).lock():
+        plan = run_restore(request, InProcessEngine())
+    assert any("[state-directory-in-use]" in note for note in plan.to_json()["notes"])
+    inside = replace(request, state_dir=str(state_dir / shop.application_id))
+    for asked in (inside, replace(inside, plan_only=False)):
+        with raises(Invalid, "application-directory-given"):
+            run_restore(asked, InProcessEngine())
 
 
 @pytest.mark.parametrize("command", one_of(["advance", "restore"]))

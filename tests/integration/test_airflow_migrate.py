@@ -141,7 +141,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     assert {one["map_index"] for one in found if one["queue"] == "of-b"} == {2}
     assert sum(one["queue"] == "of-b" for one in found) == 3, "plan, apply and verify"
     assert "has no application absent" in log_of(server, run, "plan", "absent")
-    assert f"absent in {tmp_path}: not planned" in log_of(server, run, "outcome")
+    assert f"absent in {tmp_path}: not planned: NotFound (application-not-found)" in log_of(server, run, "outcome")
     assert server.xcom(DAG, run, "approve", "answer")["by"] == server.user
     for named in (old, newer):
         assert not (path_of(named) / TASK / ".checkpoint").exists()

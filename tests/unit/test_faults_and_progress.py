@@ -113,7 +113,7 @@ def test_a_shorter_line_leaves_nothing_of_the_longer_one():
     clock.now += 1
     progress.done()
     shown = [line.split("\r")[-1] for line in stream.getvalue().split("\n")]
-    assert shown[1].strip() == "b:  in 1.0 s"
+    assert shown[1].strip() == "b: in 1.0 s"
 
 
 def test_without_a_terminal_there_are_few_lines_and_no_carriage_returns():

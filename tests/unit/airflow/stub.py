@@ -60,7 +60,8 @@ if "error" in said:
     sys.exit(said["exit_code"])
 if said.get("no_report"):
     sys.exit(0)
-names = request["stores"] or [name for one in spec["subtopologies"].values() for name in one["stores"]]
+every = [name for one in spec["subtopologies"].values() for name in one["stores"]]
+names = said.get("stores", request["stores"] or every)
 if request.get("plan_only"):
     arguments.report.write_text(json.dumps({
         "version": 3, "application_id": application, "processing_guarantee": "exactly_once_v2", "partitions": [
@@ -117,7 +118,7 @@ class StubSpark:
         self.python.chmod(0o755)
 
     def behaves(self, by_application: dict[str, Any]) -> None:
-        """What the job does for an application: an error's JSON, ``silent_exit``, ``no_report``; default: success."""
+        """What the job does for an application: an error's JSON, ``silent_exit``, ``no_report``, its ``stores``."""
         (self.jobs / "behaviour.json").write_text(json.dumps(by_application))
 
     @property

@@ -13,6 +13,7 @@ from statecore.airflow.approval import MigrationApproval, conclude, outcomes
 from statecore.airflow.failures import JobRefused
 from statecore.airflow.migration_plans import short
 from statecore.airflow.migration_values import Answer, Became, Entry, ShortPlan
+from statecore.airflow.recover_operator import RecoveryApproval
 from statecore.jobs.migrate_report import MIGRATE_REPORT
 from tests.unit.airflow.stub_migrate import report
 
@@ -129,19 +130,39 @@ def test_without_approval_nobody_is_asked(shown: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("approve", ["ask", "none"])
 def test_where_nothing_is_to_be_done_nobody_is_asked_and_it_is_said(shown: list[dict[str, Any]], approve: str) -> None:
-    with pytest.raises(AirflowSkipException, match=r"4\.3.*1 of 3"):
+    with pytest.raises(AirflowSkipException, match=r"2 of 3.*4\.3.*\. 1 "):
         operator().execute(context(plan(0, done=True), None, plan(2, done=True), approve=approve))  # type: ignore[arg-type]
     assert shown == []
 
 
-def became(planned: Any, done: Any = None, seen: Any = None, chosen: str | None = None, by: str | None = "vera") -> str:
+@pytest.mark.parametrize("kind", [MigrationApproval, RecoveryApproval])
+def test_where_nothing_could_be_planned_nothing_is_called_sound(
+    shown: list[dict[str, Any]], kind: type[MigrationApproval]
+) -> None:
+    approve = kind(task_id="approve", directories=DIRECTORIES, plan_task_id="plan")
+    asked = context(None, None, None)
+    with pytest.raises(AirflowSkipException, match=r"^No .*3 of 3") as skipped:
+        approve.execute(asked)  # type: ignore[arg-type]
+    assert approve._sound(asked) not in str(skipped.value)  # type: ignore[arg-type]
+    assert shown == []
+
+
+def became(
+    planned: Any,
+    done: Any = None,
+    seen: Any = None,
+    chosen: str | None = None,
+    by: str | None = "vera",
+    refused: str | None = None,
+) -> str:
     answer: Answer | None = None if chosen is None else {"chosen": chosen, "by": by, "at": "now"}
-    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen])
+    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen], [refused])
     return found["outcome"]
 
 
 def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> None:
     assert became(None) == "not planned"
+    assert became(None, refused="Invalid (spec-invalid)") == "not planned: Invalid (spec-invalid)"
     assert became(plan(0, done=True)) == "nothing to do"
     assert became(plan(0), chosen="Reject") == "rejected"
     assert became(plan(0), chosen="Reject", by=None).startswith("rejected, ")

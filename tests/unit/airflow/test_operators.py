@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.airflow import operators
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
-from statecore.airflow.operators import StatecoreSparkOperator, make_room_for
+from statecore.airflow.operators import StatecoreSparkOperator, make_room_for, ran_on
 from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
 from statecore.jobs.report_head import Outcome, ReportHead
@@ -293,6 +293,19 @@ def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytes
     said = capsys.readouterr().out
     assert "nothing was done" in said
     assert "Start a new run" in said
+
+
+def test_a_run_that_had_nothing_to_do_claims_neither_a_restore_nor_an_event(
+    spark: StubSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.behaves({"orders": {"stores": [], "placed": True}})
+    running = context()
+    operator(spark, inlets=[STORES], outlets=[STORES]).execute(running)
+    assert running["outlet_events"][STORES].added == []
+    said = capsys.readouterr().out
+    assert "nothing was to be done" in said
+    assert "asset events" not in said
+    assert "restored ;" not in said
 
 
 def announced(spark: StubSpark, placed: bool, *known: SimpleNamespace) -> list[str]:
@@ -586,3 +599,9 @@ def test_no_room_for_the_report_is_no_fault_of_its_place(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Capacity, match="cannot be written to"):
         make_room_for(tmp_path / "orders" / "r.json")
+
+
+def test_one_executor_is_one() -> None:
+    one = {"master": "spark://m:7077", "executors": 1, "hosts": ["a"]}
+    assert ran_on(one) == "ran on spark://m:7077 with 1 executor on a"
+    assert "2 executors" in ran_on({**one, "executors": 2})

@@ -242,8 +242,9 @@ def test_a_restore_that_published_says_both(client: Callable[..., Any], tmp_path
 def test_a_job_without_a_state_directory_that_never_succeeded(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, failed(attempt(1, state_dir="")))
     text = client("/", "viewer").text
-    assert "published nothing yet" in text
-    assert "Never published before." in text
+    assert "published nothing yet" not in text, "others may have published"
+    assert "published nothing themselves" in text
+    assert "Never published before." not in text
 
 
 def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snapshot_is(

@@ -257,6 +257,12 @@ def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     assert (code, code_said(err)) == (14, "application-not-found")
 
 
+@pytest.mark.parametrize("command", [("inspect",), ("doctor",), ("info",), ("inspect", "--application-id", "shop")])
+def test_the_directory_of_the_application_is_no_state_dir(run, state_dir, command):
+    code, _, err = run(*command, "--state-dir", str(state_dir / "shop"))
+    assert (code, code_said(err)) == (13, "application-directory-given")
+
+
 def test_who_has_a_store_open_is_named(run, state_dir):
     """A processor on this library's stores holds no lock of the application."""
     with RocksDBStore(state_dir / "shop/0_1/rocksdb/orders", StoreKind.TIMESTAMPED_KEY_VALUE):

@@ -102,8 +102,17 @@ def test_a_run_does_every_directory_and_names_it_in_the_grid(spark: StubSpark) -
 
 
 @pytest.mark.full
-def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_being_done(spark: StubSpark) -> None:
-    said = {"error": "Fenced", "exit_code": 11, "what": "It is in use.", "action": "Close it.", "context": {}}
+def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_being_done(
+    spark: StubSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {
+        "error": "Fenced",
+        "code": "in-use",
+        "exit_code": 11,
+        "what": "It is in use.",
+        "action": "Close it.",
+        "context": {},
+    }
     spark.behaves({"orders": said})
     run = load().test(run_conf=conf("orders", "billing"))
     assert str(run.state) == "failed"
@@ -112,6 +121,7 @@ def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_bei
     assert (found["migrate.apply", 0], found["migrate.apply", 1]) == ("skipped", "success")
     assert (found["migrate.verify", 0], found["migrate.verify", 1]) == ("skipped", "success")
     assert found["outcome", -1] == "failed"
+    assert "orders in /srv/state: not planned: Fenced (in-use)" in capsys.readouterr().out
 
 
 def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_where_to_look(

@@ -86,6 +86,7 @@ def test_pyspark_is_not_imported_by_reading_the_dag_file() -> None:
 def test_the_dag_explains_itself() -> None:
     dag = load()
     assert "Stop the application first" in (dag.doc_md or "")
+    assert "holds the stores already is refused" not in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "restore"}
     assert dag.catchup is False
     for name in dag.params:

@@ -16,3 +16,11 @@ def test_a_demo_that_cannot_go_on_says_why_and_what_to_do_without_a_traceback(
     said = capsys.readouterr().err
     assert f"The demo failed: {error}" in said
     assert "make stop" in said
+
+
+def test_who_stops_it_is_told_how_to_end_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped() -> int:
+        raise KeyboardInterrupt
+
+    assert run.main(stopped) == 130
+    assert "`make stop`" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
     well = run_examine(request(state_dir, application_id="billing", **fields))
     assert isinstance(well.unasked, Retryable)
     assert well.exit_code == Retryable.exit_code
-    assert "could not be asked" in well.applications[0].undecided[0]
+    assert "[broker-unreachable]" in well.applications[0].undecided[0]
     assert run_examine(request(state_dir, application_id="shop", **fields)).exit_code == 21
     assert run_examine(request(state_dir, application_id="billing", offline=True, **fields)).exit_code == 0
 

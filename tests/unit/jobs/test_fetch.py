@@ -152,8 +152,19 @@ def test_a_running_application_keeps_its_directory(shop: Shop, state_dir: Path) 
         assert holder.stdout is not None
         holder.stdout.readline()
         refused(Fenced, "state-directory-in-use", shop, state_dir, replace=True)
+        plan = fetch(shop, state_dir, plan_only=True)
+        assert [note for note in plan.notes if f"process {holder.pid}" in note and "[state-directory-in-use]" in note]
     finally:
         holder.communicate()
+
+
+def test_a_plan_ends_with_the_refusal_that_the_fetch_ends_with(shop: Shop, state_dir: Path) -> None:
+    fetch(shop, state_dir, tasks=("0_0",))
+    before = tree(state_dir)
+    for plan_only in (True, False):
+        refused(Invalid, "application-directory-given", shop, state_dir / "orders", plan_only=plan_only)
+        refused(Invalid, "state-directory-invalid", shop, Path("/proc/x"), plan_only=plan_only)
+    assert tree(state_dir) == before
 
 
 @pytest.mark.parametrize("point", three_of(FETCH_POINTS))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Fenced, Invalid, NotFound
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.jobs.hand_over import run_hand_over
 from statecore.jobs.hand_over_report import Verdict
 from statecore.placement.trees import fingerprint
@@ -118,8 +118,14 @@ def test_files_that_both_have_since_an_earlier_hand_over_are_fine(world: World) 
 
 
 def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path: Path) -> None:
-    for warm_dir, code in ((tmp_path / "nowhere", "state-dir-not-found"), (world.warm.path, "application-not-found")):
-        with raises(NotFound, code, state_dir=str(warm_dir)) as refused:
+    (tmp_path / "empty").mkdir()
+    wrong: dict[Path, tuple[type[StatecoreError], str]] = {
+        tmp_path / "nowhere": (NotFound, "state-dir-not-found"),
+        tmp_path / "empty": (NotFound, "application-not-found"),
+        world.warm.path: (Invalid, "application-directory-given"),
+    }
+    for warm_dir, (kind, code) in wrong.items():
+        with raises(kind, code, state_dir=str(warm_dir)) as refused:
             world.hand_over(warm_dir=str(warm_dir))
         assert "--from" in refused.value.action
 

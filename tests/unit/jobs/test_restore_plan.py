@@ -12,7 +12,7 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.parents import DIRECTORY, Parent, Refused
-from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.plan import NotedPlan, PartitionPlan, RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates
 from statecore.jobs.restore_plan import PlannedRestoreOf, RefusedPlan, check_plan
@@ -82,9 +82,9 @@ def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replac
 ) -> None:
     with raises(RefusedPlan, "placement-refused"):
         check_plan(planned(), asked(start_from="none"), directory)
-    assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ""
-    assert check_plan(planned(parents={KEY: Parent(DIRECTORY, {}, frozenset())}), asked(), directory) == ""
-    assert check_plan(planned(), asked(), None) == ""
+    assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ()
+    assert check_plan(planned(parents={KEY: Parent(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
+    assert check_plan(planned(), asked(), None) == ()
 
 
 def test_what_the_application_would_not_open_refuses_the_plan_that_replaces_it(directory: StateDirectory) -> None:
@@ -107,9 +107,36 @@ def test_a_store_of_another_kind_is_not_to_be_replaced_but_declared(directory: S
 
 def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refused(directory: StateDirectory) -> None:
     with directory.lock():
-        note = check_plan(planned(), asked(start_from="none"), directory)
-    assert f"process {os.getpid()}" in note
+        use, note = check_plan(planned(), asked(start_from="none"), directory)
+        assert check_plan(planned(), asked(replace=True), directory) == (use,)
+    assert f"process {os.getpid()}" in use
+    assert "[state-directory-in-use]" in use
     assert "0_0 holds the store" in note
+
+
+def test_a_directory_that_the_job_would_refuse_refuses_the_plan_and_stays_as_it_is(tmp_path: Path) -> None:
+    inner = tmp_path / "app"
+    (inner / "0_0").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    refused = {
+        inner: "application-directory-given",
+        tmp_path / "file": "state-directory-invalid",
+        Path("/proc/x"): "state-directory-invalid",
+    }
+    for state_dir, code in refused.items():
+        directory = StateDirectory(state_dir, "app")
+        with raises(RefusedPlan, code) as caught:
+            check_plan(planned(), asked(), directory)
+        assert caught.value.plan == PLAN
+        with raises(Invalid, code):
+            directory.lock()
+    assert [path.name for path in inner.iterdir()] == ["0_0"]
+
+
+def test_the_notes_of_a_plan_are_in_its_document_and_decide_nothing() -> None:
+    noted = NotedPlan.of_plan(PLAN, ("one", "two"))
+    assert noted.to_json() == {**PLAN.to_json(), "notes": ["one", "two"]}
+    assert noted.plan_id == PLAN.plan_id
 
 
 def test_versioned_stores_stay_as_they_are_unless_they_were_asked_for() -> None:

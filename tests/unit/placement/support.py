@@ -23,6 +23,7 @@ from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.raising import raises
+from tests.unit.templates import TEMPLATES
 
 KIND = StoreKind.KEY_VALUE
 WINDOW = StoreKind.TIMESTAMPED_WINDOW
@@ -59,16 +60,9 @@ def changelog(task: str, store: str) -> TopicPartition:
 Offsets = tuple[tuple[TopicPartition, int], ...]
 
 
-TEMPLATES = "STATECORE_TEST_TEMPLATES"
-"""Names the directory where processes of one test find the databases that another has made."""
-
-
 @cache
 def _template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Path:
-    shared = os.environ.get(TEMPLATES)
-    if shared is None:
-        return _make_template(offsets, closed, rows, kind)
-    wanted = Path(shared, hashlib.sha256(repr((offsets, closed, rows, kind)).encode()).hexdigest()[:16])
+    wanted = Path(os.environ[TEMPLATES], hashlib.sha256(repr((offsets, closed, rows, kind)).encode()).hexdigest()[:16])
     if not wanted.exists():
         with suppress(OSError):  # another process was first
             _make_template(offsets, closed, rows, kind).rename(wanted)
@@ -76,7 +70,7 @@ def _template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Pat
 
 
 def _make_template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Path:
-    path = Path(mkdtemp(prefix="statecore-template-", dir=os.environ.get(TEMPLATES))) / "database"
+    path = Path(mkdtemp(prefix="statecore-template-", dir=os.environ[TEMPLATES])) / "database"
     store = RocksDBStore(path, kind, create=True)
     store.open()
     for number in range(rows):

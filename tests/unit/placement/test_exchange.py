@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -21,7 +22,8 @@ from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
-from tests.unit.placement.support import KIND, changelog
+from tests.unit.placement import support
+from tests.unit.placement.support import KIND, changelog, make_database
 
 TASKS = ("0_0", "0_1", "global")
 
@@ -232,3 +234,13 @@ def test_a_copy_is_on_the_disk_before_the_journal_says_that_it_is_to_be_put_in_p
     copy = staging / "tasks" / "0_0"
     made = {copy, copy.parent, staging, *copy.rglob("*")}
     assert {path for path in made if path.name != "LOCK"} <= set(synced[:journal])
+
+
+def test_databases_that_tests_copy_lie_where_pytest_clears_up(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(support, "mkdtemp", lambda **said: made.append(mkdtemp(**said)) or made[-1])
+    make_database(tmp_path / "database", None, rows=17)
+    (where,) = made
+    assert Path(where).is_relative_to(tmp_path_factory.getbasetemp())

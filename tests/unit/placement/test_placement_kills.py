@@ -26,7 +26,6 @@ from tests.unit.placement.placing_process import TASKS as PLAIN_TASKS
 from tests.unit.placement.support import (
     BUFFER,
     KIND,
-    TEMPLATES,
     changelog,
     content_of,
     make_live,
@@ -85,14 +84,6 @@ NEW: dict[str, Content] = {
     GLOBAL: {"rocksdb/g": GLOBAL_OFFSETS, **KEPT[GLOBAL]},
 }
 OLD_IS_NEEDED_AT = PLACEMENT_POINTS[: PLACEMENT_POINTS.index("placement.after-mark")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Databases are made once for all processes: making them would take longer than placing them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(TEMPLATES, str(tmp_path_factory.mktemp("templates")))
-        yield
 
 
 @pytest.fixture

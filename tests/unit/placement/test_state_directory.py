@@ -220,7 +220,7 @@ def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
     inner = tmp_path / "state" / "orders"
     (inner / "0_1").mkdir(parents=True)
     with (
-        raises(Invalid, "state-directory-invalid", state_dir=str(inner), expected=str(tmp_path / "state")),
+        raises(Invalid, "application-directory-given", state_dir=str(inner), expected=str(tmp_path / "state")),
         StateDirectory(inner, "orders").lock(),
     ):
         pass
@@ -230,7 +230,10 @@ def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
-def test_where_nobody_can_make_a_directory_no_other_job_is_blamed():
+def test_where_nobody_can_make_a_directory_no_other_job_is_blamed(monkeypatch):
+    with raises(Invalid, "state-directory-invalid", state_dir="/proc/state"):
+        StateDirectory(Path("/proc/state"), "orders").check_usable()
+    monkeypatch.setattr("statecore.placement.state_directory.holds_no_files", lambda _: False)
     with (
         raises(Invalid, "system-refused", state_dir="/proc/state/orders"),
         StateDirectory(Path("/proc/state"), "orders").lock(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.catalogue import CATALOGUE, Severity
 from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb_directory import current_manifest
@@ -45,6 +45,9 @@ def test_where_no_file_of_rows_is_there_nothing_is_called_damaged(database: Path
     (found,) = examine(StateDirectory(database.parents[3], "app")).findings
     assert (found.code, found.severity, found.repair) == ("not-readable-here", Severity.WARNING, None)
     assert not found.evidence["damage"]
+    known = CATALOGUE[found.code]
+    assert "deleted" in known.means, "nobody can tell, so it is no all-clear"
+    assert "db_paths" in known.remedy
 
 
 @pytest.mark.parametrize("families", [("default",), ("data", "offsets"), ("offsets",)])
