@@ -27,7 +27,8 @@ def page() -> str:
         "Every error has a kind, which gives the exit code, and a code. Codes are stable: match them, not sentences.",
         "With `--json`, in reports, and in what Airflow logs, an error is",
         '`{"error": kind, "code": …, "exit_code": …, "what": …, "action": …, "context": {…}}`;',
-        "`context` names task, store, topic, partition and offset where there are any.\n",
+        "`context` names task, store, topic, partition and offset where there are any. It is of this one shape",
+        "whatever ended the command; `request_id` is beside these where the command can be gone on with.\n",
         "This page is generated from `statecore/error_codes.py` (`python -m scripts.error_reference`).",
     ]
     for kind, meaning in _KINDS.items():
@@ -39,6 +40,15 @@ def page() -> str:
             "|---|---|",
         ]
         lines += [f"| `{code}` | {ERROR_CODES[code][1]} |" for code in codes]
+    lines += [
+        "\n## Of the command line alone\n",
+        "What ended a command before it began, or from outside, has no kind of its own.\n",
+        "| error | code | exit code | meaning |",
+        "|---|---|---|---|",
+        "| `Misused` | `arguments-invalid` | 2 | The command line is wrong; nothing was done. |",
+        "| `Interrupted` | `interrupted` | 130 | Ctrl-C (SIGINT) ended the command. |",
+        "| `Terminated` | `terminated` | 143 | SIGTERM ended the command. |",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,10 @@ from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Ret
 ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "acknowledgement-timeout": (Retryable, "A broker did not answer the producer within `max.block.ms`."),
     "acks-insufficient": (Invalid, "The producer learns no offsets of its records, because its `acks` is 0."),
-    "advance-refused": (Invalid, "Stores cannot be advanced by the tails of their changelogs."),
+    "advance-refused": (
+        Invalid,
+        "Stores cannot be advanced by the tails of their changelogs; `problems` of the context has the reasons.",
+    ),
     "application-directory-given": (Invalid, "The directory of the application was given, not the one above it."),
     "application-duplicated": (Invalid, "The same application was named twice."),
     "application-id-invalid": (Invalid, "The text cannot be an `application.id` of Kafka Streams."),
@@ -187,7 +190,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "migrated-state-unsound": (Corrupted, "The doctor found errors or losses in a directory after its migration."),
     "migration-impossible": (Invalid, "The directory cannot be migrated to that release of Kafka Streams."),
     "migration-incomplete": (Corrupted, "After a migration, another plan of the same directory is not empty."),
-    "migration-refused": (Invalid, "Tasks cannot be migrated to the release; each reason is listed."),
+    "migration-refused": (
+        Invalid,
+        "Tasks cannot be migrated to the release; `problems` of the context has the reasons.",
+    ),
     "migration-required": (Invalid, "The state directory has the layout of another release of Kafka Streams."),
     "migration-unverified": (Corrupted, "Migrated tasks are not what they were converted to."),
     "mount-in-the-way": (

@@ -159,6 +159,7 @@ def checked_name(name: str) -> str:
             f"{name!a} is no name of a blob.",
             code="blob-name-invalid",
             action="Use letters, digits and ._=@+- in parts of up to 249, with / between them.",
+            value=ascii(name),
         )
     return name
 
@@ -171,5 +172,9 @@ def checked_range(start: int, end: int | None) -> None:
     """
     if start < 0 or (end is not None and end < start):
         raise Invalid(
-            f"A blob has no bytes from {start} to {end}.", code="byte-range-invalid", action="Give 0 <= start <= end."
+            f"A blob has no bytes from {start} to {end}.",
+            code="byte-range-invalid",
+            action="Give 0 <= start <= end.",
+            start=start,
+            end=end,
         )

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
@@ -85,6 +86,7 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
         return Reason(
             f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now",
             "topic-recreated",
+            **_of(end),
             expected=end.topic_id,
             found=topic.topic_id,
         )
@@ -92,6 +94,7 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
         return Reason(
             f"{name} begins at {log.log_start} now, after the parent's end {end.end}: what lay between is gone",
             "records-deleted",
+            **_of(end),
             log_start=log.log_start,
             end=end.end,
         )
@@ -100,6 +103,7 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
             f"{name} ends at {log.log_end} now, before the parent's end {end.end}: the log was truncated, or this is "
             "another cluster",
             "log-ends-before-parent",
+            **_of(end),
             log_end=log.log_end,
             end=end.end,
         )
@@ -108,8 +112,10 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
             f"{name} is in leader epoch {log.leader_epoch}, before that of the parent's end {end.end}, which is "
             f"{end.leader_epoch}: the cluster was set back to an older state, or this is another one",
             "leader-epoch-decreased",
+            **_of(end),
             expected=end.leader_epoch,
             found=log.leader_epoch,
+            end=end.end,
         )
     return truncation(end, epoch_end)
 
@@ -131,6 +137,7 @@ def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the pare
         f"{end.topic_partition} was truncated at {epoch_end}, below {called} {end.end}, and has other records since: "
         f"leader epoch {end.leader_epoch}, which {called} was read under, ends there",
         "log-truncated",
+        **_of(end),
         truncated_at=epoch_end,
         end=end.end,
         leader_epoch=end.leader_epoch,
@@ -151,6 +158,7 @@ def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> Reason 
         f"{end.topic_partition} began at {max(moved)}, after the parent's end {end.end}, before all that lies behind "
         "it had been read: retention or DeleteRecords removed what lay between",
         "records-deleted",
+        **_of(end),
         log_start=max(moved),
         end=end.end,
     )
@@ -174,33 +182,34 @@ def missed_deletes(
     if horizon == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
+    values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
     if end.read_at_ms is None:
         return Reason(
             f"{gone}: nobody knows since when something has lain behind the parent's end",
             "parent-age-unknown",
-            removed=removed,
+            **values,
         )
     if horizon is None:
         return Reason(
             f"{gone}: nobody knows for how long deletes were kept when the parent's end was read",
             "retention-unknown",
-            removed=removed,
+            **values,
         )
     if finished_ms is None:
-        return Reason(f"{gone}: {NO_TIME}", "cluster-time-unknown", removed=removed)
+        return Reason(f"{gone}: {NO_TIME}", "cluster-time-unknown", **values)
     age = finished_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
         return Reason(
             f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong",
             "clocks-disagree",
-            removed=removed,
+            **values,
             age_ms=age,
         )
     if age + CLOCK_MARGIN_MS < horizon:
         return None
     margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end"
-    values = {"removed": removed, "age_ms": age, "retention_ms": horizon}
+    values |= {"age_ms": age, "retention_ms": horizon}
     now = horizon_seen(topic)
     if horizon < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)
@@ -224,3 +233,8 @@ def missed_deletes(
         "tail-read-too-late",
         **values,
     )
+
+
+def _of(end: ParentEnd) -> dict[str, Any]:
+    """The partition of an end, as values of a reason."""
+    return {"topic": end.topic_partition.topic, "partition": end.topic_partition.partition}

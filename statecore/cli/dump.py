@@ -107,6 +107,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     from statecore.maintenance.deserialisers import deserialiser
     from statecore.maintenance.dump import Dump, find_store, kind_of
     from statecore.maintenance.layout import application_directory, check_application
+    from statecore.runtime.partial_stores import segmentation_of
     from statecore.spec.reader import load_spec
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"
@@ -117,7 +118,9 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     check_application(spec, name)
     places = find_store(application_directory(arguments.state_dir, name), arguments.store, arguments.task)
     kind = kind_of(places, StoreKind(arguments.kind) if arguments.kind else None, spec)
-    return Dump(arguments.store, kind, places, key, value, arguments.prefix)
+    declared = spec and spec.store(arguments.store)
+    segmentation = segmentation_of(declared) if declared else None
+    return Dump(arguments.store, kind, places, key, value, arguments.prefix, segmentation)
 
 
 def _write(arguments: argparse.Namespace, dump: Dump, about: dict[str, str]) -> int:

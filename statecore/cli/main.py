@@ -1,9 +1,9 @@
 """``statecore``: every operation from a shell, for people and for programs.
 
 What a command finds is printed on stdout, what it has to say on the way goes to stderr. With ``--json`` stdout holds
-exactly one JSON document, the result or the error. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 a wrong
-command line, 10 to 15 by the kind of error, 20 to 22 by what the doctor found, 1 a defect of this program, 130
-interrupted, 143 terminated.
+exactly one JSON document, the result or the error, also of a wrong command line. Exit codes are those of
+:mod:`statecore.errors`: 0 done, 2 a wrong command line, 10 to 15 by the kind of error, 20 to 22 by what the doctor
+found, 1 a defect of this program, 130 interrupted, 143 terminated.
 
 A command is one module with ``add_arguments`` and ``run``; only the one that is used is imported, and it imports Spark,
 Kafka and Arrow only when it needs them, so that ``statecore --help`` answers at once.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from statecore import __version__
 from statecore.cli.output import Output
@@ -127,11 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if isinstance(error, OSError) and refusal_of(error) is not Refusal.OTHER:
                 return _refused(output, _system_refused(error, parsed.command))
             what = f"A defect of this program: {type(error).__name__}: {error}"
-            trace = traceback.format_exc()
-            output.error(
-                {"error": "Defect", "code": "defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}"
-            )
-            return 1
+            action, trace = "Report it together with the trace.", traceback.format_exc()
+            return _refused(output, StatecoreError(what, code="defect", action=action, trace=trace))
 
 
 def _system_refused(error: OSError, command: str) -> StatecoreError:
@@ -175,8 +173,17 @@ def _refused(output: Output, error: StatecoreError) -> int:
 def _stopped(output: Output, signals: Sequence[int]) -> int:
     """Say that a signal ended the command, the first of those that came, how things are left, and how to go on."""
     kind, code = ("Terminated", 143) if signals[0] == signal.SIGTERM else ("Interrupted", 130)
-    words = " ".join(filter(None, [f"{kind}.", output.when_stopped, output.going_on()]))
-    output.error({"error": kind, "exit_code": code, "what": words, "request_id": output.request_id}, words)
+    what, action = " ".join(filter(None, [f"{kind}.", output.when_stopped])), output.going_on()
+    document = {
+        "error": kind,
+        "code": kind.lower(),
+        "exit_code": code,
+        "what": what,
+        "action": action,
+        "context": {"signal": signal.Signals(signals[0]).name},
+        "request_id": output.request_id,
+    }
+    output.error(document, " ".join(filter(None, [what, action])))
     return code
 
 
@@ -210,9 +217,41 @@ def _stoppable() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+class _Misused(Exception):
+    """What argparse calls wrong, with the parser that says so."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser, self.message = parser, message
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that leaves it to the caller to say what is wrong with a command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ``_Misused``."""
+        raise _Misused(self, message)
+
+
+def _misused(words: Sequence[str], parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Say what is wrong with the command line, for programs on stdout, and exit with 2 as argparse does."""
+    if any(len(word) > 2 and "--json".startswith(word) for word in words):  # argparse takes beginnings of options
+        document = {
+            "error": "Misused",
+            "code": "arguments-invalid",
+            "exit_code": 2,
+            "what": message,
+            "action": f"See {parser.prog} --help.",
+            "context": {"command": parser.prog},
+        }
+        print(json.dumps(document), flush=True)
+    parser.print_usage(sys.stderr)
+    parser.exit(2, f"{parser.prog}: error: {message}\n")
+
+
 def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
     """The command's module, and its arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="statecore",
         description="Rebuilds the state of Kafka Streams applications from their changelogs.",
         epilog=_EPILOG,
@@ -228,7 +267,10 @@ def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
         if name == chosen:
             modules[name] = importlib.import_module(f"statecore.cli.{name.replace('-', '_')}")
             modules[name].add_arguments(sub)
-    parsed = parser.parse_args(words)
+    try:
+        parsed = parser.parse_args(words)
+    except _Misused as misused:
+        _misused(words, misused.parser, misused.message)
     return modules[parsed.command], parsed
 
 

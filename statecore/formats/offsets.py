@@ -75,6 +75,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
                 action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
                 topic=partition.topic,
                 partition=partition.partition,
+                value=repr(value),
             )
         if checked.setdefault(partition, offset) != offset:
             raise Invalid(
@@ -83,6 +84,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
                 action="Name each partition once.",
                 topic=partition.topic,
                 partition=partition.partition,
+                offsets=[checked[partition], offset],
             )
     return checked
 

@@ -48,6 +48,7 @@ def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]
             action="Give the greatest offset that was seen, from 0 on.",
             topic=named.topic,
             partition=named.partition,
+            value=repr(offset),
         )
     return named.topic, named.partition, number
 

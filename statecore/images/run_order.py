@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from statecore.errors import Invalid
-from statecore.images.model import Run
+from statecore.images.model import Run, segment_order
 
 R = TypeVar("R", bound=Run)
 
@@ -23,6 +23,9 @@ def check_order(runs: Sequence[Run]) -> None:
             "Runs of one database belong together, and no others.",
             code="run-mismatch",
             action="Take those of each store, partition and segment.",
+            stores=sorted({run.store for run in runs}),
+            topic_partitions=sorted({f"{run.topic}-{run.partition}" for run in runs}),
+            segments=sorted({run.segment for run in runs}, key=segment_order),
         )
     for one, following in pairwise(runs):
         if following.start < one.end:
@@ -30,6 +33,8 @@ def check_order(runs: Sequence[Run]) -> None:
                 f"A run that ends at {one.end} and one that begins at {following.start} cannot follow one another.",
                 code="runs-out-of-order",
                 action="Give runs in the order of their offsets, each once.",
+                end=one.end,
+                next_start=following.start,
             )
 
 

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint_news import news_of
@@ -150,7 +150,7 @@ class _Checkpoint(Job):
         super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
         self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
         self.little = little
-        self.refused: dict[tuple[Key, str], str] = {}
+        self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: list[TaskPart] = []
         self.reconciled: Mapping[Key, Reconciled] = {}
         self.heals = False
@@ -272,7 +272,7 @@ class _Checkpoint(Job):
             "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
             code="advance-refused",
             action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
-            problems=list(planned.lacking),
+            problems=[one.to_json() for one in planned.refused_of_lacking],
         )
 
     def _expected(self) -> int:
@@ -364,7 +364,8 @@ class _Checkpoint(Job):
         job = _Checkpoint(request, around, self.shelf, of_this_machine(self.engine), self.cluster, self.little)
         job.heals = True
         snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
-        job.refused = {(key, snapshot): f"{DAMAGED}, as a fold has found" for key in damaged for snapshot in snapshots}
+        why = Reason(f"{DAMAGED}, as a fold has found", "base-damaged")
+        job.refused = {(key, snapshot): why for key in damaged for snapshot in snapshots}
         healed = job.run()
         assert isinstance(healed, RestoreReport)
         return replace(healed, notes=(*report.notes, *healed.notes))

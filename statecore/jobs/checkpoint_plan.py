@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Reason
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
-from statecore.jobs.parents import Key, grouped
+from statecore.jobs.parents import Key, Refused, grouped
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
 from statecore.jobs.planning import check_unchanged, covers, plan_restore
@@ -56,7 +56,12 @@ class CheckpointPlan(PlannedTails):
     @property
     def lacking(self) -> tuple[str, ...]:
         """Why the stores that no snapshot is advanced for have none."""
-        return grouped(one for one in self.refused if one.key in self.not_advanced)
+        return grouped(self.refused_of_lacking)
+
+    @property
+    def refused_of_lacking(self) -> tuple[Refused, ...]:
+        """Every base that was refused of the stores that none was found for."""
+        return tuple(one for one in self.refused if one.key in self.not_advanced)
 
     @property
     def horizon_ms(self) -> int | None:
@@ -71,7 +76,7 @@ def plan_checkpoint(
     shelf: Shelf,
     publication: Publication,
     home: JobHome,
-    refused: Mapping[tuple[Key, str], str],
+    refused: Mapping[tuple[Key, str], Reason],
     parallelism: Callable[[], int],
 ) -> CheckpointPlan:
     """The frozen plan of this request, or a new one, frozen now where something is to be read.

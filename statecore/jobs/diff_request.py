@@ -162,7 +162,7 @@ class DiffRequest(Budgeted, Reading):
         if sum(sides) != 1:
             raise Invalid(
                 "A state directory is held against one thing at a time.",
-                code="options-conflict",
+                code="options-conflict" if any(sides) else "option-missing",
                 action="Give exactly one of with_state_dir (--with-state-dir), with_snapshot (--with-snapshot) and "
                 "with_changelog (--with-changelog).",
                 options=["with_state_dir", "with_snapshot", "with_changelog"],

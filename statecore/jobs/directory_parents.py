@@ -35,7 +35,7 @@ class DirectoryParents:
     """
 
     def __init__(
-        self, directory: StateDirectory, spec: ApplicationSpec, refused: Mapping[tuple[Key, str], str]
+        self, directory: StateDirectory, spec: ApplicationSpec, refused: Mapping[tuple[Key, str], Reason]
     ) -> None:
         self._directory, self._spec, self._refused = directory, spec, refused
 

@@ -161,11 +161,16 @@ def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
     return Reason(
         f"{end.topic_partition} goes on behind offset {end.end}, and there is no sound record of the topic it is of",
         "topic-id-unknown",
+        topic=end.topic_partition.topic,
+        partition=end.topic_partition.partition,
+        end=end.end,
+        log_end=now.log.last_stable,
     )
 
 
 def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
-    where = {"task": task, "store": copy.store.name, "topic": copy.store.changelog.topic}
+    partition = copy.store.changelog
+    where = {"task": task, "store": copy.store.name, "topic": partition.topic, "partition": partition.partition}
     if copy.position:
         end = logs.end_of(copy.store.changelog, copy.position, copy.identities)
         why = (
@@ -178,8 +183,7 @@ def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Inva
                 f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.",
                 code="standby-store-stale",
                 action=FOLLOW,
-                **where,
-                reason=why.code,
+                **{**why.context, **where, "reason": why.code},
             )
     if copy.store.kind is StoreKind.GRACE_BUFFER and copy.position < now.end:
         return Invalid(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, NotFound, Reason, StatecoreError
 from statecore.filesystem import tree_bytes
@@ -142,8 +142,8 @@ class Look:
             if why := _beyond(found, there, judged.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
-                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found), code=why.code)
-                    stores[task], tasks[task] = self._take(given, found, live_places[task])
+                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
+                    stores[task], tasks[task] = self._take(_because(given, why), found, live_places[task])
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
         for task in list(stores):
@@ -233,7 +233,8 @@ class Look:
         with suppress(StatecoreError, OSError):
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
                 notes = (f"{why}: {self._consequence}",)
-        return HandedTask(task, Verdict.REFUSED, f"{said.what} {said.action}".strip(), notes=notes, code=said.code)
+        why = Reason(f"{said.what} {said.action}".strip(), said.code, **said.context)
+        return _because(HandedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
     @staticmethod
     def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
@@ -252,7 +253,7 @@ class Look:
             return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             said = f"{why}, and {self._consequence}"
-            return HandedTask(task, Verdict.TAKEN, said, has, names, size, code=why.code)
+            return _because(HandedTask(task, Verdict.TAKEN, said, has, names, size), why)
         ahead = 0
         torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
@@ -260,13 +261,20 @@ class Look:
             place = places.get(one.spec.name)
             live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
             if live > one.offset:
-                further = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
-                return HandedTask(task, Verdict.LEFT, further, notes=notes, code="application-ahead")
+                further = Reason(
+                    f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}",
+                    "application-ahead",
+                    store=one.spec.name,
+                    **_partition(one.changelog),
+                    offset=live,
+                    standby_offset=one.offset,
+                )
+                return _because(HandedTask(task, Verdict.LEFT, further, notes=notes), further)
             ahead += one.offset - max(live, -1)
         if not ahead:
             return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
         best = torn[0] if torn else Reason("the warm copy is further", "standby-ahead")
-        return HandedTask(task, Verdict.TAKEN, best, ahead, names, size, code=best.code)
+        return _because(HandedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
 
     @property
     def _consequence(self) -> str:
@@ -370,6 +378,16 @@ def _has_no_segment(place: StorePlace) -> bool:
     return place.segmented and not place.databases
 
 
+def _because(task: HandedTask, why: Reason) -> HandedTask:
+    """A task with the code and the values of a reason."""
+    return replace(task, code=why.code, context=why.context)
+
+
+def _partition(partition: TopicPartition) -> dict[str, Any]:
+    """A partition, as values of a reason."""
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
 def _bytes(warm: Sequence[WarmStore]) -> int:
     return sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
 
@@ -390,6 +408,7 @@ def _beyond(
                 f"{end.log.log_end}: the topic was created again, or has lost records",
                 "application-beyond-changelog",
                 store=one.spec.name,
+                **_partition(one.changelog),
                 offset=ahead[one.spec.name],
                 end=end.log.log_end,
             )

@@ -55,6 +55,7 @@ class HandedTask:
         bytes: bytes of their files.
         behind: offsets that lie behind the warm copy in the changelogs of the stores it follows, of which Kafka Streams
             restores the records; ``None`` where nobody was asked.
+        context: the values of the reason as fields (``store``, ``offset`` ...); empty in reports of older releases.
         notes: what an operator should know of it beside that: which stores Kafka Streams restores from the start.
     """
 
@@ -67,6 +68,7 @@ class HandedTask:
     behind: int | None = None
     notes: tuple[str, ...] = ()
     code: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

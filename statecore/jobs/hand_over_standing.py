@@ -43,6 +43,7 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
             task=task,
             store=place.store,
             path=str(link),
+            target=os.path.realpath(link),
         )
     states = _states(task, place, store)
     if place.segmented and (strays := _strays(place)):
@@ -84,6 +85,8 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
             action="Let statecore standby --once follow it and close it, then run this again.",
             task=task,
             store=place.store,
+            topic=changelog.topic,
+            partition=changelog.partition,
             offsets=sorted(offsets),
         )
     return next(iter(offsets), OFFSET_UNKNOWN)

@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.task_id import TaskId
@@ -214,7 +215,7 @@ class _Migration(OnDirectory):
         said = {"to": self.request.to, "tasks": [asdict(_said(plan)) for plan in plans], "fingerprints": changed}
         return plans, plan_id_of(said)
 
-    def _of_another(self, plan: TaskConversion) -> tuple[str, ...]:
+    def _of_another(self, plan: TaskConversion) -> tuple[Reason, ...]:
         said = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
         for store in plan.stores:
             said.extend(store.offsets)
@@ -234,7 +235,7 @@ class _Migration(OnDirectory):
                 code="migration-refused",
                 action="Do what each line says, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
-                problems=[{"what": why, "task": task} for task, why in refused],
+                problems=[problem for plan in plans for problem in _problems(plan)],
             )
         if not all(plan.is_nothing_to_do for plan in plans):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
@@ -339,9 +340,15 @@ def _said(plan: TaskConversion) -> MigratedTask:
         stores=tuple(_store_said(store) for store in plan.stores),
         steps=plan.steps,
         left=plan.left,
-        refused=plan.refused,
+        refused=tuple(map(str, plan.refused)),
+        problems=_problems(plan),
         notes=plan.notes,
     )
+
+
+def _problems(plan: TaskConversion) -> tuple[dict[str, Any], ...]:
+    """Why a task is refused, with codes and values."""
+    return tuple({"store": "", **why.to_json(), "task": plan.task} for why in plan.refused)
 
 
 def _store_said(store: StoreConversion) -> MigratedStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.owners import other_owner
 from statecore.spec.model import ApplicationSpec
@@ -15,7 +16,7 @@ def of_another(
     offsets: Iterable[TopicPartition],
     spec: ApplicationSpec | None,
     topology: str | None = None,
-) -> tuple[str, ...]:
+) -> tuple[Reason, ...]:
     """Why a task's directory is not one of an application: its stores' offsets are of changelogs of another one.
 
     Under a wrong name nobody would find those offsets again: Kafka Streams drops them, and restores its own changelogs
@@ -36,7 +37,12 @@ def of_another(
         if other := other_owner(topic, application_id, names, topology):
             found.setdefault(other[0], topic)
     return tuple(
-        f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
-        "application whose directory it is; or declare its stores in a spec, if that is their changelog."
+        Reason(
+            f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
+            "application whose directory it is; or declare its stores in a spec, if that is their changelog.",
+            "task-directory-foreign",
+            topic=topic,
+            application_id=owner,
+        )
         for owner, topic in sorted(found.items())
     )

@@ -77,6 +77,8 @@ class MigratedTask:
         left: why something stays as it is, and what the application will do about it.
         refused: why it cannot be migrated; then nothing is, of any task.
         notes: what an operator should know.
+        problems: ``refused`` with codes and values: ``code``, ``what``, ``task``, ``store`` (empty where it is of the
+            whole task), and those of the reason; empty in reports of older releases.
         seconds: time that was spent on it; 0 of a plan.
     """
 
@@ -87,6 +89,7 @@ class MigratedTask:
     left: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    problems: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
 
     @property

@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, segment_order
 from statecore.jobs.store_to_build import BaseDirectory
@@ -119,6 +120,8 @@ class Refused:
         why: the reason.
         missed_deletes: whether all that speaks against it is that deletes may be missing above it.
         is_passing: whether it speaks against the plan alone: the next one tells whether the log still has the parent.
+        code: the code of the reason; taken from that where it has one. A frozen plan keeps it, and the values.
+        values: its values.
     """
 
     task: str
@@ -127,6 +130,24 @@ class Refused:
     why: str
     missed_deletes: bool = False
     is_passing: bool = False
+    code: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Take code and values of the reason, which is text alone in a document."""
+        if isinstance(self.why, Reason):
+            object.__setattr__(self, "code", self.why.code)
+            object.__setattr__(self, "values", self.why.context)
+
+    @property
+    def reason(self) -> Reason:
+        """The reason, with its code and its values."""
+        return Reason(self.why, self.code, **self.values)
+
+    def to_json(self) -> dict[str, Any]:
+        """As one of the ``problems`` of an error."""
+        about = {"what": str(self), "task": self.task, "store": self.store, "base": self.parent}
+        return {**self.reason.to_json(), **about}
 
     @property
     def key(self) -> Key:
@@ -267,7 +288,9 @@ def choose(
             if cost is None or cost(parent, its_logs) <= cost(parents.get(key), its_logs):
                 parents[key] = parent
             else:
-                dearer.append(Refused(*key, parent.name, "to read the whole changelog is less work"))
+                dearer.append(
+                    Refused(*key, parent.name, Reason("to read the whole changelog is less work", "not-cheapest"))
+                )
             if cost is None or not parent.is_here:
                 del pending[key]
     return Chosen(parents, tuple(refused), tuple(dearer))
@@ -299,17 +322,27 @@ def _why_refused(
     logs: Mapping[TopicPartition, LogOffsets],
     ends: Mapping[TopicPartition, int],
     epoch_ends: Mapping[tuple[TopicPartition, int], int | None],
-) -> str | None:
+) -> Reason | None:
     if parent.ends.keys() != partitions:
         there, now = (", ".join(map(str, sorted(some))) or "no partition" for some in (parent.ends, partitions))
-        return f"it has offsets of {there}, and the store those of {now}"
+        return Reason(
+            f"it has offsets of {there}, and the store those of {now}",
+            "partitions-differ",
+            found=sorted(map(str, parent.ends)),
+            expected=sorted(map(str, partitions)),
+        )
     for part, end in sorted(parent.ends.items()):
         found = refusal(end, topics[part.topic], logs[part], epoch_ends.get((part, end.leader_epoch)))
         if found is not None:
             return found
         if end.end > ends[part]:
-            return (
+            return Reason(
                 f"it has {part} up to {end.end}, and what is read of that ends at {ends[part]} now: an open "
-                "transaction, or the group's committed offset, lies before the end of what was read then"
+                "transaction, or the group's committed offset, lies before the end of what was read then",
+                "end-beyond-read",
+                topic=part.topic,
+                partition=part.partition,
+                end=end.end,
+                read_end=ends[part],
             )
     return None

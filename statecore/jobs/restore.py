@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Corrupted, Fenced
+from statecore.errors import Corrupted, Fenced, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
@@ -182,7 +182,7 @@ class _Restore(Job):
         self.shelf, self.until, self.keeps = shelf, until, keeps
         self.resumes = False
         self.placement = uuid.uuid4().hex
-        self.refused: dict[tuple[Key, str], str] = {}
+        self.refused: dict[tuple[Key, str], Reason] = {}
         self.withheld = ""
 
     def run(self, workers: Workers) -> RestoreReport:
@@ -342,7 +342,7 @@ class _Restore(Job):
                 raise
             # Which of them it was is not told, and a damaged repository is no place to be choosy.
             for key, parent in sorted(upon.items()):
-                self.refused[key, parent.name] = f"{DAMAGED}: {error.what}"
+                self.refused[key, parent.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
             self.say(f"warning: Not put upon {', '.join(sorted({one.name for one in upon.values()}))}: {error.what}")
             return None
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from statecore.changelog.model import LogOffsets
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.directory_parents import DirectoryParents
 from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
@@ -60,7 +60,7 @@ class RestoreCandidates:
         spec: ApplicationSpec,
         directory: StateDirectory | None,
         shelf: Shelf | None,
-        refused: Mapping[tuple[Key, str], str],
+        refused: Mapping[tuple[Key, str], Reason],
     ) -> None:
         start = request.start_from
         self.spec, self.directory = spec, directory

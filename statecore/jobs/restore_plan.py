@@ -322,5 +322,5 @@ def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
         code="advance-refused",
         action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
         "with a repository where there is one.",
-        problems=[{"what": str(one), "task": one.task, "store": one.store} for one in lacking],
+        problems=[one.to_json() for one in lacking],
     )

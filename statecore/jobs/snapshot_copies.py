@@ -35,14 +35,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound, Reason, Retryable, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_stores import TakenStore
+from statecore.maintenance.database_sight import refuse_cut
 from statecore.placement.database_state import read_database_state
+from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import current_manifest
@@ -50,7 +52,6 @@ from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_moments import Moment, take_moment
 from statecore.stores.rocksdb_ownership import writer_of
-from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES
 
 _LOOKS = 5
@@ -123,6 +124,8 @@ class Copier:
             return None
 
     def _copy(self, store: TakenStore) -> StoreCopy | None:
+        if not self.running:
+            _refuse_half_deleted(store)
         held = self.running and any(writer_of(database) for database in store.directory.databases)
         moments = self._moments(store)
         if not moments and store.spec.kind.is_segmented and store.changelog is not None:
@@ -134,6 +137,7 @@ class Copier:
         empty = {segment: moment for segment, moment in moments.items() if moment.is_empty}
         full = {segment: moment for segment, moment in moments.items() if segment not in empty}
         if not full:
+            _refuse_half_deleted(store)
             raise _unfit(
                 "store-not-flushed",
                 "nothing of it is on the disk",
@@ -187,7 +191,7 @@ class Copier:
                     if not self.running:
                         if why := files_elsewhere(path):
                             raise not_readable_here(f"{path} cannot be published: {why}.", path)
-                        Witness(path, path).look(read_only=True)
+                        _refuse_cut(store, path)
                     found[segment] = take_moment(path, target)
                 except NotFound:
                     if not self.running or segment is None:
@@ -341,6 +345,24 @@ class Copier:
 
 _RESTORE = "Restore it (statecore restore --replace)."
 _RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
+
+
+def _refuse_half_deleted(store: TakenStore) -> None:
+    if lost := half_deleted(store.directory, segmentation_of(store.spec)):
+        raise Corrupted(
+            f"{store.name}: {lost}",
+            code="store-incomplete",
+            action=_RESTORE,
+            task=store.task,
+            store=store.spec.name,
+        )
+
+
+def _refuse_cut(store: TakenStore, database: Path) -> None:
+    try:
+        refuse_cut(database)
+    except Corrupted as error:
+        raise error.restated(f"{store.name}: {error.what}", task=store.task, store=store.spec.name) from error
 
 
 def _is_flushed(moment: Moment) -> bool:

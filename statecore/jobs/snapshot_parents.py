@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Reason
 from statecore.jobs.parents import DAMAGED, Key, Parent, Refused
 from statecore.jobs.seen_horizons import horizons_since
 from statecore.repository.agreement import differences
@@ -38,7 +38,7 @@ class SnapshotParents:
         entries: Sequence[SnapshotEntry],
         newest: Manifest | None,
         parts: Mapping[str, TaskPart],
-        refused: Mapping[tuple[Key, str], str],
+        refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
     ) -> None:
         self._shelf, self._spec, self._refused = shelf, spec, refused
@@ -78,7 +78,7 @@ class SnapshotParents:
             if found is None:
                 continue
             if isinstance(found, Corrupted):
-                yield Refused(*key, entry.snapshot, found.what)
+                yield Refused(*key, entry.snapshot, Reason(found.what, found.code, **found.context))
                 continue
             ends = (tuple((end.topic_partition, end.topic_id, end.end) for end in found.changelogs), found.kind)
             if ends in seen:  # what speaks against one speaks against the other
@@ -92,7 +92,13 @@ class SnapshotParents:
                     refused.append(parent)
                 yield Refused(*key, entry.snapshot, why)
             elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
-                yield Refused(*key, entry.snapshot, f"the same speaks against it as against {better.name}")
+                yield Refused(
+                    *key,
+                    entry.snapshot,
+                    Reason(
+                        f"the same speaks against it as against {better.name}", "same-as-newer", snapshot=better.name
+                    ),
+                )
             else:
                 yield parent
 
@@ -104,14 +110,20 @@ class SnapshotParents:
         seen = self._horizons[entry.snapshot].get(key[0])
         return Parent.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
 
-    def _why_not(self, key: Key, store: StoreSnapshot) -> str | None:
+    def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
         """What speaks against a store, whatever its topics are."""
         if store.left_to_restore:
-            return "it is empty there, for Kafka Streams to restore"
+            return Reason("it is empty there, for Kafka Streams to restore", "base-empty")
         different = differences(key[0], store, self._spec, empty=False)
         if different:
             one = different[0]
-            return f"its {one.what} is {one.there} there, and the spec declares {one.declared}"
+            return Reason(
+                f"its {one.what} is {one.there} there, and the spec declares {one.declared}",
+                "snapshot-spec-mismatch",
+                field=one.what,
+                found=str(one.there),
+                expected=str(one.declared),
+            )
         return None
 
     def _store(self, entry: SnapshotEntry, key: Key) -> StoreSnapshot | Corrupted | None:

@@ -10,6 +10,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import least_horizon_ms, stricter
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.soundness import ParentEnd, missed_deletes, start_moved, truncation
+from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import PartitionPlan, RestorePlan
@@ -25,13 +26,13 @@ class Unsound(NamedTuple):
     """
 
     refused: tuple[Refused, ...]
-    for_good: Mapping[tuple[Key, str], str]
+    for_good: Mapping[tuple[Key, str], Reason]
 
     @staticmethod
     def of(refused: Iterable[Refused]) -> Unsound:
         """Of some parents."""
         found = tuple(refused)
-        return Unsound(found, {(one.key, one.parent): one.why for one in found if not one.is_passing})
+        return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
 
 
 def unsound(
@@ -110,7 +111,7 @@ def truncations(
     plan: RestorePlan,
     keys: Iterable[Key],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
-) -> dict[Key, str]:
+) -> dict[Key, Reason]:
     """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
 
     Args:
@@ -122,7 +123,7 @@ def truncations(
     parts = [(key, part) for key in keys for part in stores[key]]
     planned = {part.topic_partition: part.leader_epoch for _, part in parts if part.leader_epoch >= 0}
     told = epoch_ends(planned) if planned else {}
-    found: dict[Key, str] = {}
+    found: dict[Key, Reason] = {}
     for key, part in parts:
         end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
         why = truncation(end, told.get(part.topic_partition), called="the plan's end")

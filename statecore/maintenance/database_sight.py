@@ -20,7 +20,7 @@ from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.maintenance.database import Database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
-from statecore.placement.database_state import DatabaseState
+from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
@@ -111,6 +111,36 @@ def look_at_database(
         unnamed, cut, _formats(path, files) if depth.formats else (), foreign_in(path),
         files is not None and files.flushed, state.positioned,
     )  # fmt: skip
+
+
+def refuse_cut(path: Path) -> None:
+    """Stop at a database that has lost the end of its MANIFEST, and so rows: RocksDB would open it without a word.
+
+    One that somebody is at work in is passed over, as are files that are not understood.
+
+    Args:
+        path: its directory.
+
+    Raises:
+        Corrupted: it has.
+        StatecoreError: it cannot be read.
+    """
+    before = files_of(path)
+    cut = ""
+    try:
+        Witness(path, path).look(read_only=True)
+        if (files := _read_files(path)) is not None:
+            cut = _manifest_doubts(path, files, read_database_state(path))[1]
+    except Corrupted:
+        if _is_quiet(path, before):
+            raise
+    if cut and _is_quiet(path, before):
+        raise Corrupted(
+            f"The database at {path} has lost the end of its MANIFEST: {cut}.",
+            code="database-damaged",
+            action="Rebuild the store from its changelog.",
+            store_path=str(path),
+        )
 
 
 def without_current(path: Path, files: int) -> DatabaseView:

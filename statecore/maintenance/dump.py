@@ -20,13 +20,17 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
+from statecore.images.model import Segmentation
 from statecore.maintenance.database import Database
+from statecore.maintenance.database_sight import refuse_cut
 from statecore.maintenance.deserialisers import Deserialiser
 from statecore.maintenance.evidence import conclude, listed, of_name
 from statecore.maintenance.layout import StorePlace, named_instead, store_places
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.partial_stores import half_deleted
 from statecore.spec.model import ApplicationSpec
+from statecore.stores.rocksdb_ownership import writer_of
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Times as Parquet and tables have them."""
@@ -68,6 +72,7 @@ class Dump:
         key: what keys become.
         value: what values become.
         prefix: only keys that begin with these bytes.
+        segmentation: how its rows are divided by time, where that is known.
     """
 
     store: str
@@ -76,6 +81,7 @@ class Dump:
     key: Deserialiser
     value: Deserialiser
     prefix: bytes = b""
+    segmentation: Segmentation | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,13 +93,16 @@ class Dump:
         """Decoded rows, none of the batches empty. Segments that expire meanwhile are passed over.
 
         Raises:
-            Corrupted: a database cannot be read, or its rows are not of the kind.
+            Corrupted: a database has lost rows or cannot be read, or its rows are not of the kind.
             Invalid: its column families are not those of the kind, or the deserialisers do not fit.
         """
         schema = self.schema
         for place in self.places:
+            self._refuse_half_deleted(place)
+        for place in self.places:
             for path in place.databases:
                 with contextlib.suppress(NotFound), Database(path) as database:
+                    _refuse_cut(place, path)
                     self._check_families(place, path, database.families)
                     for batch in self._decoded(database, place):
                         if len(batch):
@@ -107,6 +116,17 @@ class Dump:
                 with contextlib.suppress(NotFound), Database(path) as database:
                     total += database.estimate(self.kind.data_column_family)
         return total
+
+    def _refuse_half_deleted(self, place: StorePlace) -> None:
+        # Whoever has the store open may be about to delete a segment that has expired.
+        if (lost := half_deleted(place, self.segmentation)) and not any(map(writer_of, place.databases)):
+            raise Corrupted(
+                f"Store {place.store} of task {place.task}: {lost}",
+                code="store-incomplete",
+                action="Restore it (statecore restore --replace), or name the tasks that are wanted (--task).",
+                store=place.store,
+                task=place.task,
+            )
 
     def _decoded(self, database: Database, place: StorePlace) -> Iterator[pa.RecordBatch]:
         for kind in (self.kind, *_OLDER.get(self.kind, ())):
@@ -164,6 +184,15 @@ class Dump:
                 store=place.store,
                 task=place.task,
             )
+
+
+def _refuse_cut(place: StorePlace, database: Path) -> None:
+    try:
+        refuse_cut(database)
+    except Corrupted as error:
+        raise error.restated(
+            f"Store {place.store} of task {place.task}: {error.what}", store=place.store, task=place.task
+        ) from error
 
 
 def _converted(by: Deserialiser, column: pa.Array, place: StorePlace) -> pa.Array:

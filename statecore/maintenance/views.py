@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -291,6 +291,7 @@ class Inspection:
             "leftovers": [asdict(leftover) for leftover in self.leftovers],
             "trouble": list(self.trouble),
             "damage": list(self.damage),
+            "findings": _findings_json(self.findings),
             "exit_code": self.exit_code,
         }
 
@@ -321,10 +322,17 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "databases": [
             {
                 **{name: getattr(database, name) for name in _DATABASE_FIELDS},
+                "code": database.cause,
                 "offsets": {str(part): offset for part, offset in database.offsets.items()},
             }
             for database in store.databases
         ],
         "trouble": list(store.trouble),
         "damage": list(store.damage),
+        "findings": _findings_json(store.findings),
     }
+
+
+def _findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """What trouble and damage are, each with its code and its values."""
+    return [{**one.to_json(), "damage": is_damage(one)} for one in findings if is_trouble(one) or is_damage(one)]

@@ -155,6 +155,8 @@ def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> State
         topic=partition.topic,
         partition=partition.partition,
         offset=at,
+        log_start=now.log_start,
+        log_end=now.log_end,
     )
 
 
@@ -167,6 +169,7 @@ def _stalled(cluster: Cluster, span: OffsetRange, at: int, timeout: float) -> Re
         topic=span.topic,
         partition=span.partition,
         offset=at,
+        end=span.end,
     )
 
 

@@ -228,6 +228,8 @@ class FollowedStore:
                 code="offset-unexpected",
                 action="Read the changelog from the store's own position on.",
                 store=self.name,
+                topic=self.changelog.topic,
+                partition=self.changelog.partition,
                 offset=end,
                 expected=self.offset,
             )

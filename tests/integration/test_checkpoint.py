@@ -127,7 +127,7 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
         shop.write(30)
         with raises(Invalid, "advance-refused") as caught:
             shop.checkpoint(when_refused=WhenRefused.REFUSE)
-        assert all(because in problem for problem in caught.value.context["problems"])
+        assert all(because in problem["what"] for problem in caught.value.context["problems"])
         report = shop.checkpoint(**asked)
         assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
         assert any(note.startswith("No snapshot is advanced") for note in report.notes)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
@@ -31,7 +32,13 @@ from statecore.images.digest import EMPTY, combined
 from statecore.images.model import StoreDigest
 from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start
 from statecore.maintenance.conversion.lateness import lateness
-from statecore.maintenance.conversion.model import DatabaseConversion, RowMove, StoreConversion, TaskConversion
+from statecore.maintenance.conversion.model import (
+    DatabaseConversion,
+    RowMove,
+    StoreConversion,
+    TaskConversion,
+    of_store,
+)
 from statecore.maintenance.conversion.sight import (
     DatabaseSight,
     StoreSight,
@@ -69,7 +76,7 @@ def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
     refused = (
         *([seen.broken] if seen.broken else []),
         *([late.refused] if late.refused else []),
-        *(f"{store.store}: {store.refused}" for store in stores if store.refused),
+        *(of_store(store.store, store.refused) for store in stores if store.refused),
     )
     begun = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
     if refused:
@@ -155,26 +162,32 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) ->
     )
 
 
-def _why_not_closed(store: StoreSight, terms: Terms) -> str:
+def _why_not_closed(store: StoreSight, terms: Terms) -> Reason | None:
     """Why nobody knows for certain up to which offset the rows of a store are."""
     if terms.exactly_once is False:
-        return ""
+        return None
     under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be,"
     say = "" if terms.exactly_once else "; where the application is at-least-once, say so (--processing-guarantee)"
     unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
     if unclosed:
-        return (
+        return Reason(
             f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. "
             f"Start the application once on the release that it ran on, and close it, or repair it "
-            f"(statecore doctor --repair){say}."
+            f"(statecore doctor --repair){say}.",
+            "not-closed-cleanly",
+            database=unclosed[0],
         )
     disagreeing = _disagreeing(store)
     if disagreeing and not store.transactional:  # of those each segment is at a commit, and the smallest is taken
-        return (
+        return Reason(
             f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
-            f"miss updates. Repair it (statecore doctor --repair){say}."
+            f"miss updates. Repair it (statecore doctor --repair){say}.",
+            "segment-offsets-differ",
+            topic=disagreeing[0].topic,
+            partition=disagreeing[0].partition,
+            offsets=sorted(_said(store, disagreeing[0])),
         )
-    return ""
+    return None
 
 
 def _disagreeing(store: StoreSight) -> list[TopicPartition]:
@@ -198,31 +211,45 @@ def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
     }
 
 
-def _why_headers(store: StoreSight, terms: Terms) -> str:
+def _why_headers(store: StoreSight, terms: Terms) -> Reason | None:
     """Why the rows of a store with headers cannot be those of one without."""
     filled = [one for one in store.databases if one.with_headers in one.filled]
     if not filled or store.kind.value in terms.to.kinds:
-        return ""
+        return None
     release = f"Kafka Streams {terms.to.name}"
     family = filled[0].with_headers
     if store.target is None or store.target.value not in terms.to.kinds:
-        return (
+        return Reason(
             f"it keeps headers in {family}, which {release} does not know, and nothing says of which kind it is "
-            f"({store.kinds_left}). Declare it in a spec."
+            f"({store.kinds_left}). Declare it in a spec.",
+            "kind-undecided",
+            column_family=family,
         )
     if store.kind.data_column_family != family:
-        return f"the spec says {store.kind}, and its rows are in {family}. Correct the spec."
+        return Reason(
+            f"the spec says {store.kind}, and its rows are in {family}. Correct the spec.",
+            "kind-mismatch",
+            kind=store.kind.value,
+            column_family=family,
+        )
     counted = [one.moved for one in filled if one.moved is not None]
     strange = sum(one.strange for one in counted)
     if strange:
-        return f"{strange:,} of its rows cannot be those of a {store.target} store. Declare its kind in a spec."
+        return Reason(
+            f"{strange:,} of its rows cannot be those of a {store.target} store. Declare its kind in a spec.",
+            "kind-mismatch",
+            kind=store.target.value,
+            rows=strange,
+        )
     headers = sum(one.headers for one in counted)
     if headers and not terms.lose_headers:
-        return (
+        return Reason(
             f"{headers:,} of its {sum(one.rows for one in counted):,} rows have headers, which {release} cannot keep. "
-            "Ask for them to be lost (--lose-headers), or stay with the newer release."
+            "Ask for them to be lost (--lose-headers), or stay with the newer release.",
+            "headers-unsupported",
+            rows=headers,
         )
-    return ""
+    return None
 
 
 def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[TopicPartition, int], list[str]]:

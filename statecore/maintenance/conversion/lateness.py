@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from statecore.errors import Reason
 from statecore.formats.releases import CHECKPOINT_FILE, Release
 from statecore.maintenance.conversion.claims import Claims
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight
@@ -26,12 +27,12 @@ class Lateness:
     """What is to be thought of ``.checkpoint``.
 
     Attributes:
-        refused: why nobody knows whether to believe it; empty where that is known.
+        refused: why nobody knows whether to believe it; ``None`` where that is known.
         distrusted: why nothing is taken from it; empty where it is believed.
         remarks: what a person should know of it.
     """
 
-    refused: str = ""
+    refused: Reason | None = None
     distrusted: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -61,9 +62,13 @@ def lateness(seen: TaskSight, claimed: Claims, exactly_once: bool | None, to: Re
     may_be = "they may be of a transaction that was never committed, of which the input is processed again"
     if exactly_once is None:
         return Lateness(
-            refused=f"{said}: the application was not closed. Under exactly-once {may_be}, so that no offset may be "
-            f"taken over from {CHECKPOINT_FILE}; at-least-once the file is right. Say which it is "
-            "(--processing-guarantee, or a spec)"
+            refused=Reason(
+                f"{said}: the application was not closed. Under exactly-once {may_be}, so that no offset may be "
+                f"taken over from {CHECKPOINT_FILE}; at-least-once the file is right. Say which it is "
+                "(--processing-guarantee, or a spec)",
+                "processing-guarantee-unknown",
+                stores=sorted(store.store for store in stores if store.flushes.late),
+            )
         )
     return Lateness(
         distrusted=f"{said}: the application was not closed, and under exactly-once {may_be}. So no offset is taken "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position
 from statecore.formats.releases import RELEASES, Release
@@ -94,7 +95,7 @@ class StoreConversion:
         position: its position afterwards.
         steps: what is done; nothing where it stays as it is.
         notes: what a person should know of it.
-        refused: why it cannot be converted; empty where it can.
+        refused: why it cannot be converted; ``None`` where it can.
     """
 
     store: str
@@ -105,7 +106,7 @@ class StoreConversion:
     position: Position
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
-    refused: str = ""
+    refused: Reason | None = None
 
     @property
     def is_nothing_to_do(self) -> bool:
@@ -140,7 +141,7 @@ class TaskConversion:
     stores: tuple[StoreConversion, ...]
     moved: tuple[str, ...] = ()
     written: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
-    refused: tuple[str, ...] = ()
+    refused: tuple[Reason, ...] = ()
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -180,3 +181,8 @@ class TaskConversion:
     def databases(self) -> int:
         """How many databases are changed or made."""
         return sum(not one.is_nothing_to_do for store in self.stores for one in store.databases)
+
+
+def of_store(store: str, why: Reason) -> Reason:
+    """A reason that is about one store of a task, which it names."""
+    return Reason(f"{store}: {why}", why.code, **{**why.context, "store": store})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from statecore.errors import Corrupted, NotFound
+from statecore.errors import Corrupted, NotFound, Reason
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import POSITION_KEY
@@ -27,7 +27,7 @@ from statecore.maintenance.layout import StorePlace, changelog_at, declared_at
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.contents import StoreDirectory, rows_without_current, stores_in
 from statecore.placement.database_state import DatabaseState
-from statecore.placement.mounts import why_mounted
+from statecore.placement.mounts import mount_in, why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
@@ -115,7 +115,7 @@ class StoreSight:
         outside_position: what ``<store>.position`` says.
         has_position_file: whether there is one.
         foreign: whether its directory holds something, and no database: a store of the application's own making.
-        broken: why a database of it cannot be read; empty where all can.
+        broken: why a database of it cannot be read; ``None`` where all can.
         flushes: what was flushed of it since ``.checkpoint`` was written, where nothing but that file says its offset.
     """
 
@@ -133,7 +133,7 @@ class StoreSight:
     outside_position: Position = field(default_factory=dict)
     has_position_file: bool = False
     foreign: bool = False
-    broken: str = ""
+    broken: Reason | None = None
     flushes: Flushes = NOTHING_FLUSHED
 
     @property
@@ -182,7 +182,7 @@ class TaskSight:
     task: str
     stores: tuple[StoreSight, ...]
     checkpoint: Mapping[TopicPartition, int] | None
-    broken: str = ""
+    broken: Reason | None = None
     sources: frozenset[str] | None = None
     beside: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
@@ -207,7 +207,8 @@ def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSp
         Fenced: somebody writes to a database.
         Capacity, Retryable: the system did not give what it takes.
     """
-    checkpoint, written_ns, broken = None, 0, ""
+    checkpoint, written_ns = None, 0
+    broken: Reason | None = None
     found = stores_in(path)
     beside = {}
     try:
@@ -218,10 +219,12 @@ def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSp
             checkpoint = read_offsets(path / CHECKPOINT_FILE)
             written_ns = (path / CHECKPOINT_FILE).stat().st_mtime_ns
     except Corrupted as error:
-        broken = error.what
+        broken = Reason(error.what, error.code, **error.context)
     if (link := link_in(path)) is not None:
-        broken = f"{link} is a link to another directory, of which no copy would be made. Replace it by the directory."
-    broken = broken or why_mounted(path)
+        what = f"{link} is a link to another directory, of which no copy would be made. Replace it by the directory."
+        broken = Reason(what, "task-directory-linked", path=str(link))
+    if broken is None and (mounted := why_mounted(path)):
+        broken = Reason(mounted, "mount-in-the-way", path=str(mount_in(path)))
     stores = [_store(task, one, path, application_id, spec, wanted) for one in found]
     if checkpoint is not None and task != GLOBAL:
         stores = [replace(store, flushes=_flushes(store, path, written_ns)) for store in stores]
@@ -256,13 +259,14 @@ def _store(
             foreign=not databases and any(found.path.iterdir()),
         )
         if lost := next(iter(rows_without_current(found)), None):
-            return replace(seen, broken=f"{lost} has files of rows and no CURRENT.")
+            what = f"{lost} has files of rows and no CURRENT."
+            return replace(seen, broken=Reason(what, "store-incomplete", store_path=str(lost)))
         sights = [look_at_database(database, path) for database in databases]
         seen = replace(seen, databases=tuple(one for one in sights if one is not None))
         seen = _with_kind(seen, place)
         return _with_contents(seen, path, wanted)
     except Corrupted as error:
-        return replace(seen, broken=error.what)
+        return replace(seen, broken=Reason(error.what, error.code, **error.context))
 
 
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:

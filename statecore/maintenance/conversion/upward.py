@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import (
@@ -36,7 +37,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start
 from statecore.maintenance.conversion.lateness import lateness
-from statecore.maintenance.conversion.model import DatabaseConversion, StoreConversion, TaskConversion
+from statecore.maintenance.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, of_store
 from statecore.maintenance.conversion.sight import (
     DatabaseSight,
     StoreSight,
@@ -90,12 +91,14 @@ def _of_unknown_rows(seen: TaskSight, made: TaskConversion) -> list[str]:
     ]
 
 
-def _not_wiped(seen: TaskSight, stores: list[str], to: Release) -> str:
-    return (
+def _not_wiped(seen: TaskSight, stores: list[str], to: Release) -> Reason:
+    return Reason(
         f"nobody knows up to which offset the rows of {', '.join(stores)} are: the application was not closed. Under "
         f"exactly-once they may be of a transaction that was aborted. Kafka Streams {to.name} with transactional "
         "stores, as the spec declares them, does not wipe the task: it restores over these rows, and processes their "
-        f"input upon them again. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)"
+        f"input upon them again. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)",
+        "uncommitted-rows",
+        stores=stores,
     )
 
 
@@ -147,8 +150,8 @@ def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> Tas
     )
 
 
-def _refused(seen: TaskSight) -> tuple[str, ...]:
-    found = [f"{store.store}: {store.broken}" for store in seen.stores if store.broken]
+def _refused(seen: TaskSight) -> tuple[Reason, ...]:
+    found = [of_store(store.store, store.broken) for store in seen.stores if store.broken]
     return (*([seen.broken] if seen.broken else []), *found)
 
 

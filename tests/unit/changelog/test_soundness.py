@@ -45,8 +45,9 @@ def missed(*statistics: ReadStatistics, after: int = HOUR, end: ParentEnd = END,
 def reason(found: Reason | None) -> tuple[str, dict[str, Any]]:
     """The code and the values of a reason, which names the partition."""
     assert found is not None
-    assert str(HERE) in found
-    return found.code, found.context
+    values = dict(found.context)
+    assert (values.pop("topic"), values.pop("partition")) == HERE
+    return found.code, values
 
 
 def test_a_log_that_has_only_grown_is_no_reason() -> None:
@@ -103,7 +104,7 @@ def test_what_the_brokers_do_not_tell_of_epochs_is_no_reason() -> None:
 
 def test_a_log_in_an_earlier_epoch_than_the_parents_is_refused() -> None:
     found = said(log=replace(LOG, leader_epoch=4), epoch_end=None)
-    assert reason(found) == ("leader-epoch-decreased", {"expected": 5, "found": 4})
+    assert reason(found) == ("leader-epoch-decreased", {"expected": 5, "found": 4, "end": 100})
 
 
 def test_a_tail_that_is_whole_is_sound_whatever_its_age() -> None:
@@ -120,26 +121,26 @@ def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
     latest = HOUR - CLOCK_MARGIN_MS
     assert missed(seen(7), after=0) is None
     assert missed(seen(7), after=latest - 1) is None
-    values = {"removed": 1_007, "age_ms": 3_300_000, "retention_ms": HOUR}
+    values = {"end": 100, "removed": 1_007, "age_ms": 3_300_000, "retention_ms": HOUR}
     assert reason(missed(seen(), seen(1_007), after=latest)) == ("tail-read-too-late", values)
 
 
 def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole() -> None:
     for retention in (60_000, CLOCK_MARGIN_MS, 0):
-        values = {"removed": 1, "age_ms": 0, "retention_ms": retention}
+        values = {"end": 100, "removed": 1, "age_ms": 0, "retention_ms": retention}
         assert reason(missed(seen(1), after=0, retention=retention)) == ("retention-too-short", values)
     assert missed(seen(0), after=0, retention=0) is None
 
 
 def test_a_parent_of_unknown_age_is_refused_where_its_tail_was_compacted_and_the_reason_says_so() -> None:
     found = missed(seen(3), after=0, end=replace(END, read_at_ms=None))
-    assert reason(found) == ("parent-age-unknown", {"removed": 3})
+    assert reason(found) == ("parent-age-unknown", {"end": 100, "removed": 3})
 
 
 def test_clocks_that_contradict_each_other_prove_no_age() -> None:
     assert missed(seen(3), after=-CLOCK_MARGIN_MS) is None
     found = missed(seen(3), after=-CLOCK_MARGIN_MS - 1000)
-    assert reason(found) == ("clocks-disagree", {"removed": 3, "age_ms": -301_000})
+    assert reason(found) == ("clocks-disagree", {"end": 100, "removed": 3, "age_ms": -301_000})
     assert missed(seen(0), after=-HOUR) is None
 
 
@@ -157,7 +158,7 @@ def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
 
 def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
     low = replace(END, horizon_ms=60_000)
-    values = {"removed": 1, "age_ms": 1000, "retention_ms": 60_000}
+    values = {"end": 100, "removed": 1, "age_ms": 1000, "retention_ms": 60_000}
     for now, known in ({"retention": 24 * HOUR}, 24 * HOUR), ({"policy": "delete"}, None):
         found = missed(seen(1), after=1000, end=low, **now)
         assert reason(found) == ("retention-was-shorter", {**values, "retention_ms_now": known})
@@ -165,7 +166,7 @@ def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
     assert missed(seen(0), after=1000, end=low, retention=24 * HOUR) is None
     never = replace(END, horizon_ms=ENDLESS_MS)
     assert missed(seen(1), after=0, end=never) is None
-    values = {"removed": 1, "age_ms": 2 * HOUR, "retention_ms": HOUR}
+    values = {"end": 100, "removed": 1, "age_ms": 2 * HOUR, "retention_ms": HOUR}
     assert reason(missed(seen(1), after=2 * HOUR, end=never)) == ("tail-read-too-late", values)
 
 
@@ -173,12 +174,12 @@ def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
 def test_what_nobody_recorded_proves_nothing(policy: str) -> None:
     unknown = replace(END, horizon_ms=None)
     found = missed(seen(1), after=0, end=unknown, policy=policy)
-    assert reason(found) == ("retention-unknown", {"removed": 1})
+    assert reason(found) == ("retention-unknown", {"end": 100, "removed": 1})
     assert missed(seen(0), after=0, end=unknown, policy=policy) is None
 
 
 def test_without_the_clusters_time_no_age_is_known() -> None:
-    assert reason(missed_deletes(END, topic(), [seen(1)], None)) == ("cluster-time-unknown", {"removed": 1})
+    assert reason(missed_deletes(END, topic(), [seen(1)], None)) == ("cluster-time-unknown", {"end": 100, "removed": 1})
     assert missed_deletes(END, topic(), [seen(0)], None) is None
 
 

@@ -229,8 +229,21 @@ def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
     (application,) = document["applications"]
     assert (code, document["exit_code"], application["exit_code"]) == (12, 12, 12)
     assert [store["task"] for store in application["stores"] if store["damage"]] == ["0_1"]
+    found = [one for store in application["stores"] for one in store["findings"] if one["damage"]]
+    assert [(one["code"], one["task"], one["store"]) for one in found] == [("database-unreadable", "0_1", "orders")]
+    databases = [(store["task"], one) for store in application["stores"] for one in store["databases"]]
+    assert {task: one["code"] for task, one in databases if one["error"]} == {"0_1": "database-unreadable"}
+    assert {one["code"] for task, one in databases if not one["error"]} == {""}
     # Of what was not looked at nothing is said.
     assert run("inspect", "--task", "0_0")[0] == 0
+
+
+def test_trouble_beyond_single_stores_has_a_code(run, state_dir):
+    (state_dir / "shop/0_1/.checkpoint").write_bytes(b"0\nx\n")
+    _, out, _ = run("inspect", "--json")
+    (application,) = json.loads(out)["applications"]
+    assert application["trouble"] == [one["what"] for one in application["findings"]]
+    assert [(one["code"], one["task"]) for one in application["findings"]] == [("checkpoint-unreadable", "0_1")]
 
 
 def test_inspect_as_a_document(run):

@@ -32,6 +32,10 @@ subtopologies: {0: {stores: {s: {kind: key-value}}}}
 """
 
 
+SHAPE = ["error", "code", "exit_code", "what", "action", "context"]
+"""The fields of an error."""
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=1200, check=False
@@ -77,6 +81,12 @@ def test_a_wrong_command_line_exits_with_2_and_says_how(words):
     assert process.returncode == 2
     assert "usage: statecore" in process.stderr
     assert process.stdout == ""
+    process = run(*words, "--json")
+    assert process.returncode == 2
+    assert "usage: statecore" in process.stderr
+    document = json.loads(process.stdout)
+    assert list(document) == SHAPE
+    assert (document["code"], document["exit_code"]) == ("arguments-invalid", 2)
 
 
 def test_an_error_is_told_on_stderr_with_what_to_do_and_has_its_exit_code(tmp_path):
@@ -147,12 +157,16 @@ def test_a_program_learns_under_which_request_id_to_try_again(monkeypatch, capfd
     assert ("--request-id r-1" in err) is goes_on
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ZeroDivisionError("x"), 1)])
-def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch, capfd, error, code):
+@pytest.mark.parametrize(
+    ("error", "code", "named"), [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("x"), 1, "defect")]
+)
+def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch, capfd, error, code, named):
     found, out, err = run_here(monkeypatch, capfd, raising(error), as_json=True)
     assert found == code
     document = json.loads(out)
-    assert (document["exit_code"], document.get("code")) == (code, "defect" if code == 1 else None)
+    assert (document["exit_code"], document["code"]) == (code, named)
+    assert [name for name in document if name != "request_id"] == SHAPE
+    assert ("trace" in document["context"]) is (code == 1)
     assert ("Traceback" in err) is (code == 1)
 
 
@@ -177,7 +191,9 @@ def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, default_
 
     before = signal.getsignal(number)
     found, out, err = run_here(monkeypatch, capfd, broken_by_it, as_json=True)
-    assert (found, json.loads(out)["error"]) == (code, kind)
+    document = json.loads(out)
+    assert (found, document["error"], document["code"]) == (code, kind, kind.lower())
+    assert document["context"] == {"signal": number.name}
     assert "A worker was lost" not in err
     assert signal.getsignal(number) is before
 

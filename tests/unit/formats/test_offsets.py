@@ -2,9 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets
+from statecore.formats.offsets import checked_offsets
 from statecore.formats.topic_partition import TopicPartition
+from tests.harness.raising import raises
 
 
 def test_offset_of_a_real_store_has_the_bytes_kafka_streams_wrote() -> None:
@@ -41,3 +43,14 @@ def test_a_foreign_key_is_corrupt(key: bytes) -> None:
 def test_a_value_of_another_length_is_corrupt(value: bytes) -> None:
     with pytest.raises(Corrupted, match="not 8"):
         offsets.decode_int64(value)
+
+
+def test_an_offset_that_cannot_be_is_a_value_of_the_error():
+    class Confluent:
+        topic, partition = "app-s-changelog", 2
+
+    partition = TopicPartition("app-s-changelog", 2)
+    with raises(Invalid, "offset-invalid", topic=partition.topic, partition=2, value="-2"):
+        checked_offsets({partition: -2})
+    with raises(Invalid, "partition-duplicate", topic=partition.topic, partition=2, offsets=[1, 3]):
+        checked_offsets({partition: 1, Confluent(): 3})

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.position import (
     decode_position,
@@ -10,8 +10,10 @@ from statecore.formats.position import (
     merge_position,
     offsets_of_position,
     position_of_offsets,
+    seen_record,
 )
 from statecore.formats.topic_partition import TopicPartition
+from tests.harness.raising import raises
 
 GOLDEN = bytes.fromhex("00 00000001 00000002") + b"in" + bytes.fromhex("00000001 00000000 0000000000000063")
 BAD = [b"\x01" + GOLDEN[1:], GOLDEN + b"\0\0\1", b"\0\xff\xff\xff\xff", GOLDEN[:5] + b"\xff" * 20]
@@ -66,3 +68,8 @@ def test_merging_keeps_the_greater_offset_of_each_partition() -> None:
     assert position == {"in": {0: 9, 1: 6, 2: -4}, "new": {0: 1}}
     position["new"][0] = 7
     assert other["new"] == {0: 1}, "what was merged in is not shared"
+
+
+def test_a_record_that_cannot_be_is_a_value_of_the_error():
+    with raises(Invalid, "offset-invalid", topic="orders", partition=1, value="-4"):
+        seen_record("orders", 1, -4)

@@ -349,6 +349,10 @@ def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
     for parent in ([two, one], [one, replace(two, segment=7)], [one, replace(two, start=one.end - 1)]):
         with pytest.raises(Invalid):
             reconciled_run(path, parent, [log], start=START, end=END)
+    with raises(Invalid, "run-mismatch", segments=[None, 7], stores=[one.store]):
+        reconciled_run(path, [one, replace(two, segment=7)], [log], start=START, end=END)
+    with raises(Invalid, "runs-out-of-order", end=two.end, next_start=one.start):
+        reconciled_run(path, [two, one], [log], start=START, end=END)
     for other in (replace(log, segment=7), replace(log, store="x"), replace(log, kind=StoreKind.LIST)):
         with raises(Invalid, "run-mismatch"):
             reconciled_run(path, [one, two], [other], start=START, end=END)

@@ -20,7 +20,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.hand_over import run_hand_over
 from statecore.jobs.hand_over_judging import Ask
-from statecore.jobs.hand_over_report import HandOverReport, Outcome, Verdict
+from statecore.jobs.hand_over_report import HAND_OVER_REPORT, HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.placement import trees
 from statecore.placement.database_state import create_database, read_database_state
@@ -151,6 +151,19 @@ def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> 
     assert list(world.live.path.iterdir()) == []
 
 
+def test_a_report_of_an_older_release_is_read(world: World) -> None:
+    world.store(world.live, "totals", 11)
+    world.store(world.warm, "totals", 9)
+    document = world.hand_over().to_json()
+    del document["tasks"][0]["context"]
+    (task,) = HAND_OVER_REPORT.from_json(document).tasks
+    assert (task.code, task.context) == ("application-ahead", {})
+
+
+def where(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
 def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None:
     for task, live, warm in (("0_0", 5, 9), ("0_1", 9, 9), ("0_2", 11, 9)):
         world.store(world.live, "totals", live, task=task)
@@ -158,6 +171,9 @@ def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None
     report = world.hand_over()
     assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.LEFT, "0_2": Verdict.LEFT}
     assert [one.code for one in report.tasks] == ["standby-ahead", "same-offsets", "application-ahead"]
+    left = {"store": "totals", "offset": 11, "standby_offset": 9}
+    assert report.tasks[2].context == {**left, **where(world.changelog("totals", "0_2"))}
+    assert HAND_OVER_REPORT.decode(HAND_OVER_REPORT.encode(report)) == report
     assert report.tasks[0].ahead == 4
     assert [world.row("totals", task=f"0_{task}") for task in range(3)] == ["warm at 9", "live at 9", "live at 11"]
     (kept,) = Path(report.kept).iterdir()
@@ -207,7 +223,9 @@ def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     world.store(world.warm, "clicks", 8, start=60_000)
     report = world.hand_over()
     assert (report.outcome, verdicts(report)) == (Outcome.UNCHANGED, {"0_0": Verdict.REFUSED})
-    assert report.tasks[0].code == "segment-offsets-differ"
+    (task,) = report.tasks
+    assert (task.code, task.context["store"], task.context["offsets"]) == ("segment-offsets-differ", "clicks", [7, 8])
+    assert (task.context["topic"], task.context["partition"]) == world.changelog("clicks")
 
 
 def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world: World) -> None:
@@ -460,7 +478,12 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
     ask = ends({world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10})
     report = world.hand_over(ask, offline=False)
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
-    assert report.tasks[0].code == "standby-store-stale"
+    (task, _) = report.tasks
+    assert (task.code, task.context["store"], task.context["reason"]) == (
+        "standby-store-stale",
+        "totals",
+        "log-ends-before-parent",
+    )
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
 
 
@@ -470,7 +493,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_i
     (task,) = world.hand_over(ends({world.changelog("totals"): 100}), offline=False).tasks
     assert task.verdict is Verdict.TAKEN
     assert task.code == "application-beyond-changelog"
-    assert all(value in task.why for value in ("totals", " 120 ", " 100:"))
+    assert task.context == {**where(world.changelog("totals")), "store": "totals", "offset": 120, "end": 100}
     assert (task.ahead, task.behind) == (100, 0)
     assert world.row("totals") == "warm at 99"
     assert list(world.live.path.glob(".statecore/replaced/*"))

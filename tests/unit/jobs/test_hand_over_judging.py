@@ -135,6 +135,8 @@ def test_a_tail_is_not_put_above_a_copy_of_which_nobody_knows_the_topic(
     if written is not None:
         file.write_bytes(written)
     assert why(file, now(25, policy=policy)) == "topic-id-unknown"
+    error = judge({"0_0": (file, [Copy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
+    assert (error.context["partition"], error.context["end"], error.context["log_end"]) == (0, 10, 25)
     assert why(file, now(10, policy=policy)) == ""
 
 
@@ -219,5 +221,8 @@ def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
         "task": "0_0",
         "store": "totals",
         "topic": TOTALS.topic,
+        "partition": TOTALS.partition,
+        "log_end": 9,
+        "end": 10,
         "reason": "log-ends-before-parent",
     }

@@ -138,12 +138,34 @@ def test_nothing_is_migrated_where_one_task_is_refused(state_dir: StateDir) -> N
     before = {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")}
     with raises(Invalid, "migration-refused") as caught:
         migrated(state)
-    assert [problem["task"] for problem in caught.value.context["problems"]] == ["0_0"]
+    problems = caught.value.context["problems"]
+    assert [(one["code"], one["task"], one["store"]) for one in problems] == [("checkpoint-file-damaged", "0_0", "")]
     plan = migrated(state, apply=False)
+    assert [one for task in plan.tasks for one in task.problems] == problems
+    assert MIGRATE_REPORT.decode(MIGRATE_REPORT.encode(plan)) == plan
     assert plan.outcome is Outcome.REFUSED
     assert [why.partition(":")[0] for why in plan.refused] == ["0_0"]
     assert {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")} == before
     assert migrated(state, tasks=("0_1",)).outcome is Outcome.MIGRATED
+
+
+def test_a_refused_store_is_named_with_its_code(state_dir: StateDir) -> None:
+    state = state_dir("4.2.0", "0_0")
+    (state / "old420" / "0_0" / "rocksdb" / "plain" / "CURRENT").unlink()
+    with raises(Invalid, "migration-refused") as caught:
+        migrated(state)
+    (problem,) = caught.value.context["problems"]
+    assert (problem["code"], problem["task"], problem["store"]) == ("store-incomplete", "0_0", "plain")
+
+
+def test_a_report_of_an_older_release_is_read(state_dir: StateDir) -> None:
+    state = state_dir()
+    (state / "old420" / "0_1" / ".checkpoint").write_bytes(b"0\nx\n")
+    document = migrated(state, apply=False).to_json()
+    for task in document["tasks"]:
+        del task["problems"]
+    report = MIGRATE_REPORT.from_json(document)
+    assert [(len(task.refused), task.problems) for task in report.tasks] == [(1, ())]
 
 
 def test_what_is_not_there_is_named(state_dir: StateDir) -> None:

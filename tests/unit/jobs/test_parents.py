@@ -8,6 +8,7 @@ import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import DIRECTORY, SHOWN, Chosen, Key, Parent, Refused, Younger, choose, grouped
 from tests.unit.jobs.published import Shop
@@ -64,11 +65,18 @@ def test_the_first_candidate_that_is_sound_is_taken_and_no_other_is_looked_at() 
 
 
 def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tried() -> None:
-    candidates = Listed(Refused(*KEY, "damaged", "it is"), parent("newest", 2000), parent("older", 500))
+    candidates = Listed(
+        Refused(*KEY, "damaged", Reason("it is", "blob-damaged", blob="b")),
+        parent("newest", 2000),
+        parent("older", 500),
+    )
     found = chosen(candidates)
     assert found.parents[KEY].name == "older"
     assert [one.parent for one in found.refused] == ["damaged", "newest"]
-    assert "ends at 1000" in found.refused[1].why
+    first, second = (one.to_json() for one in found.refused)
+    assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
+    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-parent", 1000, 2000)
+    assert (second["task"], second["store"], second["topic"]) == (*KEY, CHANGELOG.topic)
 
 
 def test_where_none_is_left_the_store_has_no_parent() -> None:
@@ -81,20 +89,20 @@ def test_a_log_that_was_truncated_below_the_end_refuses_it() -> None:
     candidates = Listed(parent("newest", 900, epoch=4), parent("older", 500, epoch=3))
     found = chosen(candidates, log=replace(LOG, leader_epoch=6), epochs={CHANGELOG: 600})
     assert found.parents[KEY].name == "older"
-    assert "truncated" in found.refused[0].why
+    assert (found.refused[0].code, found.refused[0].values["truncated_at"]) == ("log-truncated", 600)
 
 
 def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
     found = chosen(Listed(parent(end=900)), end=800)
     assert not found.parents
-    assert "ends at 800 now" in found.refused[0].why
+    assert (found.refused[0].code, found.refused[0].values["read_end"]) == ("end-beyond-read", 800)
 
 
 def test_a_parent_of_other_partitions_is_refused() -> None:
     other = TopicPartition("changelog", 1)
     ends = {other: ParentEnd(other, TOPIC.topic_id, 1, -1, None)}
     found = chosen(Listed(Parent("newest", ends, frozenset())))
-    assert "changelog-1" in found.refused[0].why
+    assert (found.refused[0].code, found.refused[0].values["found"]) == ("partitions-differ", ["changelog-1"])
 
 
 def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:

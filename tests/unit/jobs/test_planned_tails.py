@@ -11,10 +11,11 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.frozen_plan import FrozenPlan
+from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planned_tails import PlannedTails, still_standing, topics_of
@@ -151,3 +152,11 @@ def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself
     refused = (Refused("0_0", "plain", "newest", "it is torn"), Refused("0_1", "plain", "an older one", "it is torn"))
     tails = PlannedTails(frozen=frozen(planned(), newest="newest"), parents={}, refused=refused, topics={}, notes=())
     assert tails.not_newest == {KEY}
+
+
+def test_a_frozen_plan_keeps_codes_and_values_of_what_was_refused() -> None:
+    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-parent", log_end=3))
+    kept = FROZEN_PLAN.decode(FROZEN_PLAN.encode(replace(frozen(planned()), refused=(refused,)))).refused
+    assert kept == (refused,)
+    assert kept[0].to_json() == refused.to_json()
+    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-parent", {"log_end": 3})

@@ -123,7 +123,8 @@ def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against
     first, second = found
     assert first == Refused(*KEY, newest, "it is too old")
     assert isinstance(second, Refused)
-    assert (second.key, second.parent, newest in second.why) == (KEY, longer, True)
+    assert (second.key, second.parent) == (KEY, longer)
+    assert (second.code, second.values) == ("same-as-newer", {"snapshot": newest})
     assert names(application.of(("0_1", STORE), refused={(KEY, newest): "it is too old"})) == [newest, longer]
 
 
@@ -147,7 +148,7 @@ def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(applicati
     ).snapshot
     (found,) = application.of()
     assert isinstance(found, Refused)
-    assert (found.key, found.parent, "empty" in found.why) == (KEY, snapshot, True)
+    assert (found.key, found.parent, found.code) == (KEY, snapshot, "base-empty")
 
 
 def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(application: Application) -> None:
@@ -155,8 +156,9 @@ def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(appli
     (store,) = application.spec.stores
     application.spec = replace(application.spec, stores=(replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE),))
     (refused,) = application.of()
-    why = "its kind is key-value there, and the spec declares timestamped-key-value"
-    assert refused == Refused(*KEY, snapshot, why)
+    assert isinstance(refused, Refused)
+    assert (refused.key, refused.parent, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
+    assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
 
 
 def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_is_not(application: Application) -> None:

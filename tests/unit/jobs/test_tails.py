@@ -107,7 +107,7 @@ def test_a_start_that_moved_past_the_parent_refuses_it_for_good_in_every_topic(p
 def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_parent() -> None:
     found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
     (refused,) = found.refused
-    assert "the plan's end" in refused.why
+    assert (refused.code, refused.values["truncated_at"]) == ("log-truncated", 250)
     assert not found.for_good
 
 

@@ -45,6 +45,16 @@ def test_it_goes_on_where_it_was_closed(tmp_path: Path, kind: StoreKind, exactly
     again.close()
 
 
+def test_an_end_behind_its_position_is_refused_by_value(tmp_path: Path) -> None:
+    store = store_of(tmp_path, StoreKind.KEY_VALUE)
+    store.open()
+    store.apply([], 7)
+    where = {"store": "store", "topic": CHANGELOG.topic, "partition": CHANGELOG.partition}
+    with raises(Invalid, "offset-unexpected", **where, offset=6, expected=6):
+        store.apply([], 6)
+    store.close()
+
+
 def test_a_grace_buffer_whose_database_is_gone_does_not_stand_where_its_file_says(tmp_path: Path) -> None:
     store = store_of(tmp_path, StoreKind.GRACE_BUFFER)
     store.open()

@@ -43,7 +43,7 @@ def test_3_9_gets_files_of_its_format_and_keeps_those_it_can_read() -> None:
 @pytest.mark.parametrize("exactly_once", [True, None])
 def test_a_store_that_was_not_closed_is_refused_unless_at_least_once(exactly_once: bool | None) -> None:
     seen = task(plain("a", {at("a"): 30}, status=1))
-    assert "was not closed" in plan(seen, exactly_once=exactly_once).refused[0]
+    assert [why.code for why in plan(seen, exactly_once=exactly_once).refused] == ["not-closed-cleanly"]
     made = plan(seen, exactly_once=False)
     assert made.written == {".checkpoint": {at("a"): 30}}
     assert "after its last flush" in made.notes[0]
@@ -51,7 +51,7 @@ def test_a_store_that_was_not_closed_is_refused_unless_at_least_once(exactly_onc
 
 def test_segments_that_disagree_are_refused_unless_at_least_once() -> None:
     seen = task(segmented("w", [{at("w"): 9}, {at("w"): 4}, {at("w"): 9}]))
-    assert "different offsets" in plan(seen).refused[0]
+    assert [why.code for why in plan(seen).refused] == ["segment-offsets-differ"]
     made = plan(seen, exactly_once=False)
     assert made.written == {".checkpoint": {at("w"): 4}}
     assert "the smallest is taken" in made.notes[0]
@@ -87,7 +87,7 @@ def test_segments_of_a_transactional_store_that_was_killed_are_lowered_to_the_sm
     killed = segmented("w", [{at("w"): 7}, {at("w"): 12}], status=None)
     assert plan(task(killed)).written == {".checkpoint": {at("w"): 7}}
     closed = segmented("w", [{at("w"): 7}, {at("w"): 12}])
-    assert "different offsets" in plan(task(closed)).refused[0]
+    assert [why.code for why in plan(task(closed)).refused] == ["segment-offsets-differ"]
 
 
 def test_a_transactional_buffer_whose_file_is_gone_has_the_offset_inside() -> None:
@@ -102,7 +102,7 @@ def test_beside_a_segment_without_an_offset_one_may_have_been_flushed_by_no_clos
     flushed = database("w/w.1000", {at("w"): 9}, status=status, flushed=True)
     empty = database("w/w.2000", {}, status=None, filled=False)
     seen = task(replace(segmented("w"), databases=(flushed, empty)))
-    assert "different offsets" in plan(seen).refused[0]
+    assert [why.code for why in plan(seen).refused] == ["segment-offsets-differ"]
     assert plan(seen, exactly_once=False).written == {".checkpoint": {at("w"): OFFSET_UNKNOWN}}
 
 
@@ -195,16 +195,19 @@ def test_rows_with_headers_blocks_that_are_empty_are_moved() -> None:
 
 
 def test_headers_are_lost_only_where_that_is_asked_for() -> None:
-    assert "4 of its 10 rows" in plan(task(with_headers(4))).refused[0]
+    (why,) = plan(task(with_headers(4))).refused
+    assert (why.code, why.context["rows"]) == ("headers-unsupported", 4)
     assert plan(task(with_headers(4)), lose_headers=True).notes == ("h: 4 rows lose their headers",)
 
 
 def test_a_store_with_headers_of_which_the_kind_is_not_known_is_refused() -> None:
     unknown = {"seen_kind": StoreKind.UNKNOWN, "seen_target": None, "seen_kinds_left": "a or b"}
-    assert "(a or b). Declare it" in plan(task(with_headers(**unknown))).refused[0]
-    assert "cannot be those" in plan(task(with_headers(strange=2))).refused[0]
+    assert [why.code for why in plan(task(with_headers(**unknown))).refused] == ["kind-undecided"]
+    (why,) = plan(task(with_headers(strange=2))).refused
+    assert (why.code, why.context["rows"]) == ("kind-mismatch", 2)
     wrong = with_headers(seen_kind=StoreKind.HEADERS_SESSION, seen_target=StoreKind.SESSION)
-    assert "Correct the spec" in plan(task(wrong)).refused[0]
+    (why,) = plan(task(wrong)).refused
+    assert (why.code, "rows" in why.context) == ("kind-mismatch", False)
 
 
 def test_a_family_with_headers_and_without_rows_is_only_dropped() -> None:

@@ -73,7 +73,7 @@ def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
 @every_release
 def test_without_a_guarantee_the_task_is_refused(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, None)
-    assert "--processing-guarantee" in made.refused[0]
+    assert [why.code for why in made.refused] == ["processing-guarantee-unknown"]
     assert made.is_nothing_to_do
 
 

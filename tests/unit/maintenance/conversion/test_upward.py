@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from statecore.errors import Reason
 from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
 from statecore.formats.position import decode_position
 from statecore.formats.releases import RELEASES
@@ -203,8 +204,11 @@ def test_a_task_without_any_offset_is_left_as_it_is() -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    assert plan(task(plain("a", seen_broken="cannot be opened"), checkpoint={})).refused == ("a: cannot be opened",)
-    assert plan(task(plain("a"), broken="torn")).refused == ("torn",)
+    broken = Reason("cannot be opened", "database-damaged", database="a")
+    (why,) = plan(task(plain("a", seen_broken=broken), checkpoint={})).refused
+    assert (why.code, why.context) == ("database-damaged", {"database": "a", "store": "a"})
+    (why,) = plan(task(plain("a"), broken=Reason("torn", "checkpoint-file-damaged"))).refused
+    assert why.code == "checkpoint-file-damaged"
 
 
 def test_a_directory_of_4_3_is_nothing_to_do() -> None:
@@ -244,7 +248,7 @@ def test_a_status_that_is_open_stays_and_is_told() -> None:
 )
 def test_rows_of_no_offset_are_refused_where_4_4_would_restore_over_them_instead_of_a_wipe(seen: TaskSight) -> None:
     declared = upward(seen, RELEASES["4.4"], True, transactional=True)
-    assert "the rows of a are" in declared.refused[0]
+    assert [(why.code, why.context) for why in declared.refused] == [("uncommitted-rows", {"stores": ["a"]})]
     assert declared.is_nothing_to_do
     undeclared, without = upward(seen, RELEASES["4.4"], True), upward(seen, RELEASES["4.4"], True, transactional=False)
     assert (undeclared.refused, len(undeclared.remarks), without.remarks) == ((), 1, ())
