@@ -38,7 +38,9 @@ def with_free_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
     def full(path: Any) -> Any:
         found = statvfs(path)
-        return SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=found.f_flag)
+        return SimpleNamespace(
+            f_bavail=free, f_frsize=1, f_flag=found.f_flag, f_blocks=found.f_blocks, f_files=found.f_files
+        )
 
     monkeypatch.setattr(os, "statvfs", full)
 
