@@ -193,6 +193,7 @@ def test_a_commit_of_nothing_writes_nothing_and_one_of_input_alone_moves_the_inp
         processor.ignores = False
         world.feed(20)
         member.work(task, end + 20)
+        topics.wait_until_stable(world.servers, [world.changelog, world.output])  # with the markers of the commits
         before, last = ends(), task.offsets()
         task.commit()
         assert (ends(), task.offsets()) == (before, last)

@@ -256,10 +256,11 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     assert seen.removed == end - parent.end - seen.records > 0
     said = why_unsound(cluster, parent, [seen])
     assert said is not None
-    assert (said.code, said.context) == ("records-deleted", {"log_start": 1401, "end": 1})
+    values = {"topic": topic_name, "partition": 0, "log_start": 1401, "end": 1}
+    assert (said.code, said.context) == ("records-deleted", values)
     hopeless = why_hopeless(cluster, parent)
     assert hopeless is not None, "and nothing of it need be read the next time"
-    assert (hopeless.code, hopeless.context) == ("records-deleted", {"log_start": 1401, "end": 1})
+    assert (hopeless.code, hopeless.context) == ("records-deleted", values)
 
 
 def test_a_parent_that_has_come_to_the_end_of_a_log_of_which_all_was_deleted_since_is_not_hopeless(
@@ -289,7 +290,8 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
     topics.create(servers, topic_name, 1, topics.UNCLEANED)
     emptied = why_hopeless(cluster, ParentEnd(parent.topic_partition, "", 20, 0, None))
     assert emptied is not None
-    assert (emptied.code, emptied.context) == ("log-ends-before-parent", {"log_end": 0, "end": 20})
+    of_it = {"topic": topic_name, "partition": 0}
+    assert (emptied.code, emptied.context) == ("log-ends-before-parent", {**of_it, "log_end": 0, "end": 20})
     topics.produce(servers, topic_name, records * 2)
     said = why_hopeless(cluster, parent)
     assert said is not None
@@ -324,7 +326,8 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
         with Cluster(servers, timeout=300) as cluster:
             shorter = why_hopeless(cluster, lost)
             assert shorter is not None
-            assert (shorter.code, shorter.context) == ("log-ends-before-parent", {"log_end": 100, "end": 150})
+            values = {"topic": topic, "partition": 0, "log_end": 100, "end": 150}
+            assert (shorter.code, shorter.context) == ("log-ends-before-parent", values)
             log = log_of(cluster, topic)
             assert log.leader_epoch == cluster.leader(tp, refresh=True).epoch, "though nothing was written in it"
             assert cluster.epoch_ends({tp: log.leader_epoch}) == {tp: 100}
