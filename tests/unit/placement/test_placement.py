@@ -27,6 +27,7 @@ from statecore.placement.trees import file_sizes, fingerprint
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.filesystems import without_exchange
 from tests.harness.raising import raises
+from tests.harness.syncing import synced_paths
 from tests.unit.placement.support import (
     ALOS,
     EOS,
@@ -71,6 +72,18 @@ def test_a_task_that_was_not_there_appears_complete(directory):
     with RocksDBStore(directory.store_path("0_0", "s", KIND), KIND, read_only=True) as store:
         assert store.get(b"key4") == b"value9"
     assert sorted(path.name for path in directory.task_path("0_0").iterdir()) == ["rocksdb"]
+
+
+def test_what_is_put_in_place_is_on_the_disk_before_the_journal_says_so(directory, monkeypatch):
+    make_live(directory, "0_0", "kept")
+    image = make_image(directory, "0_0", "s")
+    synced = synced_paths(monkeypatch)
+    interrupted(directory, "placement.after-journal", image)
+    journal = [path.name for path in synced].index("journal.json.tmp")
+    (staging,) = directory.work_path.glob("placement-*")
+    task = staging / "tasks" / "0_0"
+    made = {task, task.parent, staging, *task.rglob("*")}
+    assert {path for path in made if path.name != "LOCK"} <= set(synced[:journal])
 
 
 def test_what_was_there_is_replaced_and_gone(directory, swapping):
