@@ -244,10 +244,11 @@ class Shop:
 def rows_in(state_dir: Path) -> dict[str, dict[bytes, bytes]]:
     """The rows of every store in a state directory, by ``<task>/<store>``."""
     found: dict[str, dict[bytes, bytes]] = {}
-    for database in sorted(path.parent for path in (state_dir / "orders").rglob("CURRENT")):
+    tasks = [
+        path for path in (state_dir / "orders").glob("*") if not path.name.startswith(".")
+    ]  # there a thread deletes
+    for database in sorted(path.parent for task in tasks for path in task.rglob("CURRENT")):
         relative = database.relative_to(state_dir / "orders").parts
-        if relative[0].startswith("."):
-            continue
         kind = StoreKind.WINDOW if relative[1] == "clicks" else StoreKind.KEY_VALUE
         name = f"{relative[0]}/{relative[1] if relative[1] == 'clicks' else relative[2]}"
         found.setdefault(name, {}).update(stored_rows(database, kind))

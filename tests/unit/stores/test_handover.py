@@ -14,6 +14,8 @@ import pytest
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.stores.handover import CHANGELOG, KIND
 
+_MANY = 100
+
 
 def started(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.unit.stores.handover", *map(str, arguments)]
@@ -42,7 +44,8 @@ def handed_over(directory: Path, *, writers: int, readers: int, rounds: int, sec
     examples = {name: text for one in (*said, *seen) for name, text in one["examples"].items()}
     met = sum((Counter(one["counts"]) for one in said), Counter[str]())
     assert met.keys() <= {"open: Fenced"}, examples
-    assert met["open: Fenced"] > 0  # else nobody ever waited
+    if writers * rounds >= _MANY:
+        assert met["open: Fenced"] > 0  # else nobody ever waited; few may pass each other
     views = sum((Counter(one["counts"]) for one in seen), Counter[str]())
     assert views.keys() <= {"opened", "wrong", "open: Fenced", "open: NotFound"}, examples  # before it is made
     assert views["wrong"] == 0
