@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.store_standing import standing_of
 from statecore.placement.database_state import DatabaseState
-from statecore.placement.store_on_disk import read_store
+from statecore.placement.store_on_disk import StoreOnDisk, read_store
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.model import StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
@@ -115,7 +115,11 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
 
 def not_closed(place: StorePlace) -> Reason | None:
     """Why a store would not be opened under exactly-once, whatever its offset; ``None`` where nothing says so."""
-    for database in read_store(place).databases:
+    return _not_closed(place, read_store(place))
+
+
+def _not_closed(place: StorePlace, store: StoreOnDisk) -> Reason | None:
+    for database in store.databases:
         if not database.opens:
             return Reason(f"{place.store} there cannot be read", "store-damaged", store=place.store)
         if not database.state.closed_cleanly:
@@ -125,13 +129,14 @@ def not_closed(place: StorePlace) -> Reason | None:
 
 def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> Reason | None:
     """Why Kafka Streams would wipe the task of a logged store under exactly-once; ``None`` where nothing says so."""
-    if why := not_closed(place):
+    store = read_store(place)
+    if why := _not_closed(place, store):
         return why
-    if not place.databases:
+    if not store.databases:
         return Reason(f"{place.store} there has no database", "database-missing", store=place.store)
     try:
         if kind.manages_offsets:
-            has_offset = changelog in read_store(place).smallest_offsets or changelog in _of_file(place, task=True)
+            has_offset = changelog in store.smallest_offsets or changelog in _of_file(place, task=True)
         else:
             has_offset = changelog in _of_files(place)
     except Corrupted:

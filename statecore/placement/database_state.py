@@ -75,6 +75,15 @@ class DatabaseState:
         return not self.offsets and (self.status == STATUS_CLOSED or (self.status is None and self.positioned))
 
 
+def smallest_offsets(states: Iterable[DatabaseState]) -> dict[TopicPartition, int]:
+    """The smallest offset that some databases say of each partition."""
+    found: dict[TopicPartition, int] = {}
+    for state in states:
+        for partition, offset in state.offsets.items():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
 def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:
     """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
 

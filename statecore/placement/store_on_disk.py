@@ -25,7 +25,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory
-from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.placement.database_state import DatabaseState, read_database_state, smallest_offsets
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_ownership import writer_of
@@ -92,11 +92,7 @@ class StoreOnDisk:
     @cached_property
     def smallest_offsets(self) -> dict[TopicPartition, int]:
         """The smallest offset that a database says of each partition."""
-        found: dict[TopicPartition, int] = {}
-        for one in self.databases:
-            for partition, offset in one.state.offsets.items():
-                found[partition] = min(offset, found.get(partition, offset))
-        return found
+        return smallest_offsets(one.state for one in self.databases)
 
     @property
     def newest_offsets(self) -> Mapping[TopicPartition, int]:

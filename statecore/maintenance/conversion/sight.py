@@ -26,7 +26,7 @@ from statecore.maintenance.flushes import NOTHING_FLUSHED, Flushes, flushes
 from statecore.maintenance.layout import StorePlace, changelog_at, declared_at
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.contents import StoreDirectory, rows_without_current, stores_in
-from statecore.placement.database_state import DatabaseState
+from statecore.placement.database_state import DatabaseState, smallest_offsets
 from statecore.placement.mounts import mount_in, why_mounted
 from statecore.placement.trees import link_in
 from statecore.spec.model import ApplicationSpec, StoreSpec
@@ -144,11 +144,7 @@ class StoreSight:
     @property
     def inside(self) -> dict[TopicPartition, int]:
         """The smallest offset that its databases say of each partition."""
-        found: dict[TopicPartition, int] = {}
-        for one in self.databases:
-            for partition, offset in one.state.offsets.items():
-                found[partition] = min(offset, found.get(partition, offset))
-        return found
+        return smallest_offsets(one.state for one in self.databases)
 
     @property
     def transactional(self) -> bool:
