@@ -130,27 +130,24 @@ class _Sight:
     def note(self, on_disk: DatabaseOnDisk, database: Database) -> None:
         """Note what the one reader says. A MANIFEST that must have lost its end is told apart from what is broken."""
         manifest, damage = on_disk.manifest, on_disk.damage
-        if manifest is not None and manifest.refused and damage is not None:
-            self.fail(_cause_of_refusal(manifest), damage)
-            self.name(manifest)
+        if damage is not None and manifest is not None and manifest.refused:
+            self.fail(_cause_of_refusal(manifest), damage, manifest.missing)
             return
-        self.manifest = manifest
-        self.state = on_disk.state if on_disk.opens else DatabaseState(tuple(database.families), {}, None)
-        if not on_disk.opens and damage is not None:
-            opened = bool(database.families)  # then it is the bookkeeping that cannot be read
-            in_block = opened and "Reading" in damage.what
-            cause = "database-unreadable" if opened else _cause_at_opening(damage)
-            self.fail("block-corrupt" if in_block else cause, damage)
-            self.name(manifest)
+        self.manifest, self.state = manifest, on_disk.state
+        if damage is not None and not on_disk.opens:
+            self.state = DatabaseState(tuple(database.families), {}, None)
+            cause = _cause_in_bookkeeping(damage) if database.families else _cause_at_opening(damage)
+            self.fail(cause, damage, () if manifest is None else manifest.missing)
 
-    def fail(self, cause: str, error: StatecoreError) -> None:
-        """Note why it cannot be read."""
+    def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
+        """Note why it cannot be read; of files that are missing RocksDB names one alone."""
         self.broken, self.error, self.cause = error.what, type(error).__name__, cause
+        if missing and cause == "file-missing":
+            self.broken = _lacks(self.path, missing)
 
-    def name(self, manifest: ManifestCheck | None) -> None:
-        """Name all files that are missing, where RocksDB names one of them."""
-        if manifest is not None and self.cause == "file-missing" and manifest.missing:
-            self.broken = _lacks(self.path, manifest.missing)
+
+def _cause_in_bookkeeping(error: StatecoreError) -> str:
+    return "block-corrupt" if "Reading" in error.what else "database-unreadable"
 
 
 def _cause_of_refusal(manifest: ManifestCheck) -> str:

@@ -64,6 +64,7 @@ class DatabaseSight:
         moved: what the rows of a family with headers would come to.
         contents: what families hold whose files are newer than wanted.
         flushed: whether an offset was flushed since it was opened last.
+        unnamed: SST files that are whole and that its MANIFEST does not name.
     """
 
     directory: str
@@ -76,6 +77,7 @@ class DatabaseSight:
     moved: Counted | None = None
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)
     flushed: bool = False
+    unnamed: tuple[str, ...] = ()
 
     @property
     def families(self) -> frozenset[str]:
@@ -295,6 +297,7 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
         live_files(database),
         first,
         flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
+        unnamed=() if found.manifest is None else found.manifest.unnamed,
     )
 
 
