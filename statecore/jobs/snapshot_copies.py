@@ -42,7 +42,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_stores import TakenStore
-from statecore.placement.database_state import read_database_state
+from statecore.placement.database_state import read_database_state, smallest_offsets
 from statecore.placement.store_on_disk import read_database
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.derived import segment_interval_of
@@ -259,7 +259,7 @@ class Copier:
             )
         if any(partitions != offsets.keys() for offsets in said.values()):
             raise _unfit("segment-offsets-differ", "its segments have offsets of different partitions", _RECOVER)
-        offsets = {partition: min(one[partition] for one in said.values()) for partition in sorted(partitions)}
+        offsets = dict(sorted(smallest_offsets(said.values()).items()))
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
                 "global-offset-unknown",

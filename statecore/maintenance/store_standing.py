@@ -18,9 +18,9 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position, merge_position, offsets_of_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.database import opened_database
 from statecore.maintenance.layout import StorePlace
 from statecore.placement.contents import Segment
-from statecore.placement.store_on_disk import read_database
 from statecore.stores.legacy_offsets import read_offsets
 
 
@@ -60,8 +60,8 @@ def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
     databases: dict[int | None, Path] = {}
     size = 0
     for segment in _segments(place):
-        with suppress(NotFound):
-            state = read_database(segment.path).opened()
+        with suppress(NotFound), opened_database(segment.path) as (on_disk, _):
+            state = on_disk.opened()
             offsets = state.offsets or offsets
             merge_position(position, state.position)
             families |= {*state.column_families}

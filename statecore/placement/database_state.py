@@ -82,11 +82,11 @@ class DatabaseState:
         return is_closed and not self.offsets
 
 
-def smallest_offsets(states: Iterable[DatabaseState]) -> dict[TopicPartition, int]:
-    """The smallest offset that some databases say of each partition."""
+def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    """The smallest offset that some databases say of each partition, -4 being smaller than all."""
     found: dict[TopicPartition, int] = {}
-    for state in states:
-        for partition, offset in state.offsets.items():
+    for offsets in several:
+        for partition, offset in offsets.items():
             found[partition] = min(offset, found.get(partition, offset))
     return found
 

@@ -97,7 +97,7 @@ class StoreOnDisk:
     @cached_property
     def smallest_offsets(self) -> dict[TopicPartition, int]:
         """The smallest offset that a database says of each partition."""
-        return smallest_offsets(one.state for one in self.databases)
+        return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def newest_offsets(self) -> Mapping[TopicPartition, int]:

@@ -144,7 +144,7 @@ class StoreSight:
     @property
     def inside(self) -> dict[TopicPartition, int]:
         """The smallest offset that its databases say of each partition."""
-        return smallest_offsets(one.state for one in self.databases)
+        return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def transactional(self) -> bool:
@@ -155,11 +155,6 @@ class StoreSight:
     def has_rows(self) -> bool:
         """Whether a database of it has a row."""
         return any(one.filled for one in self.databases)
-
-    @property
-    def keeps_no_offset(self) -> bool:
-        """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
-        return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
 
 
 @dataclass(frozen=True)
