@@ -130,14 +130,15 @@ class _Sight:
     def note(self, on_disk: DatabaseOnDisk, database: Database) -> None:
         """Note what the one reader says. A MANIFEST that must have lost its end is told apart from what is broken."""
         manifest, damage = on_disk.manifest, on_disk.damage
-        if damage is not None and manifest is not None and manifest.refused:
-            self.fail(_cause_of_refusal(manifest), damage, manifest.missing)
+        missing = () if manifest is None else manifest.missing
+        if damage is not None and on_disk.refused:
+            self.fail(_cause_of_refusal(manifest), damage, missing)
             return
         self.manifest, self.state = manifest, on_disk.state
         if damage is not None and not on_disk.opens:
             self.state = DatabaseState(tuple(database.families), {}, None)
             cause = _cause_in_bookkeeping(damage) if database.families else _cause_at_opening(damage)
-            self.fail(cause, damage, () if manifest is None else manifest.missing)
+            self.fail(cause, damage, missing)
 
     def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
         """Note why it cannot be read; of files that are missing RocksDB names one alone."""
@@ -150,8 +151,8 @@ def _cause_in_bookkeeping(error: StatecoreError) -> str:
     return "block-corrupt" if "Reading" in error.what else "database-unreadable"
 
 
-def _cause_of_refusal(manifest: ManifestCheck) -> str:
-    if manifest.blobs_damaged:
+def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
+    if manifest is not None and manifest.blobs_damaged:
         return "file-missing" if manifest.missing else "database-unreadable"
     return "manifest-truncated"
 

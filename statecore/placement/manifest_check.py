@@ -33,7 +33,6 @@ class ManifestCheck:
         flushed: whether bookkeeping was flushed since the database was opened last.
         unnamed: SST files that are whole and that it does not name.
         lost_end: why it must have lost its end; empty where nothing says so.
-        refused: whether the record beside the database, its log or its blob files prove it damaged.
     """
 
     named: frozenset[str]
@@ -42,7 +41,6 @@ class ManifestCheck:
     flushed: bool
     unnamed: tuple[str, ...] = ()
     lost_end: str = ""
-    refused: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -50,13 +48,12 @@ class ManifestCheck:
         return tuple(sorted(self.named - self.present))
 
 
-def check_manifest(path: Path, state: DatabaseState | None, *, refused: bool = False) -> ManifestCheck | None:
+def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:
     """Hold a MANIFEST against OPTIONS and SST files; ``None`` where they are not understood: RocksDB says why.
 
     Args:
         path: the database.
         state: what RocksDB reads of it; ``None`` where it opens none, or the database is known to be damaged.
-        refused: whether it was refused by its record, its log or its blob files.
     """
     try:
         name, data = current_manifest(path)
@@ -69,7 +66,7 @@ def check_manifest(path: Path, state: DatabaseState | None, *, refused: bool = F
     unnamed = () if state is None else tuple(file for file in sorted(present - named) if sst_format(path / file))
     lost_end = "" if state is None else _lost_end(manifest, len(data), families, unnamed, state)
     flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
-    return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end, refused)
+    return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end)
 
 
 def sst_format(file: Path) -> int | None:

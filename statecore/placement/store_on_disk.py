@@ -46,8 +46,9 @@ class DatabaseOnDisk:
         written_here_last: whether this library wrote to it last.
         damage: why its rows are not all there, or cannot be read here; ``None`` where nothing says so.
         opens: whether RocksDB opens it, and so Kafka Streams: it does where a MANIFEST has lost its end.
-        manifest: its MANIFEST held against its files, where that was asked for; ``None`` too where a process is at work
-            in it, or where it is not understood.
+        refused: whether it is its record, its log or its blob files that prove the damage.
+        manifest: its MANIFEST checked, where that was asked for; ``None`` also where a process is at work in it, or
+            where the MANIFEST is not understood.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class DatabaseOnDisk:
     written_here_last: bool = False
     damage: StatecoreError | None = None
     opens: bool = True
+    refused: bool = False
     manifest: ManifestCheck | None = None
 
     @property
@@ -145,9 +147,9 @@ def read_database(
 
     Args:
         path: its directory.
-        read: what opens it; raises as :func:`read_database_state`. For who goes on reading in that opening.
-        manifests: whether its MANIFEST is held against OPTIONS and SST files as well. This takes for damage what only
-            a MANIFEST that lost its end explains, and tells whoever is about to act upon the rows.
+        read: opens it and reads its state, as :func:`read_database_state` does; for callers that keep it open.
+        manifests: whether its MANIFEST is checked against OPTIONS and SST files (:mod:`.manifest_check`), too. One that
+            must have lost its end is damage then.
 
     Raises:
         NotFound: it is gone, as expired segments go.
@@ -171,10 +173,10 @@ def read_database(
             damage, refused = not_readable_here(f"{path} cannot be opened: {why}", path), False
     checked = None
     if manifests and _is_quiet(path, before):
-        checked = check_manifest(path, state if damage is None else None, refused=refused)
+        checked = check_manifest(path, state if damage is None else None)
         if checked is not None and checked.lost_end:
             damage = _lost_end(path, checked.lost_end)
-    return DatabaseOnDisk(path, state, witness.written_here_last, damage, opens, checked)
+    return DatabaseOnDisk(path, state, witness.written_here_last, damage, opens, refused, checked)
 
 
 def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:

@@ -89,7 +89,7 @@ def test_a_manifest_that_lost_its_end_is_damage_that_rocksdb_opens(tmp_path: Pat
             store.commit({CHANGELOG: offset})
     cut(manifest_of(tmp_path / "s"), -60)
     found = read_database(tmp_path / "s")
-    assert (found.opens, isinstance(found.damage, Corrupted)) == (True, True)
+    assert (found.opens, found.refused, isinstance(found.damage, Corrupted)) == (True, True, True)
     assert found.opened() == found.state
     with pytest.raises(Corrupted):
         found.checked()
@@ -100,7 +100,7 @@ def test_a_manifest_of_kafka_streams_that_lost_its_end_is_damage_for_who_asks(tm
     cut_manifest(database, between=True)
     found = read_database(database, manifests=True)
     assert found.manifest is not None
-    assert (found.opens, found.manifest.lost_end != "", found.manifest.refused) == (True, True, False)
+    assert (found.opens, found.manifest.lost_end != "", found.refused) == (True, True, False)
     with raises(Corrupted, "database-damaged", store_path=str(database)):
         found.checked()
     assert read_database(database).damage is None
