@@ -42,14 +42,12 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.jobs.snapshot_problems import Refuse
 from statecore.jobs.snapshot_stores import TakenStore
-from statecore.maintenance.database_sight import refuse_cut
-from statecore.placement.database_state import read_database_state
+from statecore.placement.database_state import read_database_state, smallest_offsets
+from statecore.placement.store_on_disk import read_database
 from statecore.runtime.partial_stores import half_deleted, segmentation_of
 from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import current_manifest
-from statecore.stores.rocksdb_elsewhere import files_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_moments import Moment, take_moment
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.settings import KEEP_FILES
@@ -189,9 +187,7 @@ class Copier:
                 shutil.rmtree(target, ignore_errors=True)
                 try:
                     if not self.running:
-                        if why := files_elsewhere(path):
-                            raise not_readable_here(f"{path} cannot be published: {why}.", path)
-                        _refuse_cut(store, path)
+                        _refuse_damaged(store, path)
                     found[segment] = take_moment(path, target)
                 except NotFound:
                     if not self.running or segment is None:
@@ -263,7 +259,7 @@ class Copier:
             )
         if any(partitions != offsets.keys() for offsets in said.values()):
             raise _unfit("segment-offsets-differ", "its segments have offsets of different partitions", _RECOVER)
-        offsets = {partition: min(one[partition] for one in said.values()) for partition in sorted(partitions)}
+        offsets = dict(sorted(smallest_offsets(said.values()).items()))
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
                 "global-offset-unknown",
@@ -358,9 +354,9 @@ def _refuse_half_deleted(store: TakenStore) -> None:
         )
 
 
-def _refuse_cut(store: TakenStore, database: Path) -> None:
+def _refuse_damaged(store: TakenStore, database: Path) -> None:
     try:
-        refuse_cut(database)
+        read_database(database, manifests=True).checked()
     except Corrupted as error:
         raise error.restated(f"{store.name}: {error.what}", task=store.task, store=store.spec.name) from error
 

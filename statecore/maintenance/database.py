@@ -7,6 +7,7 @@ The application may have it open meanwhile. Then what is read is what was flushe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.placement.database_state import DatabaseState
+from statecore.placement.store_on_disk import DatabaseOnDisk, read_database
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
 from statecore.stores.rocksdb_links import Shadow, files_of, opened_through_links
@@ -133,3 +135,18 @@ class Database:
     def state(self) -> DatabaseState:
         """What the ``offsets`` family says. Raises ``Corrupted`` when that is not what it must be."""
         return DatabaseState.of_entries(self.families, dict(self.rows(OFFSETS_COLUMN_FAMILY)))
+
+
+@contextmanager
+def opened_database(path: Path) -> Iterator[tuple[DatabaseOnDisk, Database]]:
+    """What the one reader says of a database, its MANIFEST checked, and the database in that same opening.
+
+    One that does not open has no families and no rows; its ``damage`` says why.
+
+    Raises:
+        NotFound, Invalid: see :meth:`Database.__enter__`.
+        StatecoreError: see :func:`read_database`.
+    """
+    database = Database(path)
+    with ExitStack() as stack:
+        yield read_database(path, lambda _: stack.enter_context(database).state, manifests=True), database

@@ -1,9 +1,4 @@
-"""One database as it is seen: what it says, how many rows it has, and what is wrong with its files.
-
-RocksDB opens a database whose MANIFEST lost its end without a word. So the MANIFEST is held against what else there is:
-this library's witness and the log (:mod:`statecore.stores.rocksdb_witness`), and, of a database that Kafka Streams
-wrote, its OPTIONS, which name every column family, and the SST files beside it.
-"""
+"""One database as it is seen: what the one reader says of it, how many rows it has, and which code its damage has."""
 
 from __future__ import annotations
 
@@ -16,19 +11,14 @@ from pathlib import Path
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import Manifest, read_manifest
-from statecore.maintenance.database import Database
+from statecore.maintenance.database import Database, opened_database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
-from statecore.placement.database_state import DatabaseState, read_database_state
-from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, data_files_in
-from statecore.stores.rocksdb_elsewhere import files_elsewhere
-from statecore.stores.rocksdb_errors import not_readable_here
-from statecore.stores.rocksdb_files import check_blobs, sst_format_of
-from statecore.stores.rocksdb_links import files_of
-from statecore.stores.rocksdb_options_file import families_in, newest_options
-from statecore.stores.rocksdb_ownership import writer_of
-from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, Witness, lost_files
+from statecore.placement.database_state import DatabaseState
+from statecore.placement.manifest_check import ManifestCheck, sst_format
+from statecore.placement.store_on_disk import DatabaseOnDisk
+from statecore.stores.rocksdb_directory import CONFIG_FILE, data_files_in
+from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, lost_files
 from statecore.words import number_of, some_of
 
 _OF_ROCKSDB = re.compile(
@@ -58,27 +48,6 @@ class Depth:
     formats: bool = False
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The files of a database while nobody changed them.
-
-    Attributes:
-        named: SST files and blob files that its MANIFEST names.
-        present: those that there are.
-        manifest: what the MANIFEST says.
-        manifest_bytes: how long it is.
-        option_families: column families in the newest OPTIONS; empty where there are none.
-        flushed: whether bookkeeping was flushed since the database was opened last.
-    """
-
-    named: frozenset[str]
-    present: frozenset[str]
-    manifest: Manifest
-    manifest_bytes: int
-    option_families: frozenset[str]
-    flushed: bool
-
-
 def look_at_database(
     segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
 ) -> DatabaseView | None:
@@ -93,54 +62,25 @@ def look_at_database(
     path, start = segment.path, segment.start
     end = start + interval if start is not None and interval is not None else None
     size = tree_bytes(path)
-    seen, files = _Sight(), None
+    seen = _Sight(path)
     try:
-        files = _look_at_files(path, seen)
-        if not seen.broken:
-            _look_inside(path, seen, depth, size, tick)
+        with opened_database(path) as (on_disk, database):
+            seen.note(on_disk, database)
+            if not seen.broken:
+                _count(database, seen, depth, size, tick)
     except NotFound:
         return None
     except StatecoreError as error:
-        _note_failure(path, seen, files, error)
-    state, counts = seen.state, seen.rows
+        seen.fail(_cause_at_opening(error), error)
+    state, counts, manifest = seen.state, seen.rows, seen.manifest
     older = sum(number for family, number in counts.items() if is_older(family, frozenset(counts)))
-    unnamed, cut = _manifest_doubts(path, files, state) if files is not None and not seen.broken else ((), "")
+    unnamed, cut = (manifest.unnamed, manifest.lost_end) if manifest is not None and not seen.broken else ((), "")
     return DatabaseView(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
-        unnamed, cut, _formats(path, files) if depth.formats else (), foreign_in(path),
-        files is not None and files.flushed, state.positioned,
+        unnamed, cut, _formats(path, manifest) if depth.formats else (), foreign_in(path),
+        manifest is not None and manifest.flushed, state.position_entry,
     )  # fmt: skip
-
-
-def refuse_cut(path: Path) -> None:
-    """Stop at a database that has lost the end of its MANIFEST, and so rows: RocksDB would open it without a word.
-
-    One that somebody is at work in is passed over, as are files that are not understood.
-
-    Args:
-        path: its directory.
-
-    Raises:
-        Corrupted: it has.
-        StatecoreError: it cannot be read.
-    """
-    before = files_of(path)
-    cut = ""
-    try:
-        Witness(path, path).look(read_only=True)
-        if (files := _read_files(path)) is not None:
-            cut = _manifest_doubts(path, files, read_database_state(path))[1]
-    except Corrupted:
-        if _is_quiet(path, before):
-            raise
-    if cut and _is_quiet(path, before):
-        raise Corrupted(
-            f"The database at {path} has lost the end of its MANIFEST: {cut}.",
-            code="database-damaged",
-            action="Rebuild the store from its changelog.",
-            store_path=str(path),
-        )
 
 
 def without_current(path: Path, files: int) -> DatabaseView:
@@ -180,36 +120,56 @@ def is_of_rocksdb(name: str) -> bool:
 class _Sight:
     """What is known so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.state = DatabaseState((), {}, None)
+        self.manifest: ManifestCheck | None = None
         self.rows: dict[str, int] = {}
         self.broken = self.error = self.cause = ""
 
-    def fail(self, cause: str, error: StatecoreError) -> None:
-        """Note why it cannot be read."""
-        self.broken, self.error, self.cause = error.what, type(error).__name__, cause
-
-
-def _look_inside(path: Path, seen: _Sight, depth: Depth, size: int, tick: Tick | None) -> None:
-    with Database(path) as database:
-        seen.state = DatabaseState(tuple(sorted(database.families)), {}, None)
-        try:
-            seen.state = database.state
-        except Corrupted as error:
-            seen.fail("block-corrupt" if "Reading" in error.what else "database-unreadable", error)
+    def note(self, on_disk: DatabaseOnDisk, database: Database) -> None:
+        """Note what the one reader says. A MANIFEST that must have lost its end is told apart from what is broken."""
+        manifest, damage = on_disk.manifest, on_disk.damage
+        missing = () if manifest is None else manifest.missing
+        if damage is not None and on_disk.refused:
+            self.fail(_cause_of_refusal(manifest), damage, missing)
             return
-        families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
-        told = _Told(tick, size, sum(database.estimate(family) for family in families))
-        for family in families:
-            try:
-                if depth.count:
-                    seen.rows[family] = database.count(family, told.rows)
-                else:
-                    some = any(True for _ in islice(database.rows(family), 1))
-                    seen.rows[family] = max(database.estimate(family), 1) if some else 0
-            except Corrupted as error:
-                seen.fail("block-corrupt", error)
-        told.rest()
+        self.manifest, self.state = manifest, on_disk.state
+        if damage is not None and not on_disk.opens:
+            self.state = DatabaseState(tuple(database.families), {}, None)
+            cause = _cause_in_bookkeeping(damage) if database.families else _cause_at_opening(damage)
+            self.fail(cause, damage, missing)
+
+    def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
+        """Note why it cannot be read; of files that are missing RocksDB names one alone."""
+        self.broken, self.error, self.cause = error.what, type(error).__name__, cause
+        if missing and cause == "file-missing":
+            self.broken = _lacks(self.path, missing)
+
+
+def _cause_in_bookkeeping(error: StatecoreError) -> str:
+    return "block-corrupt" if "Reading" in error.what else "database-unreadable"
+
+
+def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
+    if manifest is not None and manifest.blobs_damaged:
+        return "file-missing" if manifest.missing else "database-unreadable"
+    return "manifest-truncated"
+
+
+def _count(database: Database, seen: _Sight, depth: Depth, size: int, tick: Tick | None) -> None:
+    families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
+    told = _Told(tick, size, sum(database.estimate(family) for family in families))
+    for family in families:
+        try:
+            if depth.count:
+                seen.rows[family] = database.count(family, told.rows)
+            else:
+                some = any(True for _ in islice(database.rows(family), 1))
+                seen.rows[family] = max(database.estimate(family), 1) if some else 0
+        except Corrupted as error:
+            seen.fail("block-corrupt", error)
+    told.rest()
 
 
 class _Told:
@@ -232,97 +192,15 @@ class _Told:
             self._said += amount
 
 
-def _look_at_files(path: Path, seen: _Sight) -> _Files | None:
-    """The files of a database that nobody is at work in, ``None`` of another; notes a MANIFEST that lost its end."""
-    before = files_of(path)
-    try:
-        files = _read_files(path)
-        missing = [] if files is None else sorted(files.named - files.present)
-        if files is not None:
-            check_blobs(path, path, files.manifest.blobs.values())
-    except Corrupted as error:
-        if not _is_quiet(path, before):
-            return None
-        if why := files_elsewhere(path):
-            seen.fail(NOT_READABLE_HERE, not_readable_here(f"{path} cannot be read: {why}.", path))
-            return None
-        seen.fail("file-missing" if missing else "database-unreadable", error)
-        if missing:
-            seen.broken = _lacks(path, missing)
-        return None
-    try:
-        Witness(path, path).look(read_only=True)
-    except Corrupted as error:
-        if _is_quiet(path, before):
-            seen.fail("manifest-truncated", error)
-        return None
-    return files if files is not None and _is_quiet(path, before) else None
-
-
-def _note_failure(path: Path, seen: _Sight, files: _Files | None, error: StatecoreError) -> None:
-    """Note why a database could not be opened; which of its files are missing RocksDB says one by one."""
-    seen.fail(_cause_at_opening(error), error)
-    missing = sorted(files.named - files.present) if files is not None else []
-    if seen.cause == "file-missing" and missing:
-        seen.broken = _lacks(path, missing)
-
-
 def _lacks(path: Path, missing: Sequence[str]) -> str:
     only_blobs = all(name.endswith(".blob") for name in missing)
     so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
     return f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: {so}."
 
 
-def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
-    return writer_of(path) is None and files_of(path) == before
-
-
-def _read_files(path: Path) -> _Files | None:
-    """``None`` where they are not understood: RocksDB says what is wrong."""
-    try:
-        name, data = current_manifest(path)
-        manifest = read_manifest(data)
-        present = data_files_in(path)
-        known = families_in(newest_options(path))
-    except (OSError, ValueError):
-        return None
-    flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
-    return _Files(frozenset(manifest.names), present, manifest, len(data), known, flushed)
-
-
-def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[tuple[str, ...], str]:
-    """SST files that are whole and that nobody names, and why the MANIFEST must have lost its end, if it must.
-
-    A kill leaves such files too, so they prove nothing by themselves. But what Kafka Streams flushes has a status, and
-    RocksDB writes OPTIONS when a column family has been made.
-    """
-    unnamed = tuple(name for name in sorted(files.present - files.named) if _footer(path / name) is not None)
-    gone = sorted(files.option_families - frozenset(state.column_families))
-    if gone:
-        return unnamed, f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"
-    if files.manifest.whole_bytes < files.manifest_bytes:
-        return unnamed, f"its last whole entry ends at byte {files.manifest.whole_bytes} of {files.manifest_bytes}"
-    if files.manifest.group_left and unnamed:
-        return unnamed, "it ends within the entries of one flush"
-    if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:
-        return unnamed, (
-            f"it has neither status nor offset, and does not name {some_of(unnamed, _NAMED)}, which RocksDB "
-            "deletes when it opens the database"
-        )
-    return unnamed, ""
-
-
-def _formats(path: Path, files: _Files | None) -> tuple[int, ...]:
-    names = files.named if files is not None else data_files_in(path)
-    found = {version for name in names if (version := _footer(path / name)) is not None}
-    return tuple(sorted(found, reverse=True))
-
-
-def _footer(file: Path) -> int | None:
-    try:
-        return sst_format_of(file)
-    except (OSError, ValueError):
-        return None
+def _formats(path: Path, manifest: ManifestCheck | None) -> tuple[int, ...]:
+    names = data_files_in(path) if manifest is None else manifest.named
+    return tuple(sorted({version for name in names if (version := sst_format(path / name))}, reverse=True))
 
 
 def _cause_at_opening(error: StatecoreError) -> str:

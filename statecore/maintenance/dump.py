@@ -21,13 +21,13 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
 from statecore.images.model import Segmentation
-from statecore.maintenance.database import Database
-from statecore.maintenance.database_sight import refuse_cut
+from statecore.maintenance.database import Database, opened_database
 from statecore.maintenance.deserialisers import Deserialiser
 from statecore.maintenance.evidence import conclude, listed, of_name
 from statecore.maintenance.layout import StorePlace, named_instead, store_places
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.store_on_disk import DatabaseOnDisk
 from statecore.runtime.partial_stores import half_deleted
 from statecore.spec.model import ApplicationSpec
 from statecore.stores.rocksdb_ownership import writer_of
@@ -101,8 +101,8 @@ class Dump:
             self._refuse_half_deleted(place)
         for place in self.places:
             for path in place.databases:
-                with contextlib.suppress(NotFound), Database(path) as database:
-                    _refuse_cut(place, path)
+                with contextlib.suppress(NotFound), opened_database(path) as (on_disk, database):
+                    _refuse_damaged(place, on_disk)
                     self._check_families(place, path, database.families)
                     for batch in self._decoded(database, place):
                         if len(batch):
@@ -186,9 +186,9 @@ class Dump:
             )
 
 
-def _refuse_cut(place: StorePlace, database: Path) -> None:
+def _refuse_damaged(place: StorePlace, database: DatabaseOnDisk) -> None:
     try:
-        refuse_cut(database)
+        database.checked()
     except Corrupted as error:
         raise error.restated(
             f"Store {place.store} of task {place.task}: {error.what}", store=place.store, task=place.task

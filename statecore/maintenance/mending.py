@@ -29,10 +29,11 @@ from statecore.maintenance.converting import convert, verify_conversion
 from statecore.maintenance.layout import changelog_at, declared_at
 from statecore.maintenance.repairs import Mending
 from statecore.maintenance.rights import unusable
-from statecore.placement.contents import databases_of
-from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.contents import StoreDirectory, databases_of
+from statecore.placement.database_state import create_database
 from statecore.placement.ownership import unwritable
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.store_on_disk import StoreOnDisk, read_store
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_changes import ChangedDatabase
 
@@ -105,15 +106,13 @@ def _drop_entries(file: Path, names: Collection[str]) -> None:
 
 def _lower_offsets(copy: Path, one: Mending, _: Circumstances) -> None:
     """All segments say the smallest offset of all: what an older segment lacks is restored then, in every segment."""
-    databases = databases_of(copy / one.directory)
-    said = {database: read_database_state(database).offsets for database in databases}
-    partitions = {partition for offsets in said.values() for partition in offsets}
-    if not partitions or any(offsets.keys() != partitions for offsets in said.values()):
+    store = _read(copy, one)
+    lowest = store.smallest_offsets
+    if not lowest or any(database.state.offsets.keys() != lowest.keys() for database in store.databases):
         raise _unfit(one, "its segments do not all have an offset", "Rebuild it (statecore restore --replace).")
-    lowest = {partition: min(offsets[partition] for offsets in said.values()) for partition in partitions}
-    for database, offsets in said.items():
-        if offsets != lowest:
-            _put(database, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
+    for database in store.databases:
+        if database.state.offsets != lowest:
+            _put(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
 
 
 def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
@@ -139,9 +138,9 @@ def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
 
 
 def _set_status(copy: Path, one: Mending, _: Circumstances) -> None:
-    for database in databases_of(copy / one.directory):
-        if read_database_state(database).status != STATUS_CLOSED:
-            _put(database, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
+    for database in _read(copy, one).databases:
+        if database.state.status != STATUS_CLOSED:
+            _put(database.path, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
 
 
 def _move_aside(copy: Path, one: Mending, _: Circumstances) -> None:
@@ -168,6 +167,10 @@ def _give(copy: Path, directory: StateDirectory) -> None:
         if path.is_file() and path.lstat().st_nlink > 1:
             part_from_others(path)  # the live file stays as it is until the swap
         directory.ownership.give(path)
+
+
+def _read(copy: Path, one: Mending) -> StoreOnDisk:
+    return read_store(StoreDirectory(one.store, copy / one.directory, segmented=True), manifests=True).checked()
 
 
 def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:

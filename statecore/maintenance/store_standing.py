@@ -14,17 +14,11 @@ from pathlib import Path
 from statecore.errors import NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
-from statecore.formats.offsets import OFFSET_UNKNOWN, POSITION_KEY
-from statecore.formats.position import (
-    Position,
-    decode_position,
-    merge_position,
-    offsets_of_position,
-    position_of_offsets,
-)
-from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.position import Position, merge_position, offsets_of_position, position_of_offsets
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.database import Database
+from statecore.maintenance.database import opened_database
 from statecore.maintenance.layout import StorePlace
 from statecore.placement.contents import Segment
 from statecore.stores.legacy_offsets import read_offsets
@@ -66,13 +60,11 @@ def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
     databases: dict[int | None, Path] = {}
     size = 0
     for segment in _segments(place):
-        with suppress(NotFound), Database(segment.path) as database:
-            said = database.state.offsets
-            offsets = said or offsets
-            entries = dict(database.rows(OFFSETS_COLUMN_FAMILY))
-            if POSITION_KEY in entries:
-                merge_position(position, decode_position(entries[POSITION_KEY]))
-            families |= database.families
+        with suppress(NotFound), opened_database(segment.path) as (on_disk, _):
+            state = on_disk.opened()
+            offsets = state.offsets or offsets
+            merge_position(position, state.position)
+            families |= {*state.column_families}
             databases[segment.start] = segment.path
             size += tree_bytes(segment.path)
     directory = place.checkpoint_file.parent

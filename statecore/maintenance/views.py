@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ class DatabaseView:
         formats: format versions of its SST files, the greatest first, where they were looked at.
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was opened last, by its close or before a kill.
-        positioned: whether it has a position.
+        position_entry: the row of its position; ``None`` when there is none.
     """
 
     name: str
@@ -83,12 +84,12 @@ class DatabaseView:
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
     flushed: bool = False
-    positioned: bool = False
+    position_entry: builtins.bytes | None = None
 
     @property
     def state(self) -> DatabaseState:
         """Its bookkeeping."""
-        return DatabaseState(self.families, self.offsets, self.status, self.positioned)
+        return DatabaseState(self.families, self.offsets, self.status, self.position_entry)
 
     @property
     def has_offsets_family(self) -> bool:

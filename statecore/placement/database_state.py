@@ -13,6 +13,7 @@ from typing import Self
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.position import Position, decode_position
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb_files import check_blobs, manifest_of
@@ -28,13 +29,13 @@ class DatabaseState:
         column_families: the families on disk, by name.
         offsets: changelog partition → last applied offset, or -4.
         status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
-        positioned: whether it has a position.
+        position_entry: the row of its position; ``None`` when there is none.
     """
 
     column_families: tuple[str, ...]
     offsets: Mapping[TopicPartition, int]
     status: int | None
-    positioned: bool = False
+    position_entry: bytes | None = None
 
     @classmethod
     def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
@@ -45,7 +46,12 @@ class DatabaseState:
             if (partition := partition_of_key(key)) is not None
         }
         status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
-        return cls(tuple(sorted(column_families)), offsets, status, POSITION_KEY in entries)
+        return cls(tuple(sorted(column_families)), offsets, status, entries.get(POSITION_KEY))
+
+    @property
+    def position(self) -> Position:
+        """Input partition → greatest offset seen; empty when it has none. Raises ``Corrupted`` when it is damaged."""
+        return {} if self.position_entry is None else decode_position(self.position_entry)
 
     @property
     def closed_cleanly(self) -> bool:
@@ -72,14 +78,15 @@ class DatabaseState:
         Versions that keep offsets elsewhere write no status either. Transactional stores have none, and write their
         position with every commit.
         """
-        return not self.offsets and (self.status == STATUS_CLOSED or (self.status is None and self.positioned))
+        is_closed = self.status == STATUS_CLOSED or (self.status is None and self.position_entry is not None)
+        return is_closed and not self.offsets
 
 
-def smallest_offsets(states: Iterable[DatabaseState]) -> dict[TopicPartition, int]:
-    """The smallest offset that some databases say of each partition."""
+def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    """The smallest offset that some databases say of each partition, -4 being smaller than all."""
     found: dict[TopicPartition, int] = {}
-    for state in states:
-        for partition, offset in state.offsets.items():
+    for offsets in several:
+        for partition, offset in offsets.items():
             found[partition] = min(offset, found.get(partition, offset))
     return found
 

@@ -16,7 +16,7 @@ policy                      who goes by it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,8 +26,10 @@ from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import DatabaseState, read_database_state, smallest_offsets
+from statecore.placement.manifest_check import ManifestCheck, check_manifest
 from statecore.stores.rocksdb_elsewhere import files_elsewhere
 from statecore.stores.rocksdb_errors import not_readable_here
+from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import Witness
 
@@ -44,6 +46,9 @@ class DatabaseOnDisk:
         written_here_last: whether this library wrote to it last.
         damage: why its rows are not all there, or cannot be read here; ``None`` where nothing says so.
         opens: whether RocksDB opens it, and so Kafka Streams: it does where a MANIFEST has lost its end.
+        refused: whether it is its record, its log or its blob files that prove the damage.
+        manifest: its MANIFEST checked, where that was asked for; ``None`` also where a process is at work in it, or
+            where the MANIFEST is not understood.
     """
 
     path: Path
@@ -51,6 +56,8 @@ class DatabaseOnDisk:
     written_here_last: bool = False
     damage: StatecoreError | None = None
     opens: bool = True
+    refused: bool = False
+    manifest: ManifestCheck | None = None
 
     @property
     def trusted(self) -> bool:
@@ -92,7 +99,7 @@ class StoreOnDisk:
     @cached_property
     def smallest_offsets(self) -> dict[TopicPartition, int]:
         """The smallest offset that a database says of each partition."""
-        return smallest_offsets(one.state for one in self.databases)
+        return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def newest_offsets(self) -> Mapping[TopicPartition, int]:
@@ -116,8 +123,12 @@ class StoreOnDisk:
         return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
 
 
-def read_store(place: StoreDirectory) -> StoreOnDisk:
+def read_store(place: StoreDirectory, *, manifests: bool = False) -> StoreOnDisk:
     """Read the databases of a store. Segments that expire meanwhile are passed over.
+
+    Args:
+        place: its directory.
+        manifests: see :func:`read_database`.
 
     Raises:
         Fenced, Capacity, Invalid, Retryable: see :func:`read_database`.
@@ -125,12 +136,20 @@ def read_store(place: StoreDirectory) -> StoreOnDisk:
     found = []
     for path in place.databases:
         with suppress(NotFound):
-            found.append(read_database(path))
+            found.append(read_database(path, manifests=manifests))
     return StoreOnDisk(tuple(found))
 
 
-def read_database(path: Path) -> DatabaseOnDisk:
+def read_database(
+    path: Path, read: Callable[[Path], DatabaseState] = read_database_state, *, manifests: bool = False
+) -> DatabaseOnDisk:
     """Read one database.
+
+    Args:
+        path: its directory.
+        read: opens it and reads its state, as :func:`read_database_state` does; for callers that keep it open.
+        manifests: whether its MANIFEST is checked against OPTIONS and SST files (:mod:`.manifest_check`), too. One that
+            must have lost its end is damage then.
 
     Raises:
         NotFound: it is gone, as expired segments go.
@@ -138,15 +157,37 @@ def read_database(path: Path) -> DatabaseOnDisk:
         Fenced: a writer has it open, and it cannot be read.
         Capacity, Retryable: the system did not give what it takes.
     """
-    witness, damage = Witness(path, path), None
+    before, witness = files_of(path), Witness(path, path)
+    state, opens = _NOTHING, True
+    damage: StatecoreError | None = None
     try:
         witness.look(read_only=True)
     except Corrupted as error:
-        if writer_of(path) is None:  # else its files change while they are looked at
-            damage = error
+        damage = error if _is_quiet(path, before) else None
+    refused = damage is not None
     try:
-        return DatabaseOnDisk(path, read_database_state(path), witness.written_here_last, damage)
+        state = read(path)
     except Corrupted as error:
-        why = files_elsewhere(path)
-        unopened = not_readable_here(f"{path} cannot be opened: {why}", path) if why else damage or error
-        return DatabaseOnDisk(path, _NOTHING, damage=unopened, opens=False)
+        damage, opens = damage or error, False
+        if why := files_elsewhere(path):
+            damage, refused = not_readable_here(f"{path} cannot be opened: {why}", path), False
+    checked = None
+    if manifests and _is_quiet(path, before):
+        checked = check_manifest(path, state if damage is None else None)
+        if checked is not None and checked.lost_end:
+            damage = _lost_end(path, checked.lost_end)
+    return DatabaseOnDisk(path, state, witness.written_here_last, damage, opens, refused, checked)
+
+
+def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
+    """Whether no process was at work in it; else its files change while they are looked at."""
+    return writer_of(path) is None and files_of(path) == before
+
+
+def _lost_end(path: Path, why: str) -> Corrupted:
+    return Corrupted(
+        f"The database at {path} has lost the end of its MANIFEST: {why}.",
+        code="database-damaged",
+        action="Rebuild the store from its changelog.",
+        store_path=str(path),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -49,15 +49,6 @@ def claims(seen: TaskSight) -> Claims:
     }
     claimed = {entry for offsets in by_store.values() for entry in offsets}
     return Claims(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})
-
-
-def smallest(several: Sequence[Offsets]) -> dict[TopicPartition, int]:
-    """The smallest offset of each partition, -4 being smaller than all."""
-    found: dict[TopicPartition, int] = {}
-    for offsets in several:
-        for partition, offset in offsets.items():
-            found[partition] = min(offset, found.get(partition, offset))
-    return found
 
 
 def in_words(offsets: Offsets) -> str:

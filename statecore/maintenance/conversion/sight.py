@@ -13,14 +13,13 @@ from pathlib import Path
 from statecore.errors import Corrupted, NotFound, Reason
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import POSITION_KEY
-from statecore.formats.position import Position, decode_position, position_of_offsets
+from statecore.formats.position import Position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_rows
 from statecore.images.model import StoreDigest
 from statecore.maintenance.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
-from statecore.maintenance.database import Database
+from statecore.maintenance.database import Database, opened_database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
 from statecore.maintenance.flushes import NOTHING_FLUSHED, Flushes, flushes
 from statecore.maintenance.layout import StorePlace, changelog_at, declared_at
@@ -33,7 +32,6 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_files import live_files, manifest_of, sst_formats
-from statecore.stores.rocksdb_witness import Witness
 
 _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
 
@@ -66,6 +64,7 @@ class DatabaseSight:
         moved: what the rows of a family with headers would come to.
         contents: what families hold whose files are newer than wanted.
         flushed: whether an offset was flushed since it was opened last.
+        unnamed: SST files that are whole and that its MANIFEST does not name.
     """
 
     directory: str
@@ -78,6 +77,7 @@ class DatabaseSight:
     moved: Counted | None = None
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)
     flushed: bool = False
+    unnamed: tuple[str, ...] = ()
 
     @property
     def families(self) -> frozenset[str]:
@@ -144,7 +144,7 @@ class StoreSight:
     @property
     def inside(self) -> dict[TopicPartition, int]:
         """The smallest offset that its databases say of each partition."""
-        return smallest_offsets(one.state for one in self.databases)
+        return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def transactional(self) -> bool:
@@ -155,11 +155,6 @@ class StoreSight:
     def has_rows(self) -> bool:
         """Whether a database of it has a row."""
         return any(one.filled for one in self.databases)
-
-    @property
-    def keeps_no_offset(self) -> bool:
-        """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
-        return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
 
 
 @dataclass(frozen=True)
@@ -279,12 +274,10 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
     """
     if not has_database(database):
         return None
-    Witness(database, database).look(read_only=True)
     try:
-        with Database(database) as opened:
+        with opened_database(database) as (found, opened):
+            state = found.checked().state
             filled = {name for name in opened.families - {OFFSETS_COLUMN_FAMILY} if next(opened.rows(name), None)}
-            state = opened.state
-            position = next((value for key, value in opened.rows(OFFSETS_COLUMN_FAMILY) if key == POSITION_KEY), None)
             with_headers = next(iter(opened.families & _WITH_HEADERS), "")
             first = next((key for key, _ in islice(opened.rows(with_headers), 1)), None)
     except NotFound:
@@ -293,12 +286,13 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
     return DatabaseSight(
         str(database.relative_to(path)),
         state,
-        {} if position is None else decode_position(position),
+        state.position,
         frozenset(filled),
         sst_formats(database),
         live_files(database),
         first,
         flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
+        unnamed=() if found.manifest is None else found.manifest.unnamed,
     )
 
 

@@ -45,6 +45,9 @@ from statecore.maintenance.conversion.sight import (
     seen_release,
 )
 from statecore.maintenance.conversion.step import Step, which
+from statecore.words import some_of
+
+_NAMED = 5
 
 
 def upward(
@@ -112,7 +115,7 @@ def _if_transactional(stores: list[str], to: Release) -> str:
 def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> TaskConversion:
     claimed = claims(seen)
     begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
-    refused = _refused(seen)
+    refused = _refused(seen, claimed)
     if refused:
         return replace(begun, refused=refused)
     left = _without_offsets(seen) or _with_rows_of_no_offset(seen, claimed)
@@ -150,9 +153,24 @@ def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> Tas
     )
 
 
-def _refused(seen: TaskSight) -> tuple[Reason, ...]:
-    found = [of_store(store.store, store.broken) for store in seen.stores if store.broken]
+def _refused(seen: TaskSight, claimed: Claims) -> tuple[Reason, ...]:
+    broken = {store.store: store.broken or _lost_flush(store, claimed) for store in seen.stores}
+    found = [of_store(store, why) for store, why in broken.items() if why]
     return (*([seen.broken] if seen.broken else []), *found)
+
+
+def _lost_flush(store: StoreSight, claimed: Claims) -> Reason | None:
+    """Why a store of an older release has lost rows: it writes ``.checkpoint`` after a flush alone."""
+    if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
+        return None
+    for one in store.databases:
+        if one.unnamed and not one.filled and not one.has_offsets_family:
+            what = (
+                f"{one.directory} has no row, though {CHECKPOINT_FILE} says its offset, and does not name "
+                f"{some_of(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
+            )
+            return Reason(what, "database-damaged", store_path=one.directory)
+    return None
 
 
 def _without_offsets(seen: TaskSight) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.conversion.claims import claims, smallest
+from statecore.maintenance.conversion.claims import claims
 from statecore.maintenance.conversion.downward import Terms, downward
 from statecore.maintenance.conversion.upward import upward
+from statecore.placement.database_state import smallest_offsets
 from tests.unit.maintenance.conversion.sights import APPLICATION, plain, task
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -37,7 +38,7 @@ def test_entries_are_divided_and_none_is_lost(stores: set[str], entries: dict[To
 @settings(deadline=None)
 @given(st.lists(ENTRIES, max_size=4))
 def test_the_smallest_offset_of_each_partition_is_taken(several: list[dict[TopicPartition, int]]) -> None:
-    found = smallest(several)
+    found = smallest_offsets(several)
     assert found.keys() == {partition for one in several for partition in one}
     for partition, offset in found.items():
         assert offset == min(one[partition] for one in several if partition in one)

@@ -12,8 +12,10 @@ from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_bu
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight, Wanted, look_at_task
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ApplicationSpec
+from tests.golden.directories import unpacked
+from tests.harness.damage import AT_LEAST_ONCE, DAMAGES
 from tests.harness.raising import raises
-from tests.unit.maintenance.conversion.tasks import declared, golden_task
+from tests.unit.maintenance.conversion.tasks import Task, declared, golden_task
 from tests.unit.maintenance.stored import offsets, write_database, write_golden
 
 DOWN = Wanted(moves=True, sst_format=6)
@@ -82,6 +84,24 @@ def test_a_database_without_current_or_with_a_cut_manifest_is_broken(tmp_path: P
     assert seen["stamped"]
     assert len(task.plan("4.3").refused) == 2
     assert len(task.plan("3.9").refused) == 2
+
+
+CUT = {
+    name: "4.2" if one.directory == AT_LEAST_ONCE else "4.4"
+    for name, one in DAMAGES.items()
+    if "manifest-truncated" in one.findings and not one.needs
+}
+"""Damage to MANIFESTs → a release that its directory is not of."""
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_database_whose_manifest_lost_its_end_is_refused(name: str, tmp_path: Path) -> None:
+    damage = DAMAGES[name]
+    application = unpacked(damage.directory, tmp_path)
+    task = Task(application / damage.task, application.name)
+    assert not task.plan(CUT[name]).refused
+    damage.inflict(application)
+    assert [one.code for one in task.plan(CUT[name]).refused] == ["database-damaged"]
 
 
 def test_a_store_of_the_application_s_own_making_is_no_database(tmp_path: Path) -> None:
