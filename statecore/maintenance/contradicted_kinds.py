@@ -24,10 +24,10 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
-from statecore.maintenance.database_sight import is_of_rocksdb
 from statecore.maintenance.evidence import BY_FAMILIES, listed, possible
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.recognise import Seen, recognise
+from statecore.placement.foreign_files import is_of_rocksdb
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.store_on_disk import read_database
 from statecore.spec.model import ApplicationSpec, StoreSpec

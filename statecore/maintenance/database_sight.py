@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,16 +14,13 @@ from statecore.maintenance.database import Database, opened_database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
+from statecore.placement.foreign_files import foreign_in
 from statecore.placement.manifest_check import ManifestCheck, sst_format
 from statecore.placement.store_on_disk import DatabaseOnDisk
-from statecore.stores.rocksdb_directory import CONFIG_FILE, data_files_in
-from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, lost_files
+from statecore.stores.rocksdb_directory import data_files_in
+from statecore.stores.rocksdb_witness import lost_files
 from statecore.words import number_of, some_of
 
-_OF_ROCKSDB = re.compile(
-    r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
-)
-_OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
 _NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
 """What an opening fails with for want of rights."""
 
@@ -101,20 +97,6 @@ def is_older(family: str, families: frozenset[str]) -> bool:
     """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
     data = families & FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
-
-
-def foreign_in(path: Path) -> tuple[str, ...]:
-    """Files in a database's directory that neither RocksDB nor this library makes."""
-    try:
-        names = sorted(entry.name for entry in path.iterdir())
-    except OSError:
-        return ()
-    return tuple(name for name in names if not is_of_rocksdb(name) or name == CONFIG_FILE)
-
-
-def is_of_rocksdb(name: str) -> bool:
-    """Whether a file is called as those that RocksDB or this library makes."""
-    return name in _OURS or _OF_ROCKSDB.fullmatch(name) is not None
 
 
 class _Sight:

@@ -20,7 +20,7 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.task_id import TaskId
-from statecore.maintenance.database_sight import Depth, foreign_in, look_at_database, without_current
+from statecore.maintenance.database_sight import Depth, look_at_database, without_current
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.flushes import flushes
 from statecore.maintenance.layout import StorePlace, declared_at, named_instead, store_places
@@ -29,6 +29,7 @@ from statecore.maintenance.recognise import Seen, recognise
 from statecore.maintenance.rights import unusable
 from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.contents import Segment, directories_in, rows_without_current, segment_start, unreadable
+from statecore.placement.foreign_files import foreign_in
 from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
