@@ -110,6 +110,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "field-unknown": (Invalid, "The request has a field that does not exist."),
     "file-exists": (Invalid, "The output file exists, and overwriting was not asked for."),
     "file-not-found": (NotFound, "The file that was named does not exist."),
+    "file-not-regular": (Invalid, "A pipe, a socket or a device is where a file is expected."),
     "file-too-large": (Capacity, "A file would grow over the limit of the process or of the file system."),
     "fleet-not-started": (Invalid, "The member of a standby group was used before it was started."),
     "format-unsupported": (Invalid, "Another release wrote it in a format that this one does not know."),

@@ -24,6 +24,7 @@ from typing import Any
 
 from statecore.airflow.reports import record_failure
 from statecore.airflow.requests import is_inline
+from statecore.filesystem import read_regular
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.report_index import INDEX, directory_name
 
@@ -89,7 +90,7 @@ def said_application(named: str) -> str | None:
     if is_inline(named):
         return said_id(named)
     with suppress(OSError):
-        return said_id(Path(named).read_text(encoding="utf-8", errors="replace"))
+        return said_id(read_regular(named).decode(errors="replace"))
     return None
 
 
