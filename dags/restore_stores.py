@@ -37,7 +37,7 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from statecore.airflow.assets import SNAPSHOTS, STORES
-from statecore.airflow.failures import refused, retry_policy
+from statecore.airflow.failures import retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
@@ -71,17 +71,14 @@ with DAG(
 ):
 
     @task
-    def read_specs(params: dict[str, Any]) -> list[dict[str, Any]]:
+    def read_specs(**context: Any) -> list[dict[str, Any]]:
         """Check the parameters and the specs; one request for each application."""
         import logging
 
+        from statecore.airflow.reading import read_specs
         from statecore.airflow.requests import restore_requests
-        from statecore.errors import StatecoreError
 
-        try:
-            return restore_requests(params)
-        except StatecoreError as error:
-            raise refused(error, logging.getLogger(__name__)) from error
+        return read_specs(restore_requests, context, logging.getLogger(__name__))
 
     StatecoreSparkOperator.partial(
         task_id="restore",

@@ -36,7 +36,7 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from statecore.airflow.assets import SNAPSHOTS
-from statecore.airflow.failures import refused, retry_policy
+from statecore.airflow.failures import retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.requests import NOT_OF_SNAPSHOTS
@@ -75,17 +75,14 @@ with DAG(
 ):
 
     @task
-    def read_specs(params: dict[str, Any]) -> list[dict[str, Any]]:
+    def read_specs(**context: Any) -> list[dict[str, Any]]:
         """Check the parameters and the specs; one request for each application."""
         import logging
 
+        from statecore.airflow.reading import read_specs
         from statecore.airflow.requests import snapshot_requests
-        from statecore.errors import StatecoreError
 
-        try:
-            return snapshot_requests(params)
-        except StatecoreError as error:
-            raise refused(error, logging.getLogger(__name__)) from error
+        return read_specs(snapshot_requests, context, logging.getLogger(__name__))
 
     StatecoreSparkOperator.partial(
         task_id="publish",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.error_codes import ERROR_CODES
+from statecore.error_codes import ERROR_CODES, REASON_CODES
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
@@ -41,6 +41,14 @@ def page() -> str:
         ]
         lines += [f"| `{code}` | {ERROR_CODES[code][1]} |" for code in codes]
     lines += [
+        "\n## Reasons\n",
+        "Why a task, store, base, snapshot or checkpoint is refused, passed over or chosen. A reason has no exit code:",
+        'reports, `--json` and the `problems` of an error have it as `{"code": …, "what": …}`. Where an error says the',
+        "same, the reason has the error's code; these are the others:\n",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| `{code}` | {meaning} |" for code, meaning in sorted(REASON_CODES.items())),
+        "\nFindings of `doctor` have codes of their own: [docs/findings](findings/README.md).",
         "\n## Of the command line alone\n",
         "What ended a command before it began, or from outside, has no kind of its own.\n",
         "| error | code | exit code | meaning |",

@@ -110,6 +110,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "field-unknown": (Invalid, "The request has a field that does not exist."),
     "file-exists": (Invalid, "The output file exists, and overwriting was not asked for."),
     "file-not-found": (NotFound, "The file that was named does not exist."),
+    "file-not-regular": (Invalid, "A pipe, a socket or a device is where a file is expected."),
     "file-too-large": (Capacity, "A file would grow over the limit of the process or of the file system."),
     "fleet-not-started": (Invalid, "The member of a standby group was used before it was started."),
     "format-unsupported": (Invalid, "Another release wrote it in a format that this one does not know."),
@@ -455,3 +456,101 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "writes-not-committed": (Invalid, "The store has uncommitted writes."),
 }
 """Code → the kind of error that has it, and what it means in one sentence."""
+
+
+REASON_CODES: Mapping[str, str] = {
+    "application-ahead": "The application's store is at a higher offset than the standby's copy, which is not used.",
+    "application-beyond-changelog": (
+        "The application's store is at an offset beyond the end of its changelog, which was recreated or lost records."
+    ),
+    "base-damaged": "The base of the store was found damaged; the store is built from its changelog.",
+    "base-empty": "The snapshot left the store empty, for Kafka Streams to restore, so it is no base.",
+    "changelog-record-damaged": (
+        "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
+    ),
+    "changelog-undecided": "A task lacks a declared store whose changelog the spec does not decide.",
+    "checkpoint-of-other-stores": (
+        "The `.checkpoint` file of a task has offsets of topics that are not those of its stores."
+    ),
+    "checkpoint-unreadable": "A `.checkpoint` file of a store or task that is carried over cannot be read.",
+    "cleanup-policy-unknown": (
+        "The changelog grew, and whether it was compacted when the snapshot was made is not known."
+    ),
+    "client-throttled": "The broker delays its answers, because this client has used up a quota.",
+    "clocks-disagree": "By the clocks an end was read after a read that followed it, so its age is not known.",
+    "cluster-time-unknown": "The brokers did not tell their time, so the age of an offset is not known.",
+    "connection-failed": "The connection to the leader of a partition failed.",
+    "copy": "The manifest is a copy of another snapshot's, and is not named in the repaired head.",
+    "database-missing": "The application's store has no database.",
+    "deleted": "The manifest was deleted while it was read.",
+    "deletes-compacted": "Compaction may have removed deletes that the store has not seen, because it is too old.",
+    "end-beyond-read": (
+        "The base has records behind the offset up to which is read, because of an open transaction or the "
+        "group's offset."
+    ),
+    "file-not-readable": "A Spark executor cannot read a file that the spec names.",
+    "forced": "The checkpoint was asked for, whether it is due or not.",
+    "headers-unsupported": "Rows have headers, which the older release cannot keep.",
+    "in-progress": "Another job is making a checkpoint of the application.",
+    "interpreter-not-runnable": "A Spark executor cannot run the Python interpreter that is set.",
+    "interval-not-over": "The last checkpoint is younger than the interval between two.",
+    "kernels-not-loadable": "A Spark executor cannot load the compiled kernels.",
+    "leader-epoch-decreased": (
+        "The leader epoch of a partition is lower than when its end was read: the cluster was set back, or is another."
+    ),
+    "log-ends-before-parent": "The log ends before the end of the base: it was truncated, or this is another cluster.",
+    "log-ends-before-store": "The log ends before the offset of the store: the topic was recreated or truncated.",
+    "made-by-another": "Another job has made the checkpoint that was due.",
+    "more": "There are more reasons of the same kind; `count` of the values says how many.",
+    "no-data-returned": "The broker returned no data below the end of the range.",
+    "no-snapshot": "The application has no snapshot yet, so a checkpoint is due.",
+    "not-cheapest": "Reading the whole changelog is less work than using this base.",
+    "not-connected": "No snapshot that is kept goes back to this one.",
+    "not-named": "The head does not name this snapshot.",
+    "nothing-new": "Nothing was written since the last checkpoint, so none is due.",
+    "nothing-there": "The application's directory does not have the task; the standby's copy is used.",
+    "offset-unknown": "A global store that is kept has an offset with which Kafka Streams fails at every start.",
+    "offsets-new": "The changelogs grew since the last checkpoint, so one is due.",
+    "older": "The snapshot is older than those that a head names.",
+    "parent-age-unknown": "How old the base is, is not known, so deletes may be missing behind its end.",
+    "parent-too-old": (
+        "The newest snapshot is so old that deletes behind its ends are soon removed, so a checkpoint is due."
+    ),
+    "partitions-changed": "A changelog has other partitions than in the last checkpoint, so one is due.",
+    "partitions-differ": "The base has offsets of other partitions than the store.",
+    "processing-guarantee-unknown": (
+        "The application was not closed, and what its offsets mean depends on its processing guarantee, "
+        "which is not known."
+    ),
+    "python-mismatch": "The Python of a Spark executor is of another version than the driver's.",
+    "records-deleted": "The log begins after the offset of the store or base: the records between were deleted.",
+    "release-mismatch": "A Spark executor has another release of statecore than the driver.",
+    "retention-lowered": "`delete.retention.ms` of a changelog was lowered, so a checkpoint is due.",
+    "retention-nearly-over": (
+        "The application must read the rest of the changelog before `delete.retention.ms` is over."
+    ),
+    "retention-unknown": (
+        "For how long deletes were kept is not known, so some may be missing behind the end of the base."
+    ),
+    "retention-was-shorter": (
+        "`delete.retention.ms` was shorter when the base was made, so deletes may be missing behind its end."
+    ),
+    "same-as-newer": "The base is refused for the same reason as a newer one.",
+    "same-offsets": "The application's stores are as far as the standby's copy, and stay.",
+    "snapshots-damaged": "Snapshots that the head names cannot be read.",
+    "staging-directory-not-writable": "A Spark executor may not write to the staging directory.",
+    "standby-ahead": "The standby's copy is at higher offsets than the application's stores, and is used.",
+    "statecore-missing": "The Python of a Spark executor does not have statecore.",
+    "store-damaged": "The application's store is damaged.",
+    "store-new": "A store of the spec is in no snapshot, so a checkpoint is due.",
+    "store-not-closed": "The application's store was not closed; under exactly-once Kafka Streams would wipe it.",
+    "store-redeclared": "A store is declared otherwise than in the last checkpoint, so one is due.",
+    "superseded": "Another snapshot was published in the place of this one.",
+    "tail-read-too-late": (
+        "The tail was read later than `delete.retention.ms` after the end of the base, so deletes may be missing."
+    ),
+    "topic-id-unknown": (
+        "The topic that an offset was read from is not known, so a topic that was recreated is not noticed."
+    ),
+}
+"""Code → what it means, of reasons (:class:`statecore.errors.Reason`) that are no errors of their own."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 from statecore.errors import Invalid
 
@@ -125,6 +126,42 @@ def file_hashes(paths: Sequence[Path]) -> list[str]:
         return [file_sha256(path) for path in paths]
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
         return list(pool.map(file_sha256, paths))
+
+
+class NotRegularFile(OSError):
+    """What a file is expected to be is something else, such as a named pipe, which would be waited for."""
+
+    def __init__(self, path: AnyPath) -> None:
+        super().__init__(errno.EINVAL, "It is not a regular file", os.fspath(path))
+
+
+def open_regular(path: AnyPath) -> BinaryIO:
+    """Open a file for reading; it never waits for a writer.
+
+    Raises:
+        NotRegularFile: it is a pipe, a socket or a device.
+        OSError: it cannot be opened; that of a directory is an ``IsADirectoryError``.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise (NotRegularFile(path) if error.errno == errno.ENXIO else error) from None  # of a socket
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(mode):
+            raise NotRegularFile(path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: AnyPath) -> bytes:
+    """The content of a file, as :func:`open_regular` opens it."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def sync_file(path: AnyPath) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING
+from statecore.filesystem import MOUNT_FOR_WRITING, NotRegularFile
 
 RUN_AS_APPLICATION = "Run as the user that the application runs as."
 """What to do where this user may not read what the application wrote."""
@@ -109,6 +109,8 @@ def system_error(
         return Retryable(sentence, code="disk-failed", action=MEND_DISK, **context)
     if refusal is Refusal.READ_ONLY:
         return Invalid(sentence, code="read-only-file-system", action=MOUNT_FOR_WRITING, **context)
+    if isinstance(error, NotRegularFile):
+        return Invalid(sentence, code="file-not-regular", action="Put a file there.", **context)
     code = "permission-denied" if refusal is Refusal.DENIED else "system-refused"
     return Invalid(sentence, code=code, action=action, **context)
 

@@ -250,3 +250,11 @@ def _unique(request: pytest.FixtureRequest) -> str:
     # Kafka keeps "." and "_" apart badly in metric names, and allows 249 characters of letters, digits, dot, _ and -.
     stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:60]
     return f"{stem}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def no_handler_of_sigterm_is_left() -> Iterator[None]:
+    """A handler that a test leaves would change how its worker ends, and what later tests see."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    assert signal.getsignal(signal.SIGTERM) is before

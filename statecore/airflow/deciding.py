@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from statecore.airflow import refusals
@@ -136,20 +135,11 @@ def _asked(params: Mapping[str, Any], settings: Settings) -> Iterator[_Asked]:
             whole = spec_of_named(named, {**os.environ, **secrets})
         except StatecoreError as error:
             if entry["application_id"] == name:
-                entry["application_id"] = _said_id(named) or name
+                entry["application_id"] = refusals.said_application(named) or name
             yield _Asked(name, entry, None, error)
             continue
         seen.add(spec.application_id)
         yield _Asked(spec.application_id, entry, whole)
-
-
-def _said_id(named: str) -> str | None:
-    """The application that a spec is of which cannot be read, as far as it says it."""
-    if is_inline(named):
-        return refusals.said_id(named)
-    with suppress(OSError):
-        return refusals.said_id(Path(named).read_text(encoding="utf-8", errors="replace"))
-    return None
 
 
 def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:

@@ -7,13 +7,13 @@ meaning is checked here: the spec can be read, the stores and partitions named e
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.airflow.form import fields_of, form_names
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.jobs.declaration import Request, declared_fields
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.values import FilePath
@@ -28,12 +28,22 @@ NOT_OF_SNAPSHOTS = frozenset({"state_dir", "staging_dir", "replace", "owner"})
 """Fields of a request that say where stores are placed: a job that only publishes a snapshot has none of them."""
 
 
-def snapshot_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+Refused = Callable[[str, str | None, StatecoreError], None]
+"""Told how an application was named, its id where its spec could be read, and what is wrong with it."""
+
+
+def _nobody(named: str, application_id: str | None, error: StatecoreError) -> None:
+    """Hears nothing."""
+
+
+def snapshot_requests(params: Mapping[str, Any], refused: Refused = _nobody) -> list[dict[str, Any]]:
     """The entries of ``snapshot_state``: see :func:`restore_requests`, whose fields of placing it does not have."""
-    return restore_requests(params, NOT_OF_SNAPSHOTS)
+    return restore_requests(params, refused, NOT_OF_SNAPSHOTS)
 
 
-def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -> list[dict[str, Any]]:
+def restore_requests(
+    params: Mapping[str, Any], refused: Refused = _nobody, without: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """One entry for each application: ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf``.
 
     ``conf`` holds the Spark properties that the application's spec and the run ask for, the run's first; an entry
@@ -42,6 +52,7 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
     Args:
         params: the parameters of ``restore_stores``: ``applications``; the fields of ``RestoreRequest`` that its form
             shows; ``spark_conf`` and the other fields of ``SparkSettings``.
+        refused: told of each application that is refused by itself; the first such error is raised in the end.
         without: fields that the form does not have.
 
     Raises:
@@ -50,32 +61,39 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
+    errors: list[StatecoreError] = []
     seen: dict[str, str] = {}
     check_names(params, RestoreRequest, without)
     said = fields_of(RestoreRequest, params)
     stores = said["stores"]
     spark = settings_of(params).to_conf()
     for named in params["applications"]:
-        source, spec = _spec_of(named)
-        application_id = spec.application_id
-        if application_id in seen:
-            raise Invalid(
-                f"The application {application_id} is named twice: {seen[application_id]} and {source}.",
-                code="application-duplicated",
-                action="Name each application once; two jobs would fight for one state directory.",
-                application_id=application_id,
-            )
-        seen[application_id] = source
-        _check_stores(spec, stores, several=len(params["applications"]) > 1)
-        request: dict[str, Any] = {
-            **request_of_named(named),
-            **said,
-            "stores": [name for name in stores if name in _names(spec)],
-        }
-        check_paths(request)
-        if stores and not request["stores"]:
-            continue  # every named store belongs to another application
-        RestoreRequest.from_json(request)  # what it refuses is refused before Spark is started
+        application_id = None
+        try:
+            source, spec = _spec_of(named)
+            if first := seen.get(spec.application_id):
+                raise Invalid(
+                    f"The application {spec.application_id} is named twice: {first} and {source}.",
+                    code="application-duplicated",
+                    action="Name each application once; two jobs would fight for one state directory.",
+                    application_id=spec.application_id,
+                )
+            application_id = spec.application_id
+            seen[application_id] = source
+            _check_stores(spec, stores, several=len(params["applications"]) > 1)
+            request: dict[str, Any] = {
+                **request_of_named(named),
+                **said,
+                "stores": [name for name in stores if name in _names(spec)],
+            }
+            check_paths(request)
+            if stores and not request["stores"]:
+                continue  # every named store belongs to another application
+            RestoreRequest.from_json(request)  # what it refuses is refused before Spark is started
+        except StatecoreError as error:
+            errors.append(error)
+            refused(named, application_id, error)
+            continue
         entry: dict[str, Any] = {
             "application_id": application_id,
             "request": request,
@@ -84,6 +102,8 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
         if conf := {**spec.spark.to_conf(), **spark}:
             entry["conf"] = conf
         entries.append(entry)
+    if errors:
+        raise errors[0]
     if not entries:
         raise Invalid(
             "No application was named.",

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,11 +29,13 @@ from statecore.blobs.rights import denied
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import (
     AnyPath,
+    NotRegularFile,
     clone,
     give_to_owner,
     is_as_made_in,
     link,
     make_directories,
+    open_regular,
     sync_file,
     sync_if_readable,
 )
@@ -96,6 +99,8 @@ class DirectoryBlobs(Blobs):
                 return True
             if final.is_dir():
                 final.rmdir()  # what has blobs in it stays, and is in the way
+            if final.exists() and not final.is_file():
+                raise NotRegularFile(final)
             made = not final.exists() and self._made(content, final)
             if not made:
                 self._force(final)  # what this one made was forced to the disk before it got its name
@@ -195,15 +200,19 @@ class DirectoryBlobs(Blobs):
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
         checked_range(start, end)
-        with self._said("read", name), (self._root / checked_name(name)).open("rb") as file:
+        with self._said("read", name), open_regular(self._root / checked_name(name)) as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
     def head(self, name: str) -> Blob:
         """See :meth:`Blobs.head`."""
-        path = self.local_path(name)
+        path = self._root / checked_name(name)
         with self._said("read", name):
             status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            if not stat.S_ISREG(status.st_mode):
+                raise NotRegularFile(path)
         return Blob(name, status.st_size, status.st_mtime)
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
@@ -217,7 +226,10 @@ class DirectoryBlobs(Blobs):
                     found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
         for name in sorted(found):
             with suppress(NotFound):  # deleted meanwhile
-                yield self.head(name)
+                with self._said("read", name):
+                    status = (self._root / name).stat()
+                if stat.S_ISREG(status.st_mode):
+                    yield Blob(name, status.st_size, status.st_mtime)
 
     def directories(self, above: str) -> Iterator[str]:
         """See :meth:`Blobs.directories`. One whose blobs were all deleted may be among them."""
@@ -235,11 +247,8 @@ class DirectoryBlobs(Blobs):
 
     def local_path(self, name: str) -> Path:
         """See :meth:`Blobs.local_path`; there always is one."""
-        path = self._root / checked_name(name)
-        with self._said("read", name):
-            if not path.is_file():
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return path
+        self.head(name)
+        return self._root / name
 
     @contextmanager
     def _said(self, what: str, name: str) -> Iterator[None]:
@@ -261,7 +270,7 @@ class DirectoryBlobs(Blobs):
             )
         if refusal_of(error) is Refusal.DENIED:
             return denied(error, failed, self._root, writing=what in ("put", "deleted"), **where)
-        if error.errno in _CANNOT_BE or refusal_of(error) in _FINAL:
+        if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or refusal_of(error) in _FINAL:
             return system_error(
                 error,
                 failed,

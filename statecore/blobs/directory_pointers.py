@@ -22,7 +22,7 @@ from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
 from statecore.blobs.rights import denied
 from statecore.errors import StatecoreError
-from statecore.filesystem import AnyPath, give_to_owner, make_directories, sync_file, sync_if_readable
+from statecore.filesystem import AnyPath, give_to_owner, make_directories, read_regular, sync_file, sync_if_readable
 from statecore.system_errors import Refusal, refusal_of, system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"
@@ -42,7 +42,7 @@ class DirectoryPointers(Pointers):
         """See :meth:`Pointers.read`."""
         path = self._root / checked_name(name)
         try:
-            content = path.read_bytes()
+            content = read_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

@@ -6,14 +6,13 @@ It has no engine, so it never runs by ``spark-submit``; whoever started it with 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from statecore.documents import encoded
-from statecore.filesystem import write_durably
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.command import parser_of, request_in
+from statecore.jobs.command import parser_of, reporting, request_in, write_report
 from statecore.jobs.examine import run_examine
 from statecore.jobs.examine_request import ExamineRequest
 from statecore.jobs.failures import as_statecore_error
@@ -33,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.here:
         end_with_the_starter()
-    options.report.parent.mkdir(parents=True, exist_ok=True)
+    return reporting(options.report, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     attempt = Attempt.begin("", "", "")
     try:
         request = request_in(options, ExamineRequest)
@@ -41,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = run_examine(request, MachineProgress())
     except Exception as cause:
         error = as_statecore_error(cause, f"{attempt.state_dir} was examined")
-        write_durably(options.report, encoded(attempt.failed(error.to_json())))
+        write_report(options.report, attempt.failed(error.to_json()))
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
-    write_durably(options.report, encoded(found.to_json()))
+    write_report(options.report, found.to_json())
     return 0
 
 

@@ -39,6 +39,9 @@ from statecore.errors import Invalid
 from statecore.filesystem import DIRECTORY_MODE, current_umask
 
 _CAP_CHOWN = 1 << 0
+_CHMODS_OTHERS = 1 << 3 | 1 << 4
+"""CAP_FOWNER and CAP_FSETID: to set the mode of another user's file, and the bit by which a directory's group is
+inherited, where the group is none of this process's."""
 _COPIED = stat.S_ISGID | 0o770
 _GROUP_WRITES = 0o020
 
@@ -94,14 +97,21 @@ class Ownership:
         return f"{user_name(self.uid)}:{group_name(self.gid)} with mode {mode} ({self.source})"
 
     def give(self, path: Path) -> None:
-        """Set owner, group and mode of one file or directory; of a link its owner and group alone."""
+        """Set owner, group and mode of one file or directory; of a link its owner and group alone.
+
+        The owner comes first, where this process may do it so: if it is killed then, the directory is the owner's with
+        the mode in which it was made, and not one that looks as if this process's user was to have it.
+        """
         status = path.lstat()
-        if not stat.S_ISLNK(status.st_mode):
-            mode = self.directory_mode if stat.S_ISDIR(status.st_mode) else self.file_mode
-            if stat.S_IMODE(status.st_mode) != mode:
-                path.chmod(mode)  # before the owner: afterwards it would take a second capability
+        mode = self.directory_mode if stat.S_ISDIR(status.st_mode) else self.file_mode
+        is_wrong = not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != mode
+        is_first = is_wrong and (self._owns(status) or _capabilities() & _CHMODS_OTHERS != _CHMODS_OTHERS)
+        if is_first:
+            path.chmod(mode)
         if not self._owns(status):
             self.give_away(path)
+        if is_wrong and not is_first:
+            path.chmod(mode)
 
     def give_away(self, path: Path) -> None:
         """Set owner and group alone."""
@@ -122,13 +132,17 @@ class Ownership:
 
 def this_process() -> Process:
     """What this process may do, as the kernel says (``CapEff``); elsewhere than on Linux root may chown."""
-    uid = os.geteuid()
-    may_chown = uid == 0
+    may_chown = bool(_capabilities() & _CAP_CHOWN)
+    return Process(os.geteuid(), os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
+
+
+def _capabilities() -> int:
+    """The bits of this process's capabilities, as the kernel says; elsewhere than on Linux root has all of them."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
-                may_chown = bool(int(line.partition(":")[2], 16) & _CAP_CHOWN)
-    return Process(uid, os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
+                return int(line.partition(":")[2], 16)
+    return -1 if os.geteuid() == 0 else 0
 
 
 def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> Ownership:

@@ -321,7 +321,7 @@ class _TaskPlanner:
         if self.task == GLOBAL:
             self._check_next_offsets()
         for sibling in self.custom.undecided:
-            self._refuse_gap(sibling, "changelog")
+            self._refuse_gap(sibling, "changelog", "changelog-undecided")
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
     def occupied(self) -> list[Reason]:
@@ -447,17 +447,17 @@ class _TaskPlanner:
                 continue  # Kafka Streams makes it, and wants no offset of it
             if sibling.kind is StoreKind.UNKNOWN:
                 if not {sibling.store, f"{PLAIN_PARENT}/{sibling.store}"} & present:
-                    self._refuse_gap(sibling, "kind")
+                    self._refuse_gap(sibling, "kind", "kind-undecided")
             elif sibling.kind.can_be_built and store_directory(sibling.store, sibling.kind) not in present:
                 if sibling.changelog is None:
-                    self._refuse_gap(sibling, "changelog")
+                    self._refuse_gap(sibling, "changelog", "changelog-undecided")
                 else:
                     missing.append(sibling)
         return missing
 
-    def _refuse_gap(self, sibling: SiblingStore, unknown: str) -> None:
+    def _refuse_gap(self, sibling: SiblingStore, unknown: str, code: str) -> None:
         self._refuse(
-            f"{unknown}-undecided",
+            code,
             f"lacks the store {sibling.store} ({unknown} ?), and under exactly-once Kafka Streams wipes a task with"
             f" such a gap; decide its {unknown} in the spec, or let the application restore this task",
             store=sibling.store,

@@ -195,11 +195,10 @@ def _anew(
     counted = {found.manifest.snapshot for found in chain}
     for name in sorted(usable.keys() - counted):
         rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
-        why, reason = "no snapshot that is kept goes back to it", "not-connected"
+        why = "no snapshot that is kept goes back to it"
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published in its stead"
-            reason = "superseded"
-        left_out.append(LeftOut(name, why, reason))
+        left_out.append(LeftOut(name, why, "not-connected" if rival is None else "superseded"))
     entries, older = _entries(shelf, chain)
     left_out += [LeftOut(name, _OLDER, "older") for name in older]
     head = _next(shelf, entries, manifests.values(), known)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
-from statecore.documents import encoded
 from statecore.errors import StatecoreError
-from statecore.filesystem import write_durably
-from statecore.jobs.command import parser_of, request_in, say
+from statecore.jobs.command import parser_of, reporting, request_in, say, write_report
 from statecore.jobs.diff import run_diff
 from statecore.jobs.diff_request import DiffRequest
 from statecore.progress import MachineProgress
@@ -23,13 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ``--report``.
     """
     options = parser_of("diff.py", "Compare a state directory.", "DiffRequest").parse_args(arguments)
-    options.report.parent.mkdir(parents=True, exist_ok=True)
+    return reporting(options.report, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         request = request_in(options, DiffRequest)
         report = run_diff(request, SparkEngine(options.master), MachineProgress(), say=say)
     except StatecoreError as error:
-        write_durably(options.report, encoded(error.to_json()))
+        write_report(options.report, error.to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
-    write_durably(options.report, encoded(report.to_json()))
+    write_report(options.report, report.to_json())
     return report.verdict.exit_code

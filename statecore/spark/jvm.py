@@ -4,7 +4,8 @@ The class archive (class data sharing, ``-XX:ArchiveClassesAtExit``) keeps Spark
 starts. The JVM refuses one that another build made, or whose jars have changed since, so it lies in the user's cache
 under a name that says for which it is, and is made by ``python -m statecore.spark.jvm`` (``make setup`` does)::
 
-    spark-<environment>-<JVM and jars>.jsa       two hashes; a new one takes the place of the environment's older ones
+    spark-<environment>-<JVM and jars>.jsa       two hashes; a new one takes the place of the environment's older ones,
+                                                 and of all that no JVM was started with for KEPT_SECONDS
 
 Without it the JVM starts as ever, some seconds later.
 """
@@ -16,8 +17,13 @@ import os
 import re
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+KEPT_SECONDS = 30 * 86_400.0
+"""How long an archive stays that no JVM is started with."""
 
 
 def quick_start_options() -> list[str]:
@@ -25,6 +31,8 @@ def quick_start_options() -> list[str]:
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path()
     if archive is not None and archive.exists():
+        with suppress(OSError):  # of another user
+            os.utime(archive)  # its time says when it was used: an environment that is deleted uses its own no more
         options.append(f"-XX:SharedArchiveFile={archive}")
     return options
 
@@ -108,15 +116,25 @@ def make_archive() -> Path | None:
         partial.unlink(missing_ok=True)
         return None
     partial.replace(archive)
-    for older in archive.parent.glob(f"{archive.name.rpartition('-')[0]}-*.jsa"):
-        if older != archive:
-            older.unlink(missing_ok=True)
+    forget_unused(archive)
     return archive
 
 
-def _wait_until_complete(path: Path, seconds: float = 30.0) -> bool:
-    import time
+def forget_unused(archive: Path) -> None:
+    """Delete the archives that a new one takes the place of. A JVM that has one open keeps its content.
 
+    Args:
+        archive: the new one.
+    """
+    mine, before = archive.name.rpartition("-")[0], time.time() - KEPT_SECONDS
+    for older in archive.parent.glob("spark-*.jsa*"):  # also what a killed process had begun
+        with suppress(OSError):
+            is_older = older.suffix == ".jsa" and older.name.rpartition("-")[0] == mine and older != archive
+            if is_older or older.stat().st_mtime < before:
+                older.unlink()
+
+
+def _wait_until_complete(path: Path, seconds: float = 30.0) -> bool:
     size, deadline = -1, time.monotonic() + seconds
     while time.monotonic() < deadline:
         now = path.stat().st_size if path.exists() else -1

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid, NotFound
+from statecore.filesystem import read_regular
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
@@ -76,7 +77,7 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode()
     except FileNotFoundError:
         raise NotFound(
             f"There is no spec {file}.",

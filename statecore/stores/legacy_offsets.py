@@ -6,14 +6,11 @@ say, as ``OffsetCheckpoint.write`` does it.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.errors import StatecoreError
-from statecore.filesystem import remove_durably, write_durably
+from statecore.filesystem import open_regular, remove_durably, write_durably
 from statecore.formats.checkpoint import (
     MAX_BYTES,
     decode_checkpoint,
@@ -35,10 +32,7 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
         Invalid: it cannot be opened, or is no regular file.
     """
     try:
-        # A pipe would be waited for; one that is opened so is not.
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "It is no regular file")
+        with open_regular(file) as opened:
             data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}

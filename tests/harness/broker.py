@@ -46,8 +46,7 @@ SETTINGS: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # Groups of the streams protocol are told their tasks within a heartbeat, and the dead are forgotten as soon as in
-    # those of the classic one (session.timeout.ms of the harness's applications).
+    # Groups of the streams protocol are told their tasks within a heartbeat, and the dead are soon forgotten.
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "0",
     "group.streams.heartbeat.interval.ms": "300",

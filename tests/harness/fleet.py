@@ -39,7 +39,7 @@ from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
 from tests.harness.queries import digest
 from tests.harness.sources import RETENTION
-from tests.harness.streams import StreamsApplication, StreamsFailed, StreamsJvm
+from tests.harness.streams import StreamsApplication, StreamsFailed, StreamsJvm, leave_group
 from tests.harness.topics import Record
 
 VERSIONS: Mapping[str, str] = {"3.9": "3.9.1", "4.2": "4.2.0", "4.3": "4.3.1", "4.4": jars.KAFKA_VERSION}
@@ -76,20 +76,6 @@ class AnyVersion(StreamsApplication):
         if not self._streams.close(self.jvm.jvm.java.time.Duration.ofMillis(int(timeout * 1000))):
             raise StreamsFailed(f"{self.application_id} did not close in {timeout} s:\n{self.jvm.log_tail()}")
         leave_group(self.jvm, self.properties["bootstrap.servers"], self.application_id)
-
-
-def leave_group(jvm: StreamsJvm, servers: str, group: str) -> None:
-    """Takes all members out of a group: dead ones would keep their tasks until their sessions end."""
-    java = jvm.jvm
-    properties = java.java.util.Properties()
-    properties.setProperty("bootstrap.servers", servers)
-    admin = java.org.apache.kafka.clients.admin.Admin.create(properties)
-    try:
-        options = java.org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions()
-        with contextlib.suppress(Exception):  # there are none
-            admin.removeMembersFromConsumerGroup(group, options).all().get()
-    finally:
-        admin.close()
 
 
 class VersionedApplication(FedApplication):

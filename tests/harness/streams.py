@@ -37,6 +37,9 @@ Topology = Any
 _RESTORE_LISTENER = "org.apache.kafka.streams.processor.StateRestoreListener"
 
 
+_ENDED = ("ERROR", "PENDING_ERROR", "NOT_RUNNING")
+
+
 class StreamsFailed(RuntimeError):
     """The application or its JVM did not do what was asked; the message carries the end of the JVM's log."""
 
@@ -218,8 +221,9 @@ class StreamsApplication:
             "num.standby.replicas": str(standby_replicas),
             "replication.factor": "1",
             "auto.offset.reset": "earliest",
-            # A member that was killed is forgotten after this time, and only then does a restarted one get its tasks.
-            "session.timeout.ms": "6000",
+            # No machine stalls for so long that a member falls out. One that is killed keeps its tasks until then,
+            # unless leave_group takes it out.
+            "session.timeout.ms": "120000",
             "heartbeat.interval.ms": "1000",
             # A consumer with nothing to fetch waits so long before it fetches from further partitions or ends: with
             # Kafka's 500 ms a start that restores anything, and every close, take half a second and more of waiting.
@@ -279,17 +283,25 @@ class StreamsApplication:
         """Waits for RUNNING; see ``start``."""
         deadline = time.monotonic() + timeout
         while (state := self.state) != "RUNNING":
-            if state in ("ERROR", "PENDING_ERROR", "NOT_RUNNING") or time.monotonic() > deadline:
+            if state in _ENDED or time.monotonic() > deadline:
+                self._leave()
                 raise StreamsFailed(f"{self.application_id} is {state}, not RUNNING:\n{self.jvm.log_tail()}")
             time.sleep(0.05)
 
     def close(self, timeout: float = 600.0) -> None:
         """Closes it cleanly: commits, writes offsets and status into the stores, and leaves the group at once."""
-        java = self.jvm.jvm
+        java, has_failed = self.jvm.jvm, self.state in _ENDED
         operation = java.org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP
         options = java.org.apache.kafka.streams.CloseOptions.groupMembershipOperation(operation)
-        if not self._streams.close(options.withTimeout(java.java.time.Duration.ofMillis(int(timeout * 1000)))):
+        is_closed = self._streams.close(options.withTimeout(java.java.time.Duration.ofMillis(int(timeout * 1000))))
+        if has_failed or not is_closed:  # one that failed was closed then, and stayed in its group
+            self._leave()
+        if not is_closed:
             raise StreamsFailed(f"{self.application_id} did not close in {timeout} s:\n{self.jvm.log_tail()}")
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):  # nobody waits for the group of one that failed otherwise
+            leave_group(self.jvm, self.properties["bootstrap.servers"], self.application_id)
 
     def kill(self) -> None:
         """SIGKILL of the whole JVM, with every application in it."""
@@ -370,6 +382,20 @@ class StreamsApplication:
         else:
             with contextlib.suppress(Exception):  # the first error is the one to see
                 self.close(5)
+
+
+def leave_group(jvm: StreamsJvm, servers: str, group: str) -> None:
+    """Takes all members out of a group: dead ones would keep their tasks until their sessions end."""
+    java = jvm.jvm
+    properties = java.java.util.Properties()
+    properties.setProperty("bootstrap.servers", servers)
+    admin = java.org.apache.kafka.clients.admin.Admin.create(properties)
+    try:
+        options = java.org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions()
+        with contextlib.suppress(Exception):  # there are none
+            admin.removeMembersFromConsumerGroup(group, options).all().get()
+    finally:
+        admin.close()
 
 
 def stores_of(description: str) -> dict[int, set[str]]:

@@ -29,7 +29,7 @@ from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SPAN
 from tests.harness.flushing import flush_global
 from tests.harness.kinds import GLOBALS
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, restored, table
-from tests.harness.streams import StreamsApplication, StreamsFailed, StreamsJvm
+from tests.harness.streams import StreamsApplication, StreamsFailed, StreamsJvm, leave_group
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -202,6 +202,7 @@ def test_a_global_store_that_was_killed_open_under_exactly_once(
         assert set(flush_global(running)) == {BROKEN, SOUND}
         running.kill()
     with StreamsJvm(tmp_path / "again.log") as world.jvm:
+        leave_group(world.jvm, world.servers, application_id)
         world.fails_to_start(2, "TaskCorruptedException")
         plan = world.recover()
         assert starts(plan) == {BROKEN: "fails", SOUND: "fails"}

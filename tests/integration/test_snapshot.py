@@ -36,7 +36,7 @@ from tests.harness.kinds import PLAIN, KindsApplication
 from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.shop import Shop
-from tests.harness.streams import StreamsJvm
+from tests.harness.streams import StreamsJvm, leave_group
 from tests.harness.tables import World
 from tests.harness.topics import Record
 
@@ -277,6 +277,7 @@ def test_a_windowed_store_that_was_killed_loses_nothing_where_kafka_streams_itse
 
     report = snapshot(world, url)
     assert [store.written for store in report.stores] == [True] * PARTITIONS, "lowered to the smallest offset"
+    leave_group(streams_jvm, world.servers, application_id)
     with world.application() as running:
         assert world.answers(running, 5 * MINUTE) != before, "the defect that this is about"
     world.lose()

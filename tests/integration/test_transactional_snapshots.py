@@ -25,7 +25,7 @@ from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
 from tests.harness.flushing import flush
-from tests.harness.streams import StreamsJvm
+from tests.harness.streams import StreamsJvm, leave_group
 from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
@@ -242,6 +242,7 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
     offsets = offsets_of(report)
     assert sum(tails(offsets, committed).values()) > 0
 
+    leave_group(streams_jvm, world.servers, application_id)
     killed, world.state_dir = world.state_dir, tmp_path / "fetched"
     fetch(url, world, world.state_dir, report)
     rows = rows_of(world.directory)
@@ -292,6 +293,7 @@ def test_what_was_killed_at_any_moment_has_only_what_was_committed(
         world.state_dir = tmp_path / f"fetched-{number}"
         fetch(url, world, world.state_dir, report)
         taken.append((rows_of(world.directory), offsets_of(report)))
+    leave_group(streams_jvm, world.servers, application_id)
     with world.application(streams_jvm) as running:
         world.wait()
         answers = world.all_answers(running)
@@ -307,6 +309,7 @@ def test_what_was_killed_at_any_moment_has_only_what_was_committed(
 
 def run_and_kill(world: AbortingApplication, log: Path, chance: random.Random) -> None:
     with StreamsJvm(log) as jvm:
+        leave_group(jvm, world.servers, world.application_id)  # the one before was killed
         running = world.application(jvm)
         running.launch()
         with world.feeding():

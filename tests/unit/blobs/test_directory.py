@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -339,3 +340,33 @@ def test_a_clone_or_copy_is_forced_to_the_disk_before_it_gets_its_name(
     monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
     DirectoryBlobs(tmp_path / "blobs", Sharing.CLONES).put_if_absent("a/b", file)
     assert happened == ["bytes", "link", "a", "blobs", tmp_path.name]
+
+
+def special(path: Path, kind: str) -> Path:
+    """Something at a path that is not a regular file."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    else:
+        path.symlink_to("/dev/zero")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_not_a_regular_file_is_refused_where_a_blob_is_expected_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    special(Path("blob"), kind)
+    blobs = DirectoryBlobs(tmp_path)
+    for call in (
+        lambda: blobs.get("blob"),
+        lambda: blobs.head("blob"),
+        lambda: blobs.local_path("blob"),
+        lambda: blobs.put_if_absent("blob", b"new"),
+    ):
+        with raises(Invalid, "file-not-regular", blob="blob", directory=str(tmp_path)):
+            call()
+    assert list(blobs.list()) == []

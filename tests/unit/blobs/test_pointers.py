@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -116,3 +117,14 @@ def test_a_pointer_of_a_directory_is_forced_to_the_disk_before_it_has_its_name_a
     assert pointers.swap("apps/a/head", b"2", before)
     content = [path.parent for path in synced].index(root / "~partial")
     assert synced[content + 1 :] == [root / "apps/a", root / "apps", root, tmp_path]
+
+
+def test_a_pipe_in_the_place_of_a_pointer_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "head")
+    for call in (lambda: DirectoryPointers(tmp_path).read("head"), lambda: swapped(tmp_path)):
+        with raises(Invalid, "file-not-regular", pointer="head"):
+            call()
+
+
+def swapped(root: Path) -> str | None:
+    return DirectoryPointers(root).swap("head", b"new", None)

@@ -234,14 +234,14 @@ def test_to_look_at_all_applications_reads_no_part(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    real, root = Path.open, Path(repository.url.removeprefix("file://"))
+    real, root = os.open, Path(repository.url.removeprefix("file://"))
 
-    def noting(path: Path, *arguments: Any, **options: Any) -> Any:
-        if path.is_relative_to(root):
-            read.append(path.name if path.parent == root else path.parent.name)
+    def noting(path: Any, *arguments: Any, **options: Any) -> Any:
+        if (file := Path(path)).is_relative_to(root):
+            read.append(file.name if file.parent == root else file.parent.name)
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", noting)
+    monkeypatch.setattr(os, "open", noting)
     for command in ("info", "snapshots"):
         read.clear()
         assert run(command, "--repository", repository.url)[0] == 0
@@ -346,14 +346,14 @@ def test_none_there_says_what_there_is_instead(run: Run, repository: Repository,
 def test_that_nobody_could_look_is_not_that_there_is_none(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Path.open
+    real = os.open
 
-    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
-        if path.parent.name == "manifests":
+    def fail(path: Any, *arguments: Any, **options: Any) -> Any:
+        if Path(path).parent.name == "manifests":
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(os, "open", fail)
     code, out, err = run("snapshots", "--repository", repository.url, "--application-id", "orders")
     assert (code, out, code_said(err)) == (10, "", "disk-failed")
 

@@ -234,11 +234,15 @@ def test_a_relative_state_directory_fails_before_any_spark_is_started(spark: Stu
     assert spark.calls == []
 
 
-def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started(spark: StubSpark) -> None:
+def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started_and_is_shown(
+    spark: StubSpark, tmp_path: Path
+) -> None:
     run = load().test(run_conf={"applications": ["/nowhere/stores.yaml"], "state_dir": "/state"})
     assert str(run.state) == "failed"
     assert states(run)["read_specs", -1] == "failed"
     assert spark.calls == []
+    (report,) = (tmp_path / "reports").glob("*/refused-restore_stores.json")
+    assert json.loads(report.read_text())["code"] == "spec-not-found"
 
 
 def test_a_broker_that_is_away_is_tried_again(spark: StubSpark) -> None:

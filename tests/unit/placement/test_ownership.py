@@ -172,28 +172,52 @@ def test_directories_that_cannot_be_changed_are_found(tmp_path, monkeypatch):
 
 
 @as_root
+@pytest.mark.parametrize("call", ["chown", "chmod"])
 @pytest.mark.parametrize("killed_at", ["state", "state/app", "state/app/.statecore"])
-def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(tmp_path, killed_at, monkeypatch):
+def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(tmp_path, killed_at, call, monkeypatch):
     parent = made(tmp_path / "volume", 4242, 4343, 0o750)
     directory = StateDirectory(parent / "state", "app")
-    real = os.chmod
+    real = getattr(os, call)
 
-    def killed(path: Path, mode: int, **how: Any) -> None:
+    def killed(path: Path, *what: int, **how: Any) -> None:
         if path == parent / killed_at:
             os._exit(9)
-        real(path, mode, **how)
+        real(path, *what, **how)
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(os, "chmod", killed)
+        monkeypatch.setattr(os, call, killed)
         directory.lock()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert (parent / killed_at).stat().st_uid == 0
+    assert (parent / killed_at).stat().st_uid == (0 if call == "chown" else 4242)
     with directory.lock():
         found = {path: (path.stat().st_uid, path.stat().st_gid) for path in parent.rglob("*")}
     assert len(found) == 4
     assert set(found.values()) == {(4242, 4343)}
+
+
+@as_root
+@pytest.mark.parametrize("dropped", ["", "-fowner", "-fsetid"])
+def test_a_process_that_may_only_chown_gives_files_away_with_their_mode(tmp_path, dropped):
+    code = """
+        import sys
+        from pathlib import Path
+        from statecore.placement.ownership import Ownership
+        for name in sys.argv[1:]:
+            Ownership(4242, 4343, 0o2770, "").give(Path(name))
+    """
+    directory, file = made(tmp_path / "directory", 0, 0, 0o700), tmp_path / "file"
+    file.touch(0o600)
+    run = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"] if dropped else []
+    subprocess.run(
+        [*run, sys.executable, "-c", textwrap.dedent(code), str(directory), str(file)],
+        check=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    found = {
+        path: (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) for path in (directory, file)
+    }
+    assert found == {directory: (4242, 4343, 0o2770), file: (4242, 4343, 0o660)}
 
 
 @as_root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,36 @@ def test_without_jars_there_is_no_archive(jars: Path) -> None:
     jars.rmdir()
     assert jvm.archive_path() is None
     assert "-Xshare:auto" in jvm.quick_start_options()
+
+
+def test_a_new_archive_takes_the_place_of_the_environment_s_own_and_of_what_is_not_used(jars: Path) -> None:
+    archive = jvm.archive_path()
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+    mine = archive.name.rpartition("-")[0]
+    old, new = time.time() - jvm.KEPT_SECONDS - 3600, time.time()
+    for name, used in {
+        archive.name: new,
+        f"{mine}-0.jsa": new,
+        f"{mine}-0.jsa.77": new,  # another process makes it
+        "spark-1-0.jsa": new,
+        "spark-2-0.jsa": old,
+        "spark-2-0.jsa.77": old,
+        "kernels.so": old,
+    }.items():
+        (archive.parent / name).touch()
+        os.utime(archive.parent / name, (used, used))
+    jvm.forget_unused(archive)
+    left = {file.name for file in archive.parent.iterdir()}
+    assert left == {archive.name, f"{mine}-0.jsa.77", "spark-1-0.jsa", "kernels.so"}
+
+
+def test_an_archive_that_a_jvm_is_started_with_counts_as_used(jars: Path) -> None:
+    archive = jvm.archive_path()
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    os.utime(archive, (1, 1))
+    jvm.quick_start_options()
+    jvm.forget_unused(archive)
+    assert archive.exists()

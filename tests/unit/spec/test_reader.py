@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import warnings
 
@@ -17,6 +18,7 @@ from statecore.spec.client_settings import CLIENT_SETTINGS, SECRET_SETTINGS
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec, parse_spec, read_spec
 from statecore.spec.writer import spec_to_yaml
+from tests.harness.raising import raises
 
 GOOD = """\
 application_id: orders
@@ -260,3 +262,11 @@ def test_a_right_spec_in_a_poor_environment_is_not_to_be_corrected():
     with pytest.raises(Invalid) as refused:
         read_spec(GOOD.replace("exactly_once_v2", "twice"), environ={})
     assert refused.value.action.startswith("Correct the spec")
+
+
+def test_a_pipe_is_no_spec_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "stores.yaml")
+    with raises(Invalid, "file-not-regular"):
+        load_spec(tmp_path / "stores.yaml")
+    with raises(Invalid, "file-not-regular"):
+        load_spec("/dev/null")

@@ -1,0 +1,84 @@
+"""What ``read_specs`` refuses is shown at the application that it is about, with its code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statecore.airflow import refusals
+from statecore.airflow.failures import JobRefused
+from statecore.airflow.reading import read_specs
+from statecore.airflow.requests import restore_requests
+from statecore.jobs.report_index import ReportIndex
+from tests.unit.airflow.stub import spec
+
+LOG = logging.getLogger(__name__)
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
+
+
+def run(*applications: str, **fields: Any) -> list[dict[str, Any]]:
+    ti = SimpleNamespace(dag_id="restore_stores", run_id="manual__1", task_id="read_specs", map_index=-1)
+    params = {"applications": list(applications), "stores": [], "partitions": [], "state_dir": "/state", **fields}
+    return read_specs(restore_requests, {"ti": ti, "params": params}, LOG)
+
+
+def shown(tmp_path: Path) -> dict[str, str]:
+    """The applications on the page, each with the code that its last attempt failed with."""
+    index = ReportIndex(tmp_path / "reports")
+    found = [one for name in index.names() for one in index.application(name).instances]
+    assert {one.instance.state_dir for one in found} <= {"/state"}
+    assert {one.last.attempt.request_id for one in found} <= {"restore_stores/manual__1/read_specs/-1"}
+    return {one.instance.application_id: one.last.error["code"] for one in found}
+
+
+def test_every_application_that_is_refused_is_shown_until_its_spec_can_be_read(tmp_path: Path) -> None:
+    wrong = tmp_path / "orders.yaml"
+    wrong.write_text("application_id: orders\nstores: {}\nno such field: 1\n")
+    gone = str(tmp_path / "gone.yaml")
+    with pytest.raises(JobRefused) as caught:
+        run(str(wrong), json.dumps(spec("billing")), gone)
+    assert caught.value.reason == "Invalid (spec-invalid)"
+    assert shown(tmp_path) == {"orders": "spec-invalid", gone: "spec-not-found"}
+    wrong.write_text(json.dumps(spec("orders")))
+    assert len(run(str(wrong))) == 1
+    assert shown(tmp_path) == {gone: "spec-not-found"}
+    Path(gone).write_text(json.dumps(spec("gone")))
+    assert len(run(gone)) == 1
+    assert shown(tmp_path) == {}
+
+
+def test_an_application_that_is_named_twice_is_not_the_one_that_is_wrong(tmp_path: Path) -> None:
+    second = tmp_path / "second.yaml"
+    second.write_text(json.dumps(spec()))
+    with pytest.raises(JobRefused):
+        run(json.dumps(spec()), str(second))
+    assert shown(tmp_path) == {str(second): "application-duplicated"}
+
+
+def test_a_store_that_an_application_does_not_have_is_shown_there(tmp_path: Path) -> None:
+    with pytest.raises(JobRefused):
+        run(json.dumps(spec()), stores=["no-such-store"])
+    assert shown(tmp_path) == {"orders": "store-not-found"}
+
+
+def test_what_is_only_planned_and_what_is_wrong_with_the_run_is_shown_nowhere(tmp_path: Path) -> None:
+    for fields in ({"plan_only": True, "stores": ["no-such-store"]}, {"no_such_parameter": 1}):
+        with pytest.raises(JobRefused):
+            run(json.dumps(spec()), **fields)
+    assert shown(tmp_path) == {}
+
+
+def test_a_checkpoint_that_can_be_made_takes_back_no_word_of_a_restore(tmp_path: Path) -> None:
+    with pytest.raises(JobRefused):
+        run(json.dumps(spec()), stores=["no-such-store"])
+    refusals.forget(tmp_path / "reports", {"orders"})
+    assert shown(tmp_path) == {"orders": "store-not-found"}
