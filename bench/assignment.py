@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from statecore.runtime.assignment.assignor import assign
-from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Member, Role
+from statecore.standby.assignment.assignor import assign
+from statecore.standby.assignment.model import Assignment, AssignmentSettings, Copy, Member, Role
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- assignment -->\n", "<!-- /assignment -->"

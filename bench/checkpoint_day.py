@@ -29,14 +29,16 @@ from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE
 from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.jobs import checkpoint, checkpoint_plan, fold_after
-from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.fold import ORIGIN, run_fold
+from statecore.jobs.checkpoint import plan as checkpoint_plan
+from statecore.jobs.checkpoint import run as checkpoint
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.compact import after_checkpoint as fold_after
+from statecore.jobs.compact.run import ORIGIN, run_fold
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.restore.report import RestoreReport
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import StoredDatabase
-from statecore.repository.shelf import Shelf
 from tests.harness import topics
 from tests.harness.topics import Record
 

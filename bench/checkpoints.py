@@ -34,10 +34,10 @@ from bench.plots import Panel, plot
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.trees import link_tree
-from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.task_offsets import TaskOffsets, TaskStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.statedir.file_trees import link_tree
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.tasks.task_offsets import TaskOffsets, TaskStore
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PLOT = DOCS / "checkpoints.md", DOCS / "checkpoints.svg"

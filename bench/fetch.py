@@ -48,9 +48,9 @@ from bench.restoring import ENGINES, Restored, fetch, restore, run, write_spec
 from bench.shapes import KEY_BYTES, WHOLE, Shape
 from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness import s3_server, topics
 from tests.harness.s3_server import S3Server

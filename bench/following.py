@@ -4,9 +4,9 @@
 
     python -m bench.following --spec FILE --repository URL
 
-The same function makes the checkpoints (:func:`statecore.jobs.follow.follow`), in a process that stays warm; instead of
-waiting for the interval it waits for a line on stdin, and ends with that. Each report is a line on stdout.
-:class:`Follower` is who starts it.
+The same function makes the checkpoints (:func:`statecore.jobs.checkpoint.service.follow`), in a process that stays
+warm; instead of waiting for the interval it waits for a line on stdin, and ends with that. Each report is a line on
+stdout. :class:`Follower` is who starts it.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Follower:
 
 def main() -> int:
     """Make a checkpoint, and another one whenever a line comes."""
-    from statecore.jobs.checkpoint_request import CheckpointRequest
-    from statecore.jobs.follow import follow
+    from statecore.jobs.checkpoint.request import CheckpointRequest
+    from statecore.jobs.checkpoint.service import follow
     from statecore.jobs.processes import ProcessEngine
-    from statecore.jobs.report import RestoreReport
+    from statecore.jobs.restore.report import RestoreReport
 
     parser = argparse.ArgumentParser(prog="python -m bench.following")
     parser.add_argument("--spec", required=True)

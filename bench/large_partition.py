@@ -27,11 +27,11 @@ from unittest import mock
 from bench.changelog import ChangelogSize, fill, start_broker
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import split_range
+from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.stages import build_images
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 
 _NEVER = 1 << 60
 _STAGES = ("decode", "collect", "write", "image")
@@ -63,7 +63,7 @@ def arranged(way: Way, ranges: int) -> Iterator[None]:
         if not way.divided:
             patches.enter_context(mock.patch.dict(build_images.__kwdefaults__, slice_bytes=_NEVER))
         if ranges:
-            patches.enter_context(mock.patch("statecore.jobs.plan.plan_ranges", partial(_cut, ranges)))
+            patches.enter_context(mock.patch("statecore.jobs.planning.plan.plan_ranges", partial(_cut, ranges)))
         yield
 
 

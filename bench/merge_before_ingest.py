@@ -25,7 +25,7 @@ from statecore.images import runs, runs_digest
 from statecore.images.digest import digest_rows
 from statecore.images.image import build_image
 from statecore.images.model import Below, RunFile
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
 KIND = StoreKind.KEY_VALUE

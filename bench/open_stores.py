@@ -23,8 +23,8 @@ from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.memory import memory_of
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.memory import memory_of
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, MemorySettings, StoreSettings
 
 CHANGELOG = TopicPartition("bench-store-changelog", 0)

@@ -24,18 +24,18 @@ from statecore.changelog.cluster import Cluster
 from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.state_directory import StateDirectory, store_directory
-from statecore.placement.work_directory import STANDBY
-from statecore.runtime.changelog_ends import isolation_of
-from statecore.runtime.closed_offsets import ClosedOffsets
-from statecore.runtime.offset_sums import read_offset_sums
-from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.startup import StartupSettings, StartupTasks
-from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.work_directory import STANDBY
 from statecore.stores.legacy_offsets import write_offsets
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
+from statecore.tasks.changelog_ends import isolation_of
+from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.offset_sums import read_offset_sums
+from statecore.tasks.standby_task import StandbyTask
+from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
+from statecore.tasks.task_stores import TaskStores
 
 APPLICATION = "bench"
 STORES = ("orders", "totals")

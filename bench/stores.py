@@ -25,8 +25,8 @@ from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
 from statecore.stores.file import FileStore
 from statecore.stores.in_memory import InMemoryStore
-from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.options import data_options, offsets_options
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
 T = TypeVar("T")

@@ -36,10 +36,10 @@ from bench.figures import put_between
 from bench.plain import THREADS, get_objects, put_objects
 from bench.process import machine
 from statecore.filesystem import sync_tree
+from statecore.repository.application_repository import Shelf
 from statecore.repository.download import Wanted, download
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server

@@ -44,7 +44,7 @@ from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.settings import Settings
-from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.checkpoint.request import CheckpointRequest
 
 SETTINGS = Settings.from_environment()
 SETTINGS.check_tick()
@@ -89,7 +89,7 @@ with DAG(
         """Look which applications are due; one request for each of them."""
         import logging
 
-        from statecore.airflow.deciding import due_requests
+        from statecore.airflow.due_applications import due_requests
         from statecore.errors import StatecoreError
 
         log = logging.getLogger(__name__)

@@ -37,12 +37,12 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from statecore.airflow.approval import MigrationApproval
-from statecore.airflow.approved_steps import approved_steps
+from statecore.airflow.directory_change.approval import MigrationApproval
+from statecore.airflow.directory_change.dag import approved_steps
+from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
+from statecore.airflow.directory_change.migration_runs import migrate_entries, migration_params
 from statecore.airflow.failures import retry_policy
 from statecore.airflow.form import spark_params
-from statecore.airflow.migrate_operator import StatecoreMigrateOperator
-from statecore.airflow.migrations import migrate_entries, migration_params
 from statecore.airflow.settings import Settings
 
 SETTINGS = Settings.from_environment()

@@ -37,10 +37,10 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from statecore.airflow.approved_steps import approved_steps
+from statecore.airflow.directory_change.dag import approved_steps
+from statecore.airflow.directory_change.recover_operator import RecoveryApproval, StatecoreRecoverGlobalOperator
+from statecore.airflow.directory_change.recovery_runs import recovery_entries, recovery_params
 from statecore.airflow.failures import retry_policy
-from statecore.airflow.recover_operator import RecoveryApproval, StatecoreRecoverGlobalOperator
-from statecore.airflow.recoveries import recovery_entries, recovery_params
 from statecore.airflow.settings import Settings
 
 SETTINGS = Settings.from_environment()

@@ -41,7 +41,7 @@ from statecore.airflow.failures import retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.maintenance.catalogue import CATALOGUE, FindingKind, Repair, Severity
+from statecore.doctor.finding_catalog import CATALOGUE, FindingKind, Repair, Severity
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "findings"
 INDEX = "README.md"

@@ -5,7 +5,7 @@
     spark-submit spark_jobs/checkpoint.py --report report.json \\
         --request '{"spec_path": "stores.yaml", "repository": "s3://bucket/prefix"}'
 
-The request's fields are those of ``statecore.jobs.checkpoint_request.CheckpointRequest``. The report, or the error that
+The request's fields are those of ``statecore.jobs.checkpoint.request.CheckpointRequest``. The report, or the error that
 stopped the job, is written to ``--report`` as one JSON document; the exit code is the error's.
 """
 

@@ -5,7 +5,7 @@
     spark-submit spark_jobs/diff.py --report report.json \\
         --request '{"spec_path": "stores.yaml", "state_dir": "/var/lib/kafka-streams", "with_changelog": true}'
 
-The request's fields are those of ``statecore.jobs.diff_request.DiffRequest``. The report, or the error that stopped the
+The request's fields are those of ``statecore.jobs.diff.request.DiffRequest``. The report, or the error that stopped the
 job, is written to ``--report`` as one JSON document; the exit code is 0 where every row is equal, 30 to 32 where not
 (docs/diff.md), or the error's.
 """

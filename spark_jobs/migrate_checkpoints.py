@@ -5,7 +5,7 @@
     spark-submit spark_jobs/migrate_checkpoints.py --report report.json \\
         --request '{"application_id": "orders", "state_dir": "/var/lib/kafka-streams", "to": "4.4", "apply": true}'
 
-The request's fields are those of ``statecore.jobs.migrate_request.MigrateRequest``; without ``apply`` the plan is
+The request's fields are those of ``statecore.jobs.migrate.request.MigrateRequest``; without ``apply`` the plan is
 reported, and nothing is changed. The report, or the error that stopped the job, is written to ``--report`` as one JSON
 document; the exit code is the error's.
 """

@@ -5,8 +5,8 @@
     spark-submit spark_jobs/restore.py --report report.json \\
         --request '{"spec_path": "stores.yaml", "state_dir": "/var/lib/kafka-streams"}'
 
-The request's fields are those of ``statecore.jobs.request.RestoreRequest``. The report, or the error that stopped the
-job, is written to ``--report`` as one JSON document; the exit code is the error's.
+The request's fields are those of ``statecore.jobs.restore.request.RestoreRequest``. The report, or the error that
+stopped the job, is written to ``--report`` as one JSON document; the exit code is the error's.
 """
 
 from __future__ import annotations

@@ -34,30 +34,30 @@ if TYPE_CHECKING:
         OpenTelemetryMetrics,
         RestoreMetrics,
     )
-    from statecore.placement.state_directory import StateDirectory
-    from statecore.processor.active_context import InputRecord, Processor, ProcessorContext
-    from statecore.processor.active_task import ActiveTask, CaughtUp, TaskState
-    from statecore.processor.change_logging import ChangeLoggingStore
-    from statecore.processor.commit_policy import CommitPolicy, CommitSettings
-    from statecore.processor.properties import ProcessorSettings
-    from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
-    from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
-    from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-    from statecore.runtime.standby_task import Followed, Round, StandbySettings, StandbyTask
-    from statecore.runtime.task_directory import LoggedStore, TaskDirectory, open_task_directory
-    from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
-    from statecore.runtime.task_stores import TaskStores
     from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+    from statecore.statedir.state_directory import StateDirectory
     from statecore.stores.base import StateStore, commit_requested
     from statecore.stores.file import FileStore
     from statecore.stores.in_memory import InMemoryStore
     from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
     from statecore.stores.metered import MeteredStore
     from statecore.stores.query import QueryView
-    from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
-    from statecore.stores.staged import StagedStore
     from statecore.stores.transaction import Transaction
+    from statecore.stores.write_buffer_store import StagedStore
+    from statecore.tasks.active_context import InputRecord, Processor, ProcessorContext
+    from statecore.tasks.active_task import ActiveTask, CaughtUp, TaskState
+    from statecore.tasks.change_logging import ChangeLoggingStore
+    from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
+    from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+    from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
+    from statecore.tasks.properties import ProcessorSettings
+    from statecore.tasks.restoration.restore import OnStale, Restored, RestoreReader, RestoreSettings, restore
+    from statecore.tasks.standby_task import Followed, Round, StandbySettings, StandbyTask
+    from statecore.tasks.task_directory import LoggedStore, TaskDirectory, open_task_directory
+    from statecore.tasks.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
+    from statecore.tasks.task_stores import TaskStores
     from statecore.telemetry import metrics_from_environment
 
 __version__ = "0.1.0"
@@ -198,19 +198,19 @@ _NAMES = {
         "OpenTelemetryMetrics",
         "RestoreMetrics",
     ),
-    "placement.state_directory": ("StateDirectory",),
-    "processor.active_context": ("InputRecord", "Processor", "ProcessorContext"),
-    "processor.active_task": ("ActiveTask", "CaughtUp", "TaskState"),
-    "processor.change_logging": ("ChangeLoggingStore",),
-    "processor.commit_policy": ("CommitPolicy", "CommitSettings"),
-    "processor.properties": ("ProcessorSettings",),
-    "processor.restoring": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
-    "runtime.changelog_ends": ("ChangelogEnd", "changelog_ends"),
-    "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
-    "runtime.standby_task": ("Followed", "Round", "StandbySettings", "StandbyTask"),
-    "runtime.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
-    "runtime.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
-    "runtime.task_stores": ("TaskStores",),
+    "statedir.state_directory": ("StateDirectory",),
+    "tasks.active_context": ("InputRecord", "Processor", "ProcessorContext"),
+    "tasks.active_task": ("ActiveTask", "CaughtUp", "TaskState"),
+    "tasks.change_logging": ("ChangeLoggingStore",),
+    "tasks.commit_policy": ("CommitPolicy", "CommitSettings"),
+    "tasks.properties": ("ProcessorSettings",),
+    "tasks.restoration.restore": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
+    "tasks.changelog_ends": ("ChangelogEnd", "changelog_ends"),
+    "tasks.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
+    "tasks.standby_task": ("Followed", "Round", "StandbySettings", "StandbyTask"),
+    "tasks.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
+    "tasks.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
+    "tasks.task_stores": ("TaskStores",),
     "spec.model": ("ApplicationSpec", "ProcessingGuarantee", "StoreSpec"),
     "stores.base": ("StateStore", "commit_requested"),
     "stores.file": ("FileStore",),
@@ -218,9 +218,9 @@ _NAMES = {
     "stores.legacy_checkpointing": ("LegacyCheckpointingStore",),
     "stores.metered": ("MeteredStore",),
     "stores.query": ("QueryView",),
-    "stores.rocksdb": ("RocksDBStore",),
+    "stores.rocksdb.store": ("RocksDBStore",),
     "stores.settings": ("KEEP_FILES", "Durability", "MemorySettings", "StoreSettings"),
-    "stores.staged": ("StagedStore",),
+    "stores.write_buffer_store": ("StagedStore",),
     "stores.transaction": ("Transaction",),
     "telemetry": ("metrics_from_environment",),
 }

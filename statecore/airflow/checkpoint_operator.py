@@ -16,14 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.airflow import refusals, reports
+from statecore.airflow import reports
 from statecore.airflow.failures import exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.operators import ran_on, request_id_of
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui import failing_applications as refusals
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
-from statecore.jobs.report_index import directory_name
+from statecore.jobs.history.report_index import directory_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,7 +46,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
             (``StatecoreError.to_json()``); the task reports it, fails with it, and does nothing else. ``None`` where
             nothing is.
         kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
-            ``statecore.jobs.checkpoint_request.CheckpointRequest``.
+            ``statecore.jobs.checkpoint.request.CheckpointRequest``.
 
     Raises:
         JobRefused, JobUnavailable, AirflowException: see there.

@@ -28,7 +28,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
 from statecore.airflow import plans, reports
-from statecore.airflow.announcing import announce, announce_snapshot
+from statecore.airflow.asset_events import announce, announce_snapshot
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import RETRIED_KINDS, exception_for, log_error, refused
@@ -38,7 +38,7 @@ from statecore.airflow.requests import check_paths
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.report_index import ReportIndex
+from statecore.jobs.history.report_index import ReportIndex
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
@@ -67,7 +67,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     application. A request with ``plan_only`` leaves the plan as the XCom ``plan`` instead, and announces nothing.
 
     Args:
-        request: the job's request as JSON (``statecore.jobs.request.RestoreRequest``) without ``request_id``.
+        request: the job's request as JSON (``statecore.jobs.restore.request.RestoreRequest``) without ``request_id``.
             (templated)
         application_id: the application it concerns; names the report and, with
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import conf
 
-from statecore.airflow import asset_group, progress_page
-from statecore.airflow.store_page import app
+from statecore.airflow import asset_group
+from statecore.airflow.ui import progress_page
+from statecore.airflow.ui.store_page import app
 
 PREFIX = "/state-stores"
 """Where the API server mounts the page's application."""

@@ -17,7 +17,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "statecore",
-                "python-modules": ["statecore.airflow.operators", "statecore.airflow.migrate_operator"],
+                "python-modules": [
+                    "statecore.airflow.operators",
+                    "statecore.airflow.directory_change.migrate_operator",
+                ],
             },
         ],
         "hooks": [

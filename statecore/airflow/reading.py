@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from statecore.airflow import refusals
 from statecore.airflow.failures import Log, refused
 from statecore.airflow.operators import request_id_of
 from statecore.airflow.requests import Refused, is_inline
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import StatecoreError
 
 if TYPE_CHECKING:

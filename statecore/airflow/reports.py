@@ -18,11 +18,11 @@ from typing import Any
 
 from statecore.documents import encoded
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.report_head import ReportError as ReportError
-from statecore.jobs.report_head import check_report as check_report
-from statecore.jobs.report_head import combined_digest, known_sum
-from statecore.jobs.report_head import read_report as read_report
-from statecore.jobs.report_index import directory_name
+from statecore.jobs.history.report_head import ReportError as ReportError
+from statecore.jobs.history.report_head import check_report as check_report
+from statecore.jobs.history.report_head import combined_digest, known_sum
+from statecore.jobs.history.report_head import read_report as read_report
+from statecore.jobs.history.report_index import directory_name
 
 PART_LIMIT = 256 * 1024
 """Bytes of JSON that the part of one store may take in XCom; partitions beyond it are only counted."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.airflow.form import fields_of, form_names
 from statecore.errors import Invalid, NotFound, StatecoreError
-from statecore.jobs.declaration import Request, declared_fields
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.values import FilePath
+from statecore.jobs.field_types import FilePath
+from statecore.jobs.fields import Request, declared_fields
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.spark_settings import SparkSettings, settings_of
 from statecore.spec.tree import suggestion
 

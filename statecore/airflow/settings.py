@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.errors import Invalid
-from statecore.jobs.report_index import reports_directory
+from statecore.jobs.history.report_index import reports_directory
 from statecore.spec.duration import EXPECTED, parse_duration
 from statecore.spec.spark_settings import SparkSettings, properties
 

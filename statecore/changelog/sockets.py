@@ -1,7 +1,7 @@
 """Sockets and TLS for kafka-python: what fails is closed, ends in time, and says whether trying again can help.
 
 This module touches what kafka-python keeps to itself (names with an underscore), and no other does but
-:mod:`statecore.runtime.group_consumer`, for groups, and :mod:`statecore.processor.bounded_producer`, at one place. The
+:mod:`statecore.standby.kafka_group`, for groups, and :mod:`statecore.tasks.bounded_producer`, at one place. The
 package is pinned to one version for that reason. ``tests/unit/changelog/test_sockets.py`` names every such attribute of
 this module and of the first of these two.
 

@@ -29,7 +29,7 @@ at neither moment, nobody can tell.
 These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read; `start_moved`,
 `missed_deletes` and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
 Deletes that may be missing are told apart from the rest, because the whole log still tells of them.
-What the three come to for a whole plan is said by :mod:`statecore.jobs.tails`.
+What the three come to for a whole plan is said by :mod:`statecore.jobs.bases.tail_check`.
 """
 
 from __future__ import annotations

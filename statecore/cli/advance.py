@@ -10,11 +10,11 @@ from statecore.cli.engine_options import add_engine_options
 from statecore.cli.output import Output
 from statecore.cli.request_options import add_request_options
 from statecore.cli.restore import run_and_show
-from statecore.jobs.advance_request import AdvanceRequest
+from statecore.jobs.restore.advance_request import AdvanceRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.plan import RestorePlan
-    from statecore.jobs.report import RestoreReport
+    from statecore.jobs.planning.plan import RestorePlan
+    from statecore.jobs.restore.report import RestoreReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Advance, or plan, and show the outcome."""
 
     def job() -> Callable[..., RestoreReport | RestorePlan]:
-        from statecore.jobs.advance import run_advance
+        from statecore.jobs.restore.advance import run_advance
 
         return run_advance
 

@@ -10,12 +10,12 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid, StatecoreError
-from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.duration import EXPECTED, parse_duration
 from statecore.spec.model import LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from statecore.jobs.report import RestoreReport
+    from statecore.jobs.restore.report import RestoreReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments, request)
     engine = engine_of(arguments)
 
-    from statecore.jobs.checkpoint import run_checkpoint
-    from statecore.jobs.follow import follow
-    from statecore.jobs.report import RestoreReport
+    from statecore.jobs.checkpoint.run import run_checkpoint
+    from statecore.jobs.checkpoint.service import follow
+    from statecore.jobs.restore.report import RestoreReport
     from statecore.telemetry import metered_checkpoints
 
     tags = {"application-id": spec.application_id}
@@ -121,8 +121,8 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
         In seconds since the epoch; ``None`` where nobody knows it, or nobody could look.
     """
     from statecore.jobs.attempt import moment
-    from statecore.jobs.planned_tails import TAKEN_UP
-    from statecore.repository.shelf import Shelf
+    from statecore.jobs.bases.planned_tails import TAKEN_UP
+    from statecore.repository.application_repository import Shelf
 
     everything = report.plan_id and not (request.stores or request.partitions)
     behind = any(store.tail_left for store in report.stores)

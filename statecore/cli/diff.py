@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_line, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.diff_request import DiffRequest
+from statecore.jobs.diff.request import DiffRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from statecore.jobs.diff_report import DiffReport, StoreDiff
-    from statecore.maintenance.row_diff import Example, RowCounts
+    from statecore.jobs.diff.report import DiffReport, StoreDiff
+    from statecore.jobs.diff.row_diff import Example, RowCounts
 
 _SEGMENTS = 5
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     request = request_of(DiffRequest, arguments)
     require("pipeline")
 
-    from statecore.jobs.diff import run_diff
+    from statecore.jobs.diff.run import run_diff
 
     report = run_diff(request, engine_of(arguments), output.progress, say=output.say)
     output.document(report.to_json())
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: DiffReport) -> None:
     """The offsets that differ, the rows as a table, examples, and what came of it."""
-    from statecore.jobs.diff_report import Verdict
+    from statecore.jobs.diff.report import Verdict
 
     console = result_console()
     for store in report.stores:

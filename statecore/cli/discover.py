@@ -15,7 +15,7 @@ from statecore.system_errors import system_error
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.streams_groups import StreamsGroup
-    from statecore.maintenance.discover import Discovery
+    from statecore.discover.discover import Discovery
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,9 +112,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _discover(arguments: argparse.Namespace, topology: str | None, output: Output) -> Discovery:
     from statecore.changelog.cluster import Cluster
-    from statecore.cli.asking import ask_on
-    from statecore.maintenance.answers import Answers, kind_of
-    from statecore.maintenance.discover import discover
+    from statecore.cli.prompts import ask_on
+    from statecore.discover.answers import Answers, kind_of
+    from statecore.discover.discover import discover
     from statecore.spec.client_settings import client_settings
     from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
     from statecore.spec.model import ProcessingGuarantee

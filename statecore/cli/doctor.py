@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.examine_request import ExamineRequest
+from statecore.jobs.diagnose.request import ExamineRequest
 from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.maintenance.doctor import Diagnosis
-    from statecore.maintenance.findings import Finding
+    from statecore.doctor.doctor import Diagnosis
+    from statecore.doctor.findings import Finding
 
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.repair:
         return run_repair(arguments, output)
     refuse_without_repair(arguments)
-    from statecore.jobs.examine import run_examine
+    from statecore.jobs.diagnose.run import run_examine
 
     request = request_of(ExamineRequest, arguments)
     found = run_examine(request, output.progress)
@@ -100,8 +100,8 @@ def _about(diagnosis: Diagnosis) -> str:
 
 def _how_to_repair(diagnosis: Diagnosis) -> str:
     """The command that shows what would mend what was found; empty where there is nothing to mend."""
+    from statecore.doctor.repair_plan import plan_repairs
     from statecore.formats.releases import CURRENT
-    from statecore.maintenance.repairs import plan_repairs
 
     if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_nothing_to_do:
         return ""

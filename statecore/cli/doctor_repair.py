@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of, engine_options_given
 from statecore.cli.output import Output, print_line, result_console
 from statecore.cli.request_options import add_request_options, fields_beyond, request_of
-from statecore.jobs.examine_request import ExamineRequest
-from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.repair.request import RepairRequest
 from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.repair_report import RepairReport
+    from statecore.jobs.repair.report import RepairReport
 
 
 def add_repair_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
     """Repair, or plan, and show the outcome."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs import repair
+    from statecore.jobs.repair import run as repair
     from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
@@ -87,7 +87,7 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
         report: of the repair.
         how: what is added to the command to do what was planned.
     """
-    from statecore.jobs.repair_report import Outcome
+    from statecore.jobs.repair.report import Outcome
 
     console = result_console()
     done = report.outcome is Outcome.REPAIRED

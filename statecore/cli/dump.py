@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from statecore.maintenance.dump import Dump
+    from statecore.dump.dump import Dump
 
 _TABLE_ROWS = 50
 _COUNTING_SECONDS = 2.0
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         taken = list(limited(dump.batches(), limit + 1))
         output.document({**about, **_document(dump, taken, limit)})
     elif arguments.format == "jsonl":
-        from statecore.maintenance.dump_output import write_json_lines
+        from statecore.dump.output import write_json_lines
 
         write_json_lines(limited(dump.batches(), arguments.limit), sys.stdout.buffer, _json_columns(dump))
     else:
@@ -103,12 +103,12 @@ def _application(arguments: argparse.Namespace) -> str:
 
 
 def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
+    from statecore.dump.deserialisers import deserialiser
+    from statecore.dump.dump import Dump, find_store, kind_of
     from statecore.formats.kinds import StoreKind
-    from statecore.maintenance.deserialisers import deserialiser
-    from statecore.maintenance.dump import Dump, find_store, kind_of
-    from statecore.maintenance.layout import application_directory, check_application
-    from statecore.runtime.partial_stores import segmentation_of
     from statecore.spec.reader import load_spec
+    from statecore.statedir.store_places import application_directory, check_application
+    from statecore.tasks.partial_stores import segmentation_of
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"
     key = deserialiser(arguments.key or usual, "key")
@@ -124,7 +124,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
 
 
 def _write(arguments: argparse.Namespace, dump: Dump, about: dict[str, str]) -> int:
-    from statecore.maintenance.dump_output import whole_file, write_json_lines, write_parquet
+    from statecore.dump.output import whole_file, write_json_lines, write_parquet
 
     with whole_file(arguments.output, overwrite=arguments.force) as file:
         if arguments.format == "parquet":
@@ -142,7 +142,7 @@ def _json_columns(dump: Dump) -> list[str]:
 
 
 def _document(dump: Dump, taken: Sequence[pa.RecordBatch], limit: int) -> dict[str, Any]:
-    from statecore.maintenance.dump_output import json_rows
+    from statecore.dump.output import json_rows
 
     rows = [row for batch in taken for row in json_rows(batch, _json_columns(dump))]
     return {"rows": rows[:limit], "more": len(rows) > limit}
@@ -243,8 +243,8 @@ def _blocks(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def _texts(batch: pa.RecordBatch, names: Sequence[str]) -> list[list[str]]:
-    from statecore.maintenance.dump import TIMES
-    from statecore.maintenance.dump_output import json_rows
+    from statecore.dump.dump import TIMES
+    from statecore.dump.output import json_rows
 
     return [[_text(row[name], time=name in TIMES) for name in names] for row in json_rows(batch)]
 

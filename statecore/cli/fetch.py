@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.fetch.request import FetchRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.fetch_report import FetchReport
+    from statecore.jobs.fetch.report import FetchReport
 
 _LEFT = "left to Kafka Streams"
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     request = request_of(FetchRequest, arguments)
     require("pipeline")
 
-    from statecore.jobs.fetch import run_fetch
+    from statecore.jobs.fetch.run import run_fetch
     from statecore.telemetry import metered
 
     if request.replace and not request.plan_only:  # else the same command goes on whatever its request id

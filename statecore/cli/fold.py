@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 
 if TYPE_CHECKING:
-    from statecore.jobs.fold_report import FoldReport
+    from statecore.jobs.compact.report import FoldReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +23,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Corrupted
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.shelf import Shelf
+    from statecore.repository.application_repository import Shelf
     from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
     spec = load_spec(arguments.spec)
     require("pipeline")
 
-    from statecore.jobs.fold import run_fold
+    from statecore.jobs.compact.run import run_fold
 
     shelf = Shelf.at(arguments.repository, spec.application_id)
     faults = fault_points_from_environment()
@@ -46,7 +46,7 @@ def show(report: FoldReport) -> None:
     """The report as a table, and what became of it."""
     from rich.text import Text
 
-    from statecore.jobs.fold_report import FoldOutcome
+    from statecore.jobs.compact.report import FoldOutcome
 
     console = result_console()
     if report.folded:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.standby.promote.request import HandOverRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.hand_over_report import HandOverReport
+    from statecore.standby.promote.report import HandOverReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Hand over, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.hand_over import run_hand_over
+    from statecore.standby.promote.run import run_hand_over
 
     request = request_of(HandOverRequest, arguments)
     output.when_stopped = (
@@ -47,7 +47,7 @@ def show(report: HandOverReport) -> None:
     """What becomes of each task, then what became of all."""
     from rich.text import Text
 
-    from statecore.jobs.hand_over_report import Outcome, Verdict
+    from statecore.standby.promote.report import Outcome, Verdict
 
     console = result_console()
     columns = ("task", "what becomes of it", "ahead by", "to restore", "stores", "why")

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.info_repository import look
 from statecore.cli.output import Output, print_line, print_table
+from statecore.cli.repository_info import look
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from statecore.jobs.attempt import Attempt
-    from statecore.jobs.changes import Changes, Try
-    from statecore.jobs.fetch_report import FetchReport
-    from statecore.jobs.fetches import Fetches
-    from statecore.jobs.report_head import ReportHead
-    from statecore.jobs.report_index import InstanceReports, ReportIndex
-    from statecore.jobs.restored_store import RestoredStore
-    from statecore.jobs.restores import Restores, UnfinishedRestore
+    from statecore.jobs.fetch.report import FetchReport
+    from statecore.jobs.history.directory_changes import Changes, Try
+    from statecore.jobs.history.fetches import Fetches
+    from statecore.jobs.history.report_head import ReportHead
+    from statecore.jobs.history.report_index import InstanceReports, ReportIndex
+    from statecore.jobs.history.restored_store import RestoredStore
+    from statecore.jobs.history.restores import Restores, UnfinishedRestore
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.jobs.report_index import ReportIndex, reports_directory
+    from statecore.jobs.history.report_index import ReportIndex, reports_directory
 
     said = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
     index = ReportIndex(arguments.reports or reports_directory(os.environ), keep=False)
@@ -117,8 +117,8 @@ def _unreadable(directory: Path, error: OSError) -> StatecoreError:
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is asked for."""
-    from statecore.jobs.restores import directories, restores_of
-    from statecore.maintenance.layout import application_directory, applications, no_application
+    from statecore.jobs.history.restores import directories, restores_of
+    from statecore.statedir.store_places import application_directory, applications, no_application
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
     if not names:
@@ -134,8 +134,8 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every instance that the reports name; the directories of those on this host are looked at."""
-    from statecore.jobs.restores import known_of, restores_of
-    from statecore.placement.state_directory import StateDirectory
+    from statecore.jobs.history.restores import known_of, restores_of
+    from statecore.statedir.state_directory import StateDirectory
 
     if not index.directory.is_dir():
         raise Invalid(
@@ -165,7 +165,7 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
 
 
 def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceReports]:
-    from statecore.jobs.report_index import directory_name
+    from statecore.jobs.history.report_index import directory_name
 
     names = index.names() if application_id is None else [directory_name(application_id)]
     return [

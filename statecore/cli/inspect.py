@@ -19,7 +19,7 @@ from statecore.words import some_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.maintenance.views import DatabaseView, Inspection, StoreView
+    from statecore.doctor.views import DatabaseView, Inspection, StoreView
     from statecore.spec.model import ApplicationSpec
 
 _MANY_PARTITIONS = 12
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
+    from statecore.doctor.inspect import inspect
     from statecore.errors import worst_of
-    from statecore.maintenance.inspection import inspect
-    from statecore.maintenance.layout import application_directory, applications, check_application, no_application
     from statecore.spec.reader import load_spec
+    from statecore.statedir.store_places import application_directory, applications, check_application, no_application
 
     spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None
     wanted = arguments.application_id or (spec.application_id if spec else None)

@@ -11,18 +11,18 @@ from statecore.cli.output import Output, print_line, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.maintenance.offset_lags import OffsetSums
-    from statecore.runtime.offset_sums import StoreSum
+    from statecore.doctor.task_lag import OffsetSums
     from statecore.spec.model import ApplicationSpec
+    from statecore.tasks.offset_sums import StoreSum
 
 
 def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
     """Look, and show; the exit code."""
+    from statecore.doctor.task_lag import look_at_sums
     from statecore.errors import worst_of
-    from statecore.maintenance.layout import application_directory
-    from statecore.maintenance.offset_lags import look_at_sums
+    from statecore.statedir.store_places import application_directory
 
     found = [look_at_sums(application_directory(state_dir, name), spec, tasks) for name in names]
     code = worst_of(one.exit_code for one in found)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.migrate.request import MigrateRequest
 from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.migrate_report import MigrateReport
+    from statecore.jobs.migrate.report import MigrateReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Migrate, or plan, and show the outcome."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.migrate import run_migrate
-    from statecore.jobs.migrate_report import Outcome
+    from statecore.jobs.migrate.report import Outcome
+    from statecore.jobs.migrate.run import run_migrate
     from statecore.telemetry import metered
 
     request = request_of(MigrateRequest, arguments)
@@ -56,8 +56,8 @@ def show(report: MigrateReport) -> None:
     """What is done to each store, with the tasks in which that is the same; then what is left, refused and noted."""
     from rich.text import Text
 
-    from statecore.jobs import migrate_summary as summary
-    from statecore.jobs.migrate_report import Outcome
+    from statecore.jobs.migrate import summary
+    from statecore.jobs.migrate.report import Outcome
 
     console = result_console()
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")

@@ -94,7 +94,7 @@ class Output:
 
     def say_skipped(self, state_dir: Path) -> None:
         """Say which directories below a ``state.dir`` are left out where all applications are meant."""
-        from statecore.maintenance.layout import skipped_in
+        from statecore.statedir.store_places import skipped_in
 
         for path in skipped_in(state_dir):
             self.say(f"{path} is skipped: this user may not look into it.")

@@ -13,10 +13,10 @@ from statecore.cli.doctor_repair import show as show_repair
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_line, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.recover_global_request import RecoverGlobalRequest
+from statecore.jobs.recover_global.request import RecoverGlobalRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.repair_report import RepairReport
+    from statecore.jobs.repair.report import RepairReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Recover, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.recover_global import run_recover_global
+    from statecore.jobs.recover_global.run import run_recover_global
     from statecore.telemetry import metered
 
     request = request_of(RecoverGlobalRequest, arguments)
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: RepairReport) -> None:
     """What the next start would do with each global store, or would have done; then what is done about it."""
-    from statecore.jobs.repair_report import Outcome
+    from statecore.jobs.repair.report import Outcome
 
     console = result_console()
     before = " before" if report.outcome is Outcome.REPAIRED else ""

@@ -10,7 +10,7 @@ from statecore.cli.output import Output
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.repair import RepairPlan
+    from statecore.repository.head_repair import RepairPlan
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and repair where that is asked for."""
-    from statecore.repository.repair import apply_repair, plan_repair
-    from statecore.repository.shelf import Shelf
+    from statecore.repository.application_repository import Shelf
+    from statecore.repository.head_repair import apply_repair, plan_repair
 
     shelf = Shelf.at(arguments.repository, arguments.application_id)
     output.progress.phase("look", unit="snapshots")

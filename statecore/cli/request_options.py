@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from statecore.jobs.declaration import DeclaredField, Request, declared_fields
-from statecore.jobs.values import Choice, Flag, Several, Value
+from statecore.jobs.field_types import Choice, Flag, Several, Value
+from statecore.jobs.fields import DeclaredField, Request, declared_fields
 
 RequestT = TypeVar("RequestT", bound=Request)
 

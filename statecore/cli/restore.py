@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.request import Planned, RestoreRequest
+from statecore.jobs.restore.request import Planned, RestoreRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.plan import RestorePlan
-    from statecore.jobs.report import RestoreReport
+    from statecore.jobs.planning.plan import RestorePlan
+    from statecore.jobs.restore.report import RestoreReport
 
 
 RequestT = TypeVar("RequestT", bound=Planned)
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
 
     def job() -> Callable[..., RestoreReport | RestorePlan]:
-        from statecore.jobs.restore import run_restore
+        from statecore.jobs.restore.run import run_restore
 
         return run_restore
 
@@ -59,8 +59,8 @@ def run_and_show(
     spec = load_spec(arguments.spec_path)  # a mistake in the spec is answered before Spark is loaded
     engine = engine_of(arguments)
 
-    from statecore.jobs.report import RestoreReport
-    from statecore.jobs.restore_plan import RefusedPlan
+    from statecore.jobs.restore.plan_with_bases import RefusedPlan
+    from statecore.jobs.restore.report import RestoreReport
     from statecore.telemetry import metered
 
     run_job, request = job(), request_of(kind, arguments)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.backup.request import SnapshotRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.snapshot_report import SnapshotReport
+    from statecore.jobs.backup.report import SnapshotReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Publish, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.snapshot import run_snapshot
+    from statecore.jobs.backup.run import run_snapshot
     from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
@@ -42,7 +42,7 @@ def show(report: SnapshotReport) -> None:
     """The report as a table, and what became of it."""
     from rich.text import Text
 
-    from statecore.jobs.snapshot_report import Outcome
+    from statecore.jobs.backup.report import Outcome
 
     console = result_console()
     if report.stores:

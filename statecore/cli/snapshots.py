@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.cli.repository_views import (
+from statecore.cli.repository_tables import (
     application_document,
     examined_document,
     exit_code,
@@ -23,8 +23,8 @@ from statecore.cli.repository_views import (
 from statecore.errors import Invalid
 
 if TYPE_CHECKING:
+    from statecore.repository.application_repository import Shelf
     from statecore.repository.repository import Repository
-    from statecore.repository.shelf import Shelf
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
+    from statecore.repository.application_repository import Shelf
     from statecore.repository.repository import open_repository
-    from statecore.repository.shelf import Shelf
 
     if arguments.action is not None:
         return _pin(arguments, output)
@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _pin(arguments: argparse.Namespace, output: Output) -> int:
     """Pin a snapshot, or take its pin off."""
+    from statecore.repository.application_repository import Shelf
     from statecore.repository.pins import pin, unpin
-    from statecore.repository.shelf import Shelf
 
     action, snapshot = arguments.action, arguments.pinned
     wrong = [
@@ -130,7 +130,7 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
 def _applications(repository: Repository, output: Output) -> int:
     """A line for each application."""
     from statecore.cli.output import result_console
-    from statecore.repository.looking import ensure_some, look_at_applications
+    from statecore.repository.listing import ensure_some, look_at_applications
 
     url = repository.place.url
     found = look_at_applications(repository)
@@ -152,7 +152,7 @@ def _applications(repository: Repository, output: Output) -> int:
 def _snapshots(shelf: Shelf, output: Output, *, held: bool) -> int:
     """A line for each snapshot of an application."""
     from statecore.cli.output import result_console
-    from statecore.repository.looking import look_at_snapshots
+    from statecore.repository.listing import look_at_snapshots
 
     head = shelf.head()
     output.progress.phase("look", len(head.snapshots), "snapshots")
@@ -178,7 +178,7 @@ def _snapshots(shelf: Shelf, output: Output, *, held: bool) -> int:
 def _detail(shelf: Shelf, snapshot: str, output: Output, *, held: bool) -> int:
     """One snapshot."""
     from statecore.cli.output import result_console
-    from statecore.repository.looking import look_at_snapshot, look_at_snapshots
+    from statecore.repository.listing import look_at_snapshot, look_at_snapshots
 
     head = shelf.head()
     view = look_at_snapshot(shelf, head, snapshot)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.standby_request import StandbyRequest
 from statecore.progress import Clock, rate_in_words, seconds_in_words
+from statecore.standby.request import StandbyRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
+    from statecore.standby.report import StandbyReport, StandbyTaskReport
 
 
 _FEW = 8
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     request = request_of(StandbyRequest, arguments)
     faults = fault_points_from_environment()
 
-    from statecore.jobs.standby import run_standby
+    from statecore.standby.service import run_standby
     from statecore.telemetry import metrics_from_environment
 
     lines = RoundLines()

@@ -31,10 +31,10 @@ from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.rocksdb_log import Manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_directory import make_directory
-from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import manifest_of
+from statecore.stores.rocksdb.directory import make_directory
+from statecore.stores.rocksdb.errors import translate
+from statecore.stores.rocksdb.files import manifest_of
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 
 _REBUILD = "Build the store without this base, from the start of its changelog."

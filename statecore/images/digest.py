@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.kinds import StoreKind
-from statecore.images import kernel
+from statecore.images.kernels import kernel
 from statecore.images.model import StoreDigest
 
 SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
@@ -107,7 +107,7 @@ def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
         Corrupted: a block cannot be read (the scan never ends early without saying so).
         Invalid: the database is not of this kind.
     """
-    from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES
 
     with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:

@@ -18,7 +18,7 @@ that was hashed while it came, and is the same inode since, not written to, is n
 
 Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`), unless they are known. On a
 base nobody finds them out.
-Which runs are merged is said by :mod:`statecore.images.merge_policy`. RocksDB merges nothing.
+Which runs are merged is said by :mod:`statecore.images.read_amplification`. RocksDB merges nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base,
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
 from statecore.images.merge import merged_file
-from statecore.images.merge_policy import runs_to_merge
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
+from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import merged_digest, told_digest
 from statecore.images.tables import damaged
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_witness import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
 _WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
@@ -111,7 +111,8 @@ def build_image(
         segmented: how the store is divided by time; required where the kind has segments.
         bases: the databases below the runs.
         merged: by segment (``None`` where the store has none) the databases whose runs were merged before, slice by
-            slice (:mod:`statecore.images.slices`); of others, and of those on a base, the runs are merged here.
+            slice (:mod:`statecore.images.key_range_merge`); of others, and of those on a base, the runs are merged
+            here.
         content: what all of it holds, where that is known already: no row is read to find it out again.
         counts: whether rows are read to find it out, where runs overlap and do not tell it.
 

@@ -1,4 +1,4 @@
-"""The distinct keys of a run and where the last write of each lies: the memory behind :mod:`statecore.images.kernel`.
+"""The distinct keys of a run, and where the last write of each is: memory of :mod:`statecore.images.kernels.kernel`.
 
 Values are never copied on the way in. A batch is held by reference until the table says which of its rows still count;
 ``shrink`` then copies those and lets the batch go.
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.images import kernel
-from statecore.images.addresses import binary_column
-from statecore.images.kernel import BATCH, NEEDED, USED, Batch, Live, Needed, Used
+from statecore.images.kernels import kernel
+from statecore.images.kernels.addresses import binary_column
+from statecore.images.kernels.kernel import BATCH, NEEDED, USED, Batch, Live, Needed, Used
 from statecore.kernels.library import address_of
 
 _FIRST_TABLE_BITS = 10

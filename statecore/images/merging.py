@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from statecore.images import merged_kernel
 from statecore.images.digest import SEEDS
+from statecore.images.kernels import merged_kernel
+from statecore.images.kernels.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.key_table import Chunk
-from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.model import RunFile
 from statecore.images.tables import KeyRange, Table, damaged, first_block, index_entry
 from statecore.kernels.library import address_of

@@ -78,7 +78,8 @@ ROW_VERSION = 1
 class Run:
     """Rows of one offset range, last write per key, sorted in key order: one file, named by its hash.
 
-    A run has no place. Whoever holds its bytes knows where they are (:class:`RunFile`, ``statecore/jobs/staging.py``).
+    A run has no place. Whoever holds its bytes knows where they are (:class:`RunFile`,
+    ``statecore/jobs/pipeline/staging.py``).
 
     Its range says more than where its records come from: of *its database*, all that the records of the range left is
     in this run. Whoever made it saw to that, so a run begins where the one before it in the same database ended, or
@@ -239,7 +240,7 @@ class Image:
 
 @dataclass(frozen=True)
 class SliceContent:
-    """What a slice of the keys of a database holds, and what was written of it (:mod:`statecore.images.slices`).
+    """What a key range of a database holds, and what was written of it (:mod:`statecore.images.key_range_merge`).
 
     Attributes:
         made: for each group of runs that was merged the run that came of it; ``None`` where no row was left.

@@ -9,8 +9,8 @@ shows::
     log      [  0, 900)   a=1   b=2    c=9
     made     [100, 900)         b=2    c=9   d deleted
 
-Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.reconcile_source`); no more is held
-than a block of each and a buffer. The same runs give the same file.
+Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.kernels.reconcile_source`); no more
+is held than a block of each and a buffer. The same runs give the same file.
 
 A parent with a database of RocksDB below its runs is not made right. Its rows come one by one through an iterator,
 which alone takes several times as long as an image of the runs of the log, and these are there already.
@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 
 from statecore.errors import Invalid
-from statecore.images import reconcile_kernel
+from statecore.images.kernels import reconcile_kernel
+from statecore.images.kernels.merged_kernel import STATE
+from statecore.images.kernels.reconcile_kernel import PENDING, Pending
 from statecore.images.key_table import Chunk
 from statecore.images.merge import refuse_records
-from statecore.images.merged_kernel import STATE
 from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, Rows
 from statecore.images.model import RunFile
-from statecore.images.reconcile_kernel import PENDING, Pending
 from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run_of_any
 from statecore.images.tables import open_table

@@ -1,11 +1,12 @@
 """Builds runs: changelog batches in offset order go in, SST files with the last write of each key come out.
 
-No record becomes a Python object on the way in. ``add`` interns keys in a hash table (:mod:`statecore.images.kernel`)
-and holds the batches by reference; when the memory budget is reached, values that were overwritten since are dropped,
-and if that does not halve what is held, all of it and every later record go to the disk, divided by key range
-(:mod:`.spilled_table`). ``finish`` takes one key range after the other, orders the surviving keys, gathers keys and
-values into contiguous buffers, turns values into rows of the store's kind, and writes the SST.
-Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen so far.
+No record becomes a Python object on the way in. ``add`` interns keys in a hash table
+(:mod:`statecore.images.kernels.kernel`) and holds the batches by reference; when the memory budget is reached, values
+that were overwritten since are dropped, and if that does not halve what is held, all of it and every later record go to
+the disk, divided by key range (:mod:`.spilled_table`). ``finish`` takes one key range after the other, orders the
+surviving keys, gathers keys and values into contiguous buffers, turns values into rows of the store's kind, and writes
+the SST. Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen
+so far.
 
 So a builder makes one run for each database. Only one that cuts (:class:`Overflow`) makes several, which overlap:
 applied in their order, the later one wins.
@@ -31,14 +32,14 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import kernel
 from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
-from statecore.images.cuts import Cuts
+from statecore.images.external_key_table import SpilledTable
+from statecore.images.kernels import kernel
 from statecore.images.key_table import Chunk, Columns, KeyTable
 from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
 from statecore.images.records import checked_records, last_offset
+from statecore.images.run_ranges import Cuts
 from statecore.images.run_writer import RunWriter
-from statecore.images.spilled_table import SpilledTable
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
 """Bytes of batches and table that a builder holds before it drops what was overwritten, or puts all on the disk."""

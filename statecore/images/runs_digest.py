@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from statecore.images import kernel, merged_kernel
 from statecore.images.digest import EMPTY, combined
+from statecore.images.kernels import kernel, merged_kernel
 from statecore.images.merging import LIMITS, MergeLimits, MergingRuns
 from statecore.images.model import Run, RunFile, StoreDigest
 from statecore.images.tables import Table, open_table

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statecore.images import kernel
-from statecore.images.addresses import binary_column
+from statecore.images.kernels import kernel
+from statecore.images.kernels.addresses import binary_column
 from statecore.images.key_table import Columns
-from statecore.images.packed_records import last_writes, packed_row, record_bytes, whole_records
+from statecore.images.row_batches import last_writes, packed_row, record_bytes, whole_records
 from statecore.images.scratch_file import ScratchFile
 
 _BUFFER_BLOCKS = 2

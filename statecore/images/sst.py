@@ -43,9 +43,9 @@ import numpy.typing as npt
 
 from statecore.errors import Invalid
 from statecore.filesystem import FILE_MODE
-from statecore.images import kernel
-from statecore.images.kernel import Written
-from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
+from statecore.images.kernels import kernel
+from statecore.images.kernels.kernel import Written
+from statecore.stores.rocksdb.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 from statecore.system_errors import write_error
 
 FORMAT_VERSION = 5

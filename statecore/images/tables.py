@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.errors import Corrupted
-from statecore.images import kernel
+from statecore.images.kernels import kernel
 from statecore.images.model import RunFile
 from statecore.images.sst import FORMAT_VERSION
 

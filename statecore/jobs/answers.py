@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from statecore.errors import Retryable
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.pipeline.staging_place import StagingPlace
 
 
 class Task(Protocol):

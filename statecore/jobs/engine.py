@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from statecore.errors import StatecoreError, error_from_json
-from statecore.jobs.report import RanOn
+from statecore.jobs.restore.report import RanOn
 from statecore.spec.model import ApplicationSpec
 
 TaskT = TypeVar("TaskT")

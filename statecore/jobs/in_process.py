@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from statecore.jobs.engine import Failure, Question, ResultT, TaskT
-from statecore.jobs.preloading import preload
-from statecore.jobs.report import PROCESSES, RanOn
+from statecore.jobs.pipeline.preloading import preload
+from statecore.jobs.restore.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
 
 

@@ -1,8 +1,8 @@
 """What every job does around its own steps: it writes down its try, times its phases, and waits for its workers.
 
-A job is a class over :class:`Job` that has the steps of its own (:mod:`statecore.jobs.restore`). Where it has a state
-directory it runs under the lock of the application's, and its files lie there; else they lie in the repository
-(:mod:`statecore.jobs.home`).
+A job is a class over :class:`Job` that has the steps of its own (:mod:`statecore.jobs.restore.run`). Where it has a
+state directory it runs under the lock of the application's, and its files lie there; else they lie in the repository
+(:mod:`statecore.jobs.job_files`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from statecore.faults import FaultInjected, FaultPoints
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.engine import Question, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.home import JobHome
-from statecore.jobs.report import RanOn
-from statecore.jobs.request import OfSpec
+from statecore.jobs.job_files import JobHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.restore.report import RanOn
+from statecore.jobs.restore.request import OfSpec
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec

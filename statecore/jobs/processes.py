@@ -32,10 +32,10 @@ from typing import IO, Any
 
 from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.jobs import preloading
 from statecore.jobs.engine import Engine, Failure, Question, ResultT, TaskT
 from statecore.jobs.failures import worker_died
-from statecore.jobs.report import PROCESSES, RanOn
+from statecore.jobs.pipeline import preloading
+from statecore.jobs.restore.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
 
 _LENGTH_BYTES = 8

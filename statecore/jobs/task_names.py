@@ -8,10 +8,10 @@ from typing import Any
 from statecore.errors import Invalid
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
-from statecore.jobs.declaration import declare
-from statecore.jobs.request import WHAT
-from statecore.jobs.values import Several, Text
-from statecore.runtime.assignment.static import Instance
+from statecore.jobs.field_types import Several, Text
+from statecore.jobs.fields import declare
+from statecore.jobs.instance_share import Instance
+from statecore.jobs.restore.request import WHAT
 
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:

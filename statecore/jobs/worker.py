@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from typing import IO
 
-from statecore.jobs.preloading import preload
+from statecore.jobs.pipeline.preloading import preload
 from statecore.jobs.processes import receive, send
 
 

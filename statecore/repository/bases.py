@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.filesystem import file_sha256
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import BaseFile, Extent
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 
 
@@ -67,7 +67,7 @@ def put_bases(
         shelf: where.
         bases: the files of each.
         known: where files lie that need not be put, by hash; somebody has looked
-            (:func:`statecore.repository.believed.lost`).
+            (:func:`statecore.repository.blob_verification.lost`).
         done: told the bytes of each that is put, perhaps by several threads at once.
 
     Raises:

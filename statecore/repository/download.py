@@ -7,7 +7,7 @@
 
 A file that is there already is kept, so whoever was killed goes on with the files that it had. Files that lie side by
 side in a pack come in one request. Memory is bounded: so many pieces are on their way at once, whatever the sizes, and
-what came too early is in the file (:mod:`statecore.repository.partial_file`).
+what came too early is in the file (:mod:`statecore.repository.resumable_file`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import Extent
-from statecore.repository.partial_file import PartialFile, said
-from statecore.repository.shelf import Shelf
+from statecore.repository.resumable_file import PartialFile, said
 
 FILES = "files"
 """Below this name in a directory lie whole files."""

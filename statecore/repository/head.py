@@ -7,7 +7,7 @@ the head, after everything that the new snapshot names is durable::
      "snapshots": [{"snapshot": "20261123T010203Z-5f3a9c21", "sha256": "...", ...}, ...], "seal": "..."}
 
 ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a head is repaired
-(:mod:`statecore.repository.repair`): who began to write under an older one is fenced.
+(:mod:`statecore.repository.head_repair`): who began to write under an older one is fenced.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
       packs/<sha256>                          small ones of these, one after the other (upload.py)
       contents/<identity>.json                what a store holds, once somebody has read all of it (contents.py)
       jobs/<request>.<what>                   pointers: plans and words of jobs that have no state directory; swept
-      jobs/checkpoint.under-way               said by a checkpoint that takes long (statecore.jobs.under_way)
+      jobs/checkpoint.under-way               said by a checkpoint that takes long (statecore.jobs.in_progress_marker)
       staging/<plan>/...                      what the tasks of a job tell one another; swept
 
 Everything but ``head``, ``jobs`` and ``staging`` is named by what it holds, or by an id that no other has, and is never

@@ -12,11 +12,11 @@ A snapshot copies nothing. It names, for each database of each store of each tas
 Order is data: runs are applied as they stand here, by offset, in a global store partition by partition. A part is a
 document of its own that is named by its hash, so what a job did not touch is not written again: the new manifest refers
 to the old part. Parts of one job lie compressed, one after the other, in one blob
-(:mod:`statecore.repository.part_documents`).
+(:mod:`statecore.repository.task_manifest_documents`).
 
 What a store holds (rows, bytes, digest) is known where whoever made the snapshot had built an image of it. Where runs
 overlap, or lie on a base, nobody knows it before everything is read; then it is kept beside, by the store's identity,
-once somebody has (:mod:`statecore.repository.contents`). It is never a guess, and no part of the identity.
+once somebody has (:mod:`statecore.repository.content_digests`). It is never a guess, and no part of the identity.
 
 Documents are open: fields that this release does not know stay as they are in parts that it does not write anew. A
 version that it does not know is refused. Every byte is covered: the head has the manifest's hash, the manifest those of

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from statecore.documents import encoded
 from statecore.errors import Invalid, Retryable
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
-from statecore.repository.looking import entry_of
+from statecore.repository.listing import entry_of
 from statecore.repository.repository import refuse_another_mark
-from statecore.repository.shelf import Shelf
 
 NOTE_CHARACTERS = 200
 """The longest note."""

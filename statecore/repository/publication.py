@@ -24,7 +24,8 @@ that is older than its siblings would be a surprise to whoever starts from it. W
 the retry.
 
 **What is taken over** from the snapshot before, because the job did not touch it, is looked at when the snapshot
-counts: who publishes is told where files of it are gone (:mod:`statecore.repository.taken_over`). Who publishes every
+counts: who publishes is told where files of it are gone (:mod:`statecore.repository.inherited_blobs`). Who publishes
+    every
 few minutes looks once an hour.
 """
 
@@ -41,9 +42,11 @@ from statecore import __version__
 from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.repository.composition import Composition, Cut, blob_of, composed
+from statecore.repository.application_repository import Shelf
+from statecore.repository.conflicts import Asked, Others, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
-from statecore.repository.keeping import kept_entries
+from statecore.repository.head_reader import Reader, Seen
+from statecore.repository.inherited_blobs import warnings_of
 from statecore.repository.manifest import (
     MANIFEST,
     Manifest,
@@ -52,12 +55,10 @@ from statecore.repository.manifest import (
     least_known,
     new_bytes,
 )
-from statecore.repository.others import Asked, Others, Rebase
-from statecore.repository.part_structure import check_made
 from statecore.repository.repository import refuse_another_mark
-from statecore.repository.seen import Reader, Seen
-from statecore.repository.shelf import Shelf
-from statecore.repository.taken_over import warnings_of
+from statecore.repository.retention import kept_entries
+from statecore.repository.snapshot_composition import Composition, Cut, blob_of, composed
+from statecore.repository.task_manifest_structure import check_made
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping

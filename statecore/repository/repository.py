@@ -4,11 +4,12 @@
 
     <url>/repository.json       the mark: format version, id, hash; made once by ``statecore init``, never changed
 
-URLs are ``s3://bucket/prefix`` (:mod:`statecore.blobs.s3_location`) and ``file:///path``, a directory that all machines
-share; with ``?copy=1`` no blob of it is a second name of a file elsewhere (:class:`statecore.blobs.directory.Sharing`).
-The mark is put before anything else and looked for by whoever opens the place, so that a mistyped prefix is
-``NotFound`` and not an empty repository, and a newer format is refused by name. A mark that is lost or
-damaged is put back with the id that heads and manifests carry (:mod:`statecore.repository.lost_mark`).
+URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
+machines share; with ``?copy=1`` no blob of it is a second name of a file elsewhere
+(:class:`statecore.objectstore.directory.Sharing`). The mark is put before anything else and looked for by whoever opens
+the place, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is refused by name.
+A mark that is lost or damaged is put back with the id that heads and manifests carry
+(:mod:`statecore.repository.repository_id_recovery`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from statecore import __version__
-from statecore.blobs.base import PATIENT, Blobs, Patience
-from statecore.blobs.directory import DirectoryBlobs, Sharing
-from statecore.blobs.directory_pointers import DirectoryPointers
-from statecore.blobs.pointers import Pointed, Pointers
-from statecore.blobs.probe import probe
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.repository.lost_mark import carried_ids
+from statecore.objectstore.base import PATIENT, Blobs, Patience
+from statecore.objectstore.directory import DirectoryBlobs, Sharing
+from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.pointers import Pointed, Pointers
+from statecore.objectstore.probe import probe
+from statecore.repository.repository_id_recovery import carried_ids
 
 MARK_NAME = "repository.json"
 """The name of the mark's blob."""
@@ -314,10 +315,10 @@ def place_of(url: str, patience: Patience = PATIENT) -> Place:
     """
     parts = urlsplit(url)
     if parts.scheme == "s3":
-        from statecore.blobs.s3 import S3Blobs
-        from statecore.blobs.s3_location import S3Location, make_client
-        from statecore.blobs.s3_pointers import S3Pointers
-        from statecore.blobs.s3_probe import probe as probe_s3
+        from statecore.objectstore.s3 import S3Blobs
+        from statecore.objectstore.s3_location import S3Location, make_client
+        from statecore.objectstore.s3_pointers import S3Pointers
+        from statecore.objectstore.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)
         client = make_client(location, patience.attempts, patience.timeout)

@@ -5,7 +5,7 @@ What is small costs a request and nothing else, so files below :data:`SMALL` tha
     packs/<sha256 of the whole>     file │ file │ file │ ...      each found by its place, and known by its own hash
 
 The same files in the same order make the same pack, so a second attempt moves no byte. What is there already is looked
-at, and put in the place of what is damaged (:mod:`statecore.repository.believed`).
+at, and put in the place of what is damaged (:mod:`statecore.repository.blob_verification`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from statecore.blobs.base import Blobs
 from statecore.errors import NotFound, Retryable
-from statecore.repository.believed import changed, is_whole
+from statecore.objectstore.base import Blobs
+from statecore.repository.blob_verification import changed, is_whole
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.system_errors import system_error

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from statecore.faults import FaultPoints
-from statecore.jobs.checkpoint import LITTLE, run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.command import parser_of, run_command, say
+from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
 from statecore.jobs.engine import Engine, HandedOver, Workers
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.planned_tails import TAKEN_UP
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.program import parser_of, run_command, say
+from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.starter import end_with_the_starter
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine

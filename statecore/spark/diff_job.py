@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from statecore.errors import StatecoreError
-from statecore.jobs.command import parser_of, reporting, request_in, say, write_report
-from statecore.jobs.diff import run_diff
-from statecore.jobs.diff_request import DiffRequest
+from statecore.jobs.diff.request import DiffRequest
+from statecore.jobs.diff.run import run_diff
+from statecore.jobs.program import parser_of, reporting, request_in, say, write_report
 from statecore.progress import MachineProgress
 from statecore.spark.engine import SparkEngine
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from statecore.faults import FaultPoints
-from statecore.jobs.command import parser_of, run_command, say
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.program import parser_of, run_command, say
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 

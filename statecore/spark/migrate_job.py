@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from statecore.faults import FaultPoints
-from statecore.jobs.command import parser_of, run_command, say
-from statecore.jobs.migrate import run_migrate
-from statecore.jobs.migrate_report import MigrateReport
-from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.migrate.report import MigrateReport
+from statecore.jobs.migrate.request import MigrateRequest
+from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.program import parser_of, run_command, say
 from statecore.jobs.starter import end_with_the_starter
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine

@@ -17,7 +17,7 @@ KERNELS = (
     "statecore.changelog.kernel",
     "statecore.images.runs",
     "statecore.images.runs_digest",
-    "statecore.images.reconcile_kernel",
+    "statecore.images.kernels.reconcile_kernel",
     "statecore.images.versions.build",
 )
 """Modules whose ``warm`` loads kernels; together they load them all."""

@@ -24,9 +24,9 @@ from statecore.errors import Corrupted, Fenced
 from statecore.filesystem import FILE_MODE, AnyPath, given_path, write_durably
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.in_memory import InMemoryStore
-from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb.errors import translate
 from statecore.stores.settings import StoreSettings
-from statecore.stores.staged import Pending
+from statecore.stores.write_buffer_store import Pending
 
 _MAGIC = b"SCROWS\x00\x01"
 _INT32 = struct.Struct(">i")

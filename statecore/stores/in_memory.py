@@ -14,7 +14,7 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.merge import Entry
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import RowsCursor, RowsSnapshot, SortedRows
-from statecore.stores.staged import Pending, StagedStore
+from statecore.stores.write_buffer_store import Pending, StagedStore
 
 
 class InMemoryStore(StagedStore):

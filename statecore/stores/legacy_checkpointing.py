@@ -14,7 +14,7 @@ the process dies    the file stands at an older offset, and the    there is no f
                     rows above it are written once more            and its rows are not trusted
 ==================  =============================================  =======================================
 
-When to checkpoint is decided by whoever commits (:mod:`statecore.runtime.checkpoint_policy`). Kafka Streams decides it
+When to checkpoint is decided by whoever commits (:mod:`statecore.tasks.checkpoint_policy`). Kafka Streams decides it
 in the store: after 10 000 offsets.
 """
 
@@ -31,6 +31,7 @@ from statecore.formats.position import Position, copy_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
+from statecore.stores.delegating_store import WrappedStore
 from statecore.stores.legacy_offsets import (
     adopt_position,
     read_offsets,
@@ -41,7 +42,6 @@ from statecore.stores.legacy_offsets import (
 )
 from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
-from statecore.stores.wrapped import WrappedStore
 
 
 class LegacyCheckpointingStore(WrappedStore):

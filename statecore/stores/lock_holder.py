@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Invalid, StatecoreError
-from statecore.stores.descriptors import Descriptor, numbers
+from statecore.stores.rocksdb.fd_paths import Descriptor, numbers
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -28,8 +28,8 @@ from statecore.metrics import (
 )
 from statecore.progress import Clock
 from statecore.stores.base import StateStore
+from statecore.stores.delegating_store import WrappedStore
 from statecore.stores.rows import Row
-from statecore.stores.wrapped import WrappedStore
 
 
 class MeteredStore(WrappedStore):

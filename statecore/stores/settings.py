@@ -16,7 +16,7 @@ UNCOMMITTED_MAX_BYTES = 64 << 20
 NO_LIMIT = -1
 
 RocksDBConfigSetter = Callable[[str, Any], None]
-"""Called with a store's name and its RocksDB options; see :mod:`statecore.stores.config_setter`."""
+"""Called with a store's name and its RocksDB options; see :mod:`statecore.stores.rocksdb.config_setter`."""
 
 
 class Durability(StrEnum):
@@ -75,11 +75,11 @@ class StoreSettings:
             leaves a file more, reads slow down and files run out, until :meth:`RocksDBStore.compact` is called: only
             for a database whose files must stay as they are, modes too: they may be linked elsewhere (``KEEP_FILES``).
         memory: block cache and write buffers, shared with all stores of the process whose ``memory`` is equal.
-        witnessed: write down beside the database who wrote to it last (:mod:`statecore.stores.rocksdb_witness`), so
-            that who opens it after a kill knows what it is. False only for a database in the making, which nobody opens
-            when its maker was killed.
+        witnessed: write down beside the database who wrote to it last (:mod:`statecore.stores.rocksdb.manifest_guard`),
+            so that who opens it after a kill knows what it is. False only for a database in the making, which nobody
+            opens when its maker was killed.
         rocksdb_config_setter: changes the RocksDB options of a store after statecore's own were set and before it is
-            opened (Kafka Streams' ``rocksdb.config.setter``); see :mod:`statecore.stores.config_setter`.
+            opened (Kafka Streams' ``rocksdb.config.setter``); see :mod:`statecore.stores.rocksdb.config_setter`.
     """
 
     durability: Durability = Durability.SYNC

@@ -1,4 +1,4 @@
-"""A store at one instant: what a commit left, and the staged rows over it; see :mod:`statecore.stores.staged`."""
+"""A store at one instant: the last commit, and staged rows over it (:mod:`statecore.stores.write_buffer_store`)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Damage:
 
     Attributes:
         inflict: does it to an application's directory.
-        findings: codes that a doctor must have then (``statecore.maintenance.catalogue``); none: it is harmless.
+        findings: codes that a doctor must have then (``statecore.doctor.finding_catalog``); none: it is harmless.
         directory: the golden directory that it is done to.
         needs: what the doctor needs to find it: ``spec``, ``scan``, ``brokers``, ``cleanup`` (that it is told a
             ``state.cleanup.dir.max.age.ms`` of a day).

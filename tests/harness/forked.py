@@ -3,7 +3,7 @@
 A start takes milliseconds in place of half a second, and to be killed, a forked process is like any other::
 
     with Forks() as forks:                                            # tests: the fixture ``forks``
-        ended = forks.run("tests.unit.runtime.standby_world", "dir")   # python -m tests.unit.runtime.standby_world dir
+        ended = forks.run("tests.unit.tasks.standby_world", "dir")   # python -m tests.unit.tasks.standby_world dir
         assert ended.returncode == -signal.SIGKILL, ended.errors
         with forks.running("tests.unit.runtime.endless", "dir") as process:
             process.read_line()

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, urlsplit
 
-from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
-from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import NotFound, Retryable, StatecoreError, error_from_json
-from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.pipeline.staging_place import StagingPlace
+from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.directory import DirectoryBlobs
 
 PATIENCE = 60.0
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from statecore.faults import FaultPoints
-from statecore.jobs import restore
 from statecore.jobs.engine import Engine
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore import run as restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 

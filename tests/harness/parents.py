@@ -11,10 +11,10 @@ from statecore.changelog.soundness import ParentEnd, refusal
 from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.parents import Parent
-from statecore.jobs.plan import PartitionPlan, RestorePlan
-from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.tails import unsound
+from statecore.jobs.bases.base import Parent
+from statecore.jobs.bases.tail_check import unsound
+from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from statecore.jobs.engine import Engine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
 from tests.harness import directory, topics
 from tests.harness.broker import Broker

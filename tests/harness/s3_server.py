@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from statecore.blobs.s3_location import S3Location
+from statecore.objectstore.s3_location import S3Location
 from tests.harness import keeper, versitygw
 from tests.harness.broker import free_ports
 

@@ -12,19 +12,19 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_report import FetchReport
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import NOTHING, RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import NOTHING, RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness import topics
 from tests.harness.topics import Record
 

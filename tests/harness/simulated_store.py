@@ -32,10 +32,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
-from statecore.blobs.checksum import Checksum
-from statecore.blobs.pointers import Pointed, Pointers
 from statecore.errors import NotFound, Retryable
+from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.pointers import Pointed, Pointers
 
 WRITE_FAULTS = ("refused", "conflict", "timeout", "late", "death")
 READ_FAULTS = ("refused", "flipped", "death")

@@ -30,23 +30,23 @@ import pytest
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
 from statecore.formats.task_id import TaskId
+from statecore.jobs.backup.report import Outcome, SnapshotReport
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
 from statecore.jobs.engine import Engine
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_report import FetchReport
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.pipeline.run_sink import Publisher
+from statecore.jobs.pipeline.stages import build_images
+from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import NOTHING, RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.run_keeper import Publisher
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_report import Outcome, SnapshotReport
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.jobs.stages import build_images
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import NOTHING, RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import put_files
 from tests.harness.broker import Broker
 from tests.harness.snapshot_application import RandomApplication
@@ -204,7 +204,7 @@ class Campaign(RandomApplication):
         with ExitStack() as around:
             for put in (put_files, Publisher.__init__):
                 around.enter_context(patch.dict(put.__kwdefaults__, small=small, pack_bytes=pack))
-            around.enter_context(patch("statecore.jobs.snapshot_parts.SMALL", small))
+            around.enter_context(patch("statecore.jobs.backup.task_manifests.SMALL", small))
             yield
 
     def _published(
@@ -232,7 +232,7 @@ class Campaign(RandomApplication):
         )
         with ExitStack() as around:
             around.enter_context(self.packing())
-            around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
+            around.enter_context(patch("statecore.jobs.planning.plan.plan_ranges", cut_at_random(of_runs, most)))
             if chance.random() < 0.5:
                 around.enter_context(patch.dict(build_images.__kwdefaults__, slice_bytes=4000))
             report = run_restore(request, engine)

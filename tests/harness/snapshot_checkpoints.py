@@ -11,21 +11,21 @@ from unittest.mock import patch
 from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.images.fold_policy import FoldSettings
-from statecore.jobs.advance import run_advance
-from statecore.jobs.advance_request import AdvanceRequest
-from statecore.jobs.checkpoint import LITTLE, run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.images.compaction_policy import FoldSettings
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
+from statecore.jobs.compact.run import run_fold
 from statecore.jobs.engine import Engine
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.fold import run_fold
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.restore.advance import run_advance
+from statecore.jobs.restore.advance_request import AdvanceRequest
+from statecore.jobs.restore.report import RestoreReport
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.shelf import Shelf
 from statecore.spec.reader import parse_spec
 from tests.harness.snapshot_campaign import Campaign, Key, called, cut_at_random
 from tests.harness.snapshot_content import Content
@@ -180,7 +180,7 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
     little = 0 if isinstance(engine, ProcessEngine) else LITTLE
     with (
         campaign.packing(),
-        patch("statecore.jobs.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))),
+        patch("statecore.jobs.planning.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))),
     ):
         try:
             report = run_checkpoint(request, engine, faults=faults, say=campaign.tell, little=little)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from statecore.errors import Corrupted
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import Extent
-from statecore.repository.shelf import Shelf
 from tests.harness.snapshot_campaign import Campaign
 from tests.harness.snapshot_checkpoints import advance, go_on_by_checkpoints
 
@@ -62,7 +62,7 @@ def damage(campaign: Campaign) -> None:
     """A blob of the newest snapshot is damaged: the next older one that is whole is fetched, or none.
 
     Whoever still has what is damaged publishes it again, and that can be fetched. Only in S3 nobody sees a bit that has
-    turned in a pack of which not all files are at hand (``statecore.repository.believed``).
+    turned in a pack of which not all files are at hand (``statecore.repository.blob_verification``).
     """
     chance = campaign.more
     shelf = Shelf.at(campaign.url, campaign.application_id)

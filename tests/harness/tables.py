@@ -11,8 +11,8 @@ from typing import Any
 
 from statecore.faults import FaultPoints
 from statecore.jobs.engine import Engine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 from tests.harness import directory, topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores

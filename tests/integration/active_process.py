@@ -16,12 +16,12 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sockets import DIRECT
 from statecore.faults import fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.state_directory import StateDirectory
-from statecore.processor.active_task import ActiveTask
-from statecore.processor.commit_policy import CommitSettings
-from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ProcessingGuarantee
-from tests.unit.processor.counting import AGAIN, COUNTS, Counting, spec_of
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.active_task import ActiveTask
+from statecore.tasks.commit_policy import CommitSettings
+from statecore.tasks.task_stores import TaskStores
+from tests.unit.tasks.counting import AGAIN, COUNTS, Counting, spec_of
 
 
 class Member:

@@ -14,15 +14,15 @@ from typing import Any
 from statecore.changelog.cluster import Cluster
 from statecore.faults import VARIABLE
 from statecore.formats.kinds import StoreKind
-from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.changelog_ends import changelog_ends
-from statecore.runtime.standby_task import StandbyTask
 from statecore.spec.model import ApplicationSpec
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.changelog_ends import changelog_ends
+from statecore.tasks.standby_task import StandbyTask
 from tests.harness import topics
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
-from tests.unit.processor.counting import AGAIN, COUNTS
+from tests.unit.tasks.counting import AGAIN, COUNTS
 
 EXACTLY_ONCE = "exactly_once_v2"
 

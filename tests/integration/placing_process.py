@@ -16,10 +16,10 @@ from typing import Any
 from statecore.faults import fault_points_from_environment
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement import settlement
-from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement, recover
-from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.statedir import journal_recovery as settlement
+from statecore.statedir.apply import SiblingStore, StoreImage, apply_placement, plan_placement, recover
+from statecore.statedir.state_directory import StateDirectory
 
 
 def main(job: dict[str, Any]) -> None:

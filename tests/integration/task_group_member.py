@@ -14,9 +14,9 @@ from queue import Empty, Queue
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import StatecoreError
-from statecore.runtime.assignment import leader, protocol
-from statecore.runtime.assignment.model import AssignmentSettings
-from statecore.runtime.group import GroupSettings, TaskGroup
+from statecore.standby.assignment import leader, protocol
+from statecore.standby.assignment.model import AssignmentSettings
+from statecore.standby.group import GroupSettings, TaskGroup
 
 
 def main() -> None:

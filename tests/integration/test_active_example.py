@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record

@@ -18,12 +18,12 @@ from statecore.faults import ACTIVE_POINTS
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.placement.state_directory import StateDirectory
-from statecore.processor.active_context import InputRecord
-from statecore.processor.active_task import TaskState
-from statecore.runtime.changelog_ends import isolation_of
-from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.task_stores import TaskStores
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.active_context import InputRecord
+from statecore.tasks.active_task import TaskState
+from statecore.tasks.changelog_ends import isolation_of
+from statecore.tasks.standby_task import StandbyTask
+from statecore.tasks.task_stores import TaskStores
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.fleet import leave_group
@@ -33,7 +33,7 @@ from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 from tests.integration.active_process import Member
 from tests.integration.active_world import EXACTLY_ONCE, World, counted, follow
-from tests.unit.processor.counting import AGAIN, COUNTS, Counting
+from tests.unit.tasks.counting import AGAIN, COUNTS, Counting
 
 pytestmark = pytest.mark.integration
 

@@ -11,16 +11,16 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Retryable
-from statecore.placement.state_directory import StateDirectory
-from statecore.processor.active_task import ActiveTask, TaskState
-from statecore.processor.commit_policy import CommitSettings
-from statecore.runtime.task_stores import TaskStores
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.active_task import ActiveTask, TaskState
+from statecore.tasks.commit_policy import CommitSettings
+from statecore.tasks.task_stores import TaskStores
 from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.modes import AT_LEAST_ONCE
 from tests.harness.tiers import one_of
 from tests.integration.active_process import Member
 from tests.integration.active_world import EXACTLY_ONCE, World
-from tests.unit.processor.counting import COUNTS
+from tests.unit.tasks.counting import COUNTS
 
 pytestmark = pytest.mark.integration
 

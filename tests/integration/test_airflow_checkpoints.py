@@ -18,10 +18,10 @@ import pytest
 
 from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
-from statecore.jobs.due import made_ms
-from statecore.jobs.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.schedule import made_ms
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
 from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site, events_of, stores_page
 from tests.harness.broker import Broker

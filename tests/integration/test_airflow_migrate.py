@@ -14,10 +14,10 @@ from urllib.parse import quote
 import pytest
 
 from demo.airflow_server import AirflowServer
-from statecore.placement.trees import fingerprint
+from statecore.statedir.file_trees import fingerprint
 from tests.golden.make_older import APPLICATIONS, TASK
 from tests.harness.airflow_site import AirflowSite
-from tests.unit.jobs.recover_world import TRUTH, RecoverWorld
+from tests.unit.jobs.recover_global.recover_world import TRUTH, RecoverWorld
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

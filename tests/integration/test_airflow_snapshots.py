@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from demo.airflow_server import AirflowServer
-from statecore.repository.shelf import Shelf
+from statecore.repository.application_repository import Shelf
 from tests.harness import s3_server, topics
 from tests.harness.airflow_site import AirflowSite, airflow_site, clear, events_of, stores_page
 from tests.harness.broker import Broker

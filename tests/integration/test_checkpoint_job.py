@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from statecore.jobs.due import look
-from statecore.jobs.planned_tails import TAKEN_UP
-from statecore.jobs.under_way import heard_of
+from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.schedule import look
+from statecore.jobs.in_progress_marker import heard_of
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import make_repository
 from statecore.spark.checkpoint_job import SPARK_WANTED

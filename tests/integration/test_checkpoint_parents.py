@@ -18,11 +18,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from statecore.changelog.reader import ReaderOptions
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import WhenRefused
+from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore.report import RestoreReport
 from tests.harness import topics
 from tests.harness.between import Between
 from tests.harness.broker import Broker

@@ -13,15 +13,15 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.images.fold_policy import FoldSettings
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import WhenRefused
+from statecore.images.compaction_policy import FoldSettings
+from statecore.jobs.bases.base import Parent
+from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.compact.run import run_fold
 from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.fold import run_fold
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.parents import Parent
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

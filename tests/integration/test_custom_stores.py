@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from statecore.doctor.doctor import examine
 from statecore.errors import Invalid
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.maintenance.doctor import examine
-from statecore.placement.state_directory import StateDirectory
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import make_repository
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.custom_stores import file_supplier, wrapped_supplier

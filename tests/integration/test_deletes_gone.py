@@ -19,21 +19,21 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import ENDLESS_MS
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.checkpoint_request import WhenRefused
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import LATEST, RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.placement.state_directory import StateDirectory
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import LATEST, RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST
-from statecore.runtime.changelog_ends import changelog_ends, isolation_of
-from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.task_stores import TaskStores
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.changelog_ends import changelog_ends, isolation_of
+from statecore.tasks.standby_task import StandbyTask
+from statecore.tasks.task_stores import TaskStores
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop

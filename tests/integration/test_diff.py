@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import rocksdict
 
-from statecore.jobs.diff import run_diff
-from statecore.jobs.diff_report import DiffReport, Only, Verdict
-from statecore.jobs.diff_request import DiffRequest
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.diff.report import DiffReport, Only, Verdict
+from statecore.jobs.diff.request import DiffRequest
+from statecore.jobs.diff.row_diff import Difference, RowCounts
+from statecore.jobs.diff.run import run_diff
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.maintenance.row_diff import Difference, RowCounts
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import make_repository
 from statecore.spark import diff_job
 from statecore.spark.session import spark_context

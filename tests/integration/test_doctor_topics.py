@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
+from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Limits, Shown, newest_records, shown_by
+from statecore.doctor.doctor_topics import TopicsLook, look_at_topics
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.inspect import inspect
+from statecore.doctor.stored_offsets import stored_offsets
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor_topics import TopicsLook, look_at_topics
-from statecore.maintenance.inspection import inspect
-from statecore.maintenance.stored_offsets import stored_offsets
-from statecore.maintenance.topic_samples import LAST_WRITE_KINDS, Limits, Shown, newest_records, shown_by
-from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SOURCE, events

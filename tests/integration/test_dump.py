@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor import examine
-from statecore.maintenance.inspection import inspect
-from statecore.placement.state_directory import StateDirectory
+from statecore.doctor.doctor import examine
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.inspect import inspect
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness.broker import Broker
 from tests.harness.corpus import Corpus, Lived, shared
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindCase

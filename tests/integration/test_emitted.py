@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.plan import VersionedStart
+from statecore.jobs.planning.plan import VersionedStart
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.emitting import EMITTING, late

@@ -19,11 +19,11 @@ from statecore.changelog.ranges import split_range
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.engine import Engine
+from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import PROCESSES, RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.stages import build_images
+from statecore.jobs.restore.report import PROCESSES, RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -83,7 +83,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
     before = world.live()
     rows = world.rows()
     world.lose()
-    monkeypatch.setattr("statecore.jobs.plan.plan_ranges", cut_in_five)
+    monkeypatch.setattr("statecore.jobs.planning.plan.plan_ranges", cut_in_five)
     monkeypatch.setitem(build_images.__kwdefaults__, "slice_bytes", 4000)
     request = world.request(request_id="killed")
     with pytest.raises(FaultInjected):

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.diff import run_diff
-from statecore.jobs.diff_report import Verdict
-from statecore.jobs.diff_request import DiffRequest
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_report import FetchReport
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.backup.report import Outcome, SnapshotReport
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.diff.report import Verdict
+from statecore.jobs.diff.request import DiffRequest
+from statecore.jobs.diff.run import run_diff
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_report import Outcome, SnapshotReport
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import make_repository
 from tests.harness import directory
 from tests.harness.broker import Broker

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_report import FetchReport
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import make_repository
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker

@@ -15,11 +15,11 @@ import pytest
 from bench.asked import Asked
 from statecore.faults import VARIABLE
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.fold_report import FoldOutcome
+from statecore.jobs.compact.report import FoldOutcome
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import one_of
-from tests.unit.jobs.folding import At, Farm, old_rows, some_rows, spec_of
+from tests.unit.jobs.compact.folding import At, Farm, old_rows, some_rows, spec_of
 
 pytestmark = pytest.mark.integration
 

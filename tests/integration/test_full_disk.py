@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
-from statecore.jobs.planned_tails import TAKEN_UP
-from statecore.placement.trees import fingerprint
+from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.spark.session import spark_context
+from statecore.statedir.file_trees import fingerprint
 from tests.harness import mounts
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm

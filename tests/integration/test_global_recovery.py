@@ -16,10 +16,10 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.global_settings import GlobalSettings, GlobalTable
-from statecore.runtime.global_state import GlobalState, RecoveryReason
-from statecore.runtime.global_stores import GlobalStores
+from statecore.global_stores.manager import GlobalStores
+from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState, RecoveryReason
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE

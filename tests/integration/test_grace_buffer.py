@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
+from statecore.doctor.doctor import examine
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_request import RepairRequest
-from statecore.maintenance.doctor import examine
-from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
-from statecore.placement.state_directory import StateDirectory
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.statedir.apply import SiblingStore, StoreImage, apply_placement, plan_placement
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.directory import read_database

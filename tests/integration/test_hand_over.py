@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid
-from statecore.maintenance.layout import store_places
-from statecore.placement.database_state import read_database_state
-from statecore.placement.state_directory import StateDirectory
-from statecore.placement.trees import fingerprint
 from statecore.spec.reader import parse_spec
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_places import store_places
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here

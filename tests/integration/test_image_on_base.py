@@ -18,10 +18,10 @@ from statecore.images.bases import Base, Bases
 from statecore.images.image import build_image, verify_image
 from statecore.images.model import Below
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.placement.apply import StoreImage, apply_placement, plan_placement
-from statecore.placement.database_state import read_database_state
-from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.statedir.apply import StoreImage, apply_placement, plan_placement
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm

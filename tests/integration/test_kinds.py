@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.plan import VersionedStart
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.planning.plan import VersionedStart
+from statecore.jobs.restore.report import RestoreReport
 from statecore.spark.engine import SparkEngine
 from tests.harness.broker import Broker
 from tests.harness.corpus import Corpus, shared
@@ -125,7 +125,7 @@ def tell(world: KindsWorld, answers: Answers, run: Run) -> Story:
 
     world.lose()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("statecore.jobs.plan.plan_ranges", cut_everywhere)
+        patch.setattr("statecore.jobs.planning.plan.plan_ranges", cut_everywhere)
         world.restore(engine=engine)
     told["rebuilt_again"] = world.rows()
     with world.application() as running:

@@ -11,7 +11,7 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker

@@ -14,8 +14,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics

@@ -14,11 +14,11 @@ from statecore.errors import Invalid
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker

@@ -15,11 +15,11 @@ import yaml
 
 from statecore.errors import Fenced
 from statecore.formats.releases import GLOBAL
-from statecore.maintenance.layout import store_places
-from statecore.placement.open_stores import refuse_open_stores
-from statecore.placement.state_directory import StateDirectory
+from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_places import store_places
 from statecore.stores.lock_holder import lock_holder
-from statecore.stores.rocksdb_ownership import writer_of
+from statecore.stores.rocksdb.directory_lock import writer_of
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here

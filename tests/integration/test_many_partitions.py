@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker

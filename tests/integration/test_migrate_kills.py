@@ -13,8 +13,8 @@ from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.migrate import run_migrate
-from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.migrate.request import MigrateRequest
+from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.target_release import TargetRelease
 from statecore.spec.model import ProcessingGuarantee
 from tests.golden.directories import unpacked

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
+from statecore.conversion import TaskConversion, plan_conversion
+from statecore.conversion.execute import convert, verify_conversion
+from statecore.conversion.rows import COUNTERPARTS
 from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, RELEASES
-from statecore.maintenance.conversion import TaskConversion, plan_conversion
-from statecore.maintenance.conversion.rows import COUNTERPARTS
-from statecore.maintenance.converting import convert, verify_conversion
-from statecore.placement.trees import fingerprint, link_tree
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
+from statecore.statedir.file_trees import fingerprint, link_tree
 from tests.harness.fed import Answers
 from tests.harness.feeds import PUTS, Portion
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication

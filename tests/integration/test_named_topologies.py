@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import SPAN

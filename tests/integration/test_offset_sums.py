@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.offset_sums import Source, Standing, TaskSum, read_offset_sums
-from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.offset_sums import Source, Standing, TaskSum, read_offset_sums
+from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from tests.harness.command import statecore_here
 from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL

@@ -30,7 +30,7 @@ import pytest
 
 from statecore.faults import VARIABLE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.database_state import read_database_state
+from statecore.statedir.database_state import read_database_state
 from tests.harness import topics
 from tests.harness.applications import two_stores
 from tests.harness.broker import Broker

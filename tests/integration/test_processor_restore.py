@@ -19,12 +19,12 @@ from statecore.formats.position import encode_position
 from statecore.formats.rows.values import encode_value
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.processor import columnar_records, consumer_records
-from statecore.processor.change_logging import ChangeLoggingStore
-from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
 from statecore.stores.base import StateStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
+from statecore.tasks.change_logging import ChangeLoggingStore
+from statecore.tasks.restoration import columnar_records, consumer_records
+from statecore.tasks.restoration.restore import OnStale, Restored, RestoreReader, RestoreSettings, restore
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from statecore import ChangeLoggingStore, RocksDBStore, StoreKind, TopicPartition, encode_value, restore
 from statecore.formats.rows.values import decode_value
-from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, WITNESS_FILE
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker

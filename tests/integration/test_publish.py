@@ -21,12 +21,12 @@ from statecore.images.model import Run
 from statecore.jobs.engine import Engine
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
@@ -280,7 +280,7 @@ def test_a_retry_of_a_job_that_has_published_reads_nothing(
     spec: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = restore(spec, url, request_id="r")
-    monkeypatch.setattr("statecore.jobs.restore.read_runs", None)
+    monkeypatch.setattr("statecore.jobs.restore.run.read_runs", None)
     again = restore(spec, url, request_id="r")
     assert first.published is not None
     untold: dict[str, Any] = {"made_tasks": (), "kept_tasks": (), "dropped_tasks": ()}

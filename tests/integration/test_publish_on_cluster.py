@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster, can_hide

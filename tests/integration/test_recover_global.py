@@ -20,8 +20,8 @@ import yaml
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.trees import fingerprint
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.statedir.file_trees import fingerprint
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here

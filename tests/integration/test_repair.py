@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_report import Outcome, RepairReport
-from statecore.jobs.repair_request import RepairRequest
-from statecore.placement.trees import fingerprint
+from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
+from statecore.statedir.file_trees import fingerprint
 from tests.harness import damage, damaging
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.directory import read_database

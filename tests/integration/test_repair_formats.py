@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging
 from tests.harness.broker import Broker
 from tests.harness.command import examined, worse_than_notes

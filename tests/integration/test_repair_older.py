@@ -11,9 +11,9 @@ import yaml
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_report import Outcome
-from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.repair.report import Outcome
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.feeds import EVENTS

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_report import Outcome
-from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.repair.report import Outcome
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging, jars
 from tests.harness.another_user import AnotherUser, another_user
 from tests.harness.broker import Broker

@@ -18,10 +18,10 @@ import yaml
 from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_report import Outcome, RepairReport
-from statecore.jobs.repair_request import RepairRequest
-from statecore.placement.trees import fingerprint
+from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
+from statecore.statedir.file_trees import fingerprint
 from tests.harness import damaging, mounts
 from tests.harness.broker import Broker
 from tests.harness.raising import raises

@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from statecore.errors import Invalid
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_report import Outcome, RepairReport
-from statecore.jobs.repair_request import RepairRequest
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.placement.trees import fingerprint
+from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
 from statecore.repository.repository import make_repository
+from statecore.statedir.file_trees import fingerprint
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
 from tests.harness.command import examined, worse_than_notes

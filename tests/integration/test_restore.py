@@ -19,7 +19,7 @@ from statecore.changelog.weighing import weigh
 from statecore.cli.main import main
 from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planning.plan import RestorePlan
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
@@ -100,7 +100,7 @@ def test_a_partition_cut_into_ranges_gives_the_same_rows(
     lived: Lived, lost: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, before = lost, lived.answers
-    monkeypatch.setattr("statecore.jobs.plan.plan_ranges", _cut_everywhere)
+    monkeypatch.setattr("statecore.jobs.planning.plan.plan_ranges", _cut_everywhere)
     report = world.restore()
     assert world.rows() == lived.rows
     assert world.reopen() == (before, 0)
@@ -127,7 +127,7 @@ def test_kafka_streams_finds_keys_of_any_length_through_the_filters(
     topics.produce(world.servers, world.input, rows)
     before = world.live()
     world.lose()
-    monkeypatch.setattr("statecore.jobs.plan.plan_ranges", _cut_in_three)
+    monkeypatch.setattr("statecore.jobs.planning.plan.plan_ranges", _cut_in_three)
     report = world.restore()
     assert [store.runs for store in report.stores] == [3] * len(report.stores)
     with world.application() as running:
@@ -324,7 +324,7 @@ def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
     lost: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = lost
-    monkeypatch.setattr("statecore.jobs.estimate.free_room", lambda path: (path, 1000))
+    monkeypatch.setattr("statecore.jobs.planning.estimate.free_room", lambda path: (path, 1000))
     said: list[str] = []
     plan = run_restore(world.request(plan_only=True), say=said.append)
     assert isinstance(plan, RestorePlan)

@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
+from statecore.doctor.doctor import examine
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.findings import Finding
 from statecore.errors import NOT_READABLE_HERE, Invalid
-from statecore.jobs.advance import run_advance
-from statecore.jobs.advance_request import AdvanceRequest
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
+from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.repair import run_repair
-from statecore.jobs.repair_request import RepairRequest
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.restore import run_restore
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor import examine
-from statecore.maintenance.findings import Finding
-from statecore.placement.state_directory import StateDirectory
-from statecore.placement.trees import fingerprint
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
+from statecore.jobs.restore.advance import run_advance
+from statecore.jobs.restore.advance_request import AdvanceRequest
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import make_repository
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker

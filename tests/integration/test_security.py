@@ -19,12 +19,12 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sockets import ConnectionManager
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.processor.restoring import RestoreReader, RestoreSettings, restore
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from statecore.spec.reader import load_spec
 from statecore.stores.in_memory import InMemoryStore
+from statecore.tasks.restoration.restore import RestoreReader, RestoreSettings, restore
 from tests.harness import directory, topics
 from tests.harness.certificates import Authority
 from tests.harness.command import statecore

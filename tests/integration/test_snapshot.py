@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.backup.report import Outcome, SnapshotReport
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_report import Outcome, SnapshotReport
-from statecore.jobs.snapshot_request import SnapshotRequest
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Capacity, Invalid
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker, free_ports
 from tests.harness.on_spark import run_restore

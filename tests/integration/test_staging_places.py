@@ -11,15 +11,15 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
-from statecore.jobs import staging
-from statecore.jobs.image_tasks import ImageResult
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.planning import plan_restore
+from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.image_tasks import ImageResult
+from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
+from statecore.jobs.pipeline.stages import build_images, read_runs, stores_to_build
+from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.planning import plan_restore
 from statecore.jobs.processes import ProcessEngine, ProcessWorkers
-from statecore.jobs.range_tasks import ClusterSettings, RangeResult
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.stages import build_images, read_runs, stores_to_build
-from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

@@ -18,19 +18,19 @@ from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import STANDBY_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.standby import run_standby
-from statecore.jobs.standby_report import StandbyReport
-from statecore.jobs.standby_request import StandbyRequest
-from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
-from statecore.runtime.changelog_ends import changelog_ends, isolation_of
-from statecore.runtime.standby_task import Round, StandbyTask
-from statecore.runtime.task_stores import TaskStores, followed_in, tasks_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
+from statecore.standby.report import StandbyReport
+from statecore.standby.request import StandbyRequest
+from statecore.standby.service import run_standby
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.changelog_ends import changelog_ends, isolation_of
+from statecore.tasks.standby_task import Round, StandbyTask
+from statecore.tasks.task_stores import TaskStores, followed_in, tasks_of
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed

@@ -21,8 +21,8 @@ from statecore.errors import Invalid
 from statecore.faults import BASE_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed

@@ -20,11 +20,11 @@ from confluent_kafka.admin import (
 )
 
 from statecore.errors import Invalid
-from statecore.jobs.hand_over import run_hand_over
-from statecore.jobs.hand_over_request import HandOverRequest
-from statecore.jobs.standby import run_standby
-from statecore.jobs.standby_report import StandbyReport
-from statecore.jobs.standby_request import StandbyRequest
+from statecore.standby.promote.request import HandOverRequest
+from statecore.standby.promote.run import run_hand_over
+from statecore.standby.report import StandbyReport
+from statecore.standby.request import StandbyRequest
+from statecore.standby.service import run_standby
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises

@@ -17,9 +17,9 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
-from statecore.runtime.assignment.model import AssignmentSettings, Role
-from statecore.runtime.assignment.protocol import VERSION
-from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
+from statecore.standby.assignment.model import AssignmentSettings, Role
+from statecore.standby.assignment.protocol import VERSION
+from statecore.standby.group import Assigned, GroupSettings, TaskGroup
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises

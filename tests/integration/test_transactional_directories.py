@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor import Diagnosis, examine
-from statecore.maintenance.layout import store_places
-from statecore.placement.state_directory import StateDirectory
+from statecore.doctor.doctor import Diagnosis, examine
+from statecore.doctor.finding_catalog import Severity
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_places import store_places
 from tests.harness import topics
 from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreement
 from tests.harness.damaging import change_offsets, database_of, segments_of

@@ -15,11 +15,11 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_report import Outcome, SnapshotReport
-from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.backup.report import Outcome, SnapshotReport
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
 from statecore.repository.repository import make_repository
 from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from statecore.maintenance.layout import store_places
-from statecore.placement.database_state import read_database_state
-from statecore.placement.state_directory import StateDirectory
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_places import store_places
 from tests.harness.command import statecore_here
 from tests.harness.creation import interrupt_creation
 from tests.harness.feeds import EVENTS

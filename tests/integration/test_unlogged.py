@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from statecore.doctor.inspect import inspect
 from statecore.errors import Invalid
 from statecore.jobs.in_process import InProcessEngine
-from statecore.maintenance.inspection import inspect
-from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here
 from tests.harness.kinds import UNLOGGED

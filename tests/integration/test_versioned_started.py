@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from statecore.images.digest import EMPTY
-from statecore.jobs.plan import VersionedStart
+from statecore.jobs.planning.plan import VersionedStart
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker

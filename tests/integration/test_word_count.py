@@ -16,10 +16,10 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.processor.restoring import restore
 from statecore.stores.in_memory import InMemoryStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
+from statecore.tasks.restoration.restore import restore
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.forked import Forks
 from tests.unit.templates import TEMPLATES
 
 
@@ -13,3 +14,10 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TEMPLATES, str(tmp_path_factory.mktemp("templates")))
         yield
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Starts processes of this worker's tests, one at a time."""
+    with Forks() as made:
+        yield made

@@ -14,7 +14,7 @@ from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

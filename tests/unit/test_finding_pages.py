@@ -7,7 +7,7 @@ import re
 import pytest
 
 from scripts.finding_pages import HEADINGS, INDEX, PAGES, index, wanted
-from statecore.maintenance.catalogue import CATALOGUE, Repair
+from statecore.doctor.finding_catalog import CATALOGUE, Repair
 
 DOCS = PAGES.parent
 

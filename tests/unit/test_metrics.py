@@ -307,7 +307,7 @@ def test_by_default_nobody_is_told(tmp_path: Path) -> None:
 
 def test_opentelemetry_is_loaded_only_when_it_is_asked_for() -> None:
     code = (
-        "import sys, statecore.metrics, statecore.runtime.checkpoint_policy, statecore.stores.metered;"
+        "import sys, statecore.metrics, statecore.tasks.checkpoint_policy, statecore.stores.metered;"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

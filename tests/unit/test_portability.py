@@ -56,7 +56,7 @@ for name in names:
         failed[name] = f"{type(error).__name__}: {error}"
 
 from statecore.system_errors import refusal_of
-from statecore.placement.trees import exchange
+from statecore.statedir.file_trees import exchange
 from statecore.jobs import failures
 print(json.dumps({
     "failed": failed,

@@ -16,9 +16,9 @@ import pytest
 
 import statecore
 from scripts.error_reference import page
+from statecore.doctor.finding_catalog import CATALOGUE
 from statecore.error_codes import ERROR_CODES, REASON_CODES
 from statecore.errors import Reason
-from statecore.maintenance.catalogue import CATALOGUE
 
 PACKAGE = Path(statecore.__file__).parent
 REASON = Reason.__name__

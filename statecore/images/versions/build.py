@@ -39,10 +39,10 @@ from statecore.formats.registry import row_format
 from statecore.formats.row_format import int64_values, valid_mask
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import kernel
-from statecore.images.cuts import Cuts
+from statecore.images.kernels import kernel
 from statecore.images.model import RunFile, RunOrigin
 from statecore.images.records import checked_records, last_offset
+from statecore.images.run_ranges import Cuts
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions.replay import replay

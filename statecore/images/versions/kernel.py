@@ -1,6 +1,6 @@
 """The door to the kernels of versioned stores; what they do is in :mod:`statecore.images.versions.source`.
 
-Kept as machine code on disk like those of :mod:`statecore.images.kernel`, in a file of their own: a job without
+Kept as machine code on disk like those of :mod:`statecore.images.kernels.kernel`, in a file of their own: a job without
 versioned stores never loads it.
 """
 

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from statecore.images.kernel import BATCH, NO_KEY
-from statecore.images.table_source import key_address, key_length
+from statecore.images.kernels.kernel import BATCH, NO_KEY
+from statecore.images.kernels.table_source import key_address, key_length
 from statecore.kernels.memory import copy, get, le32, offset_at, prefetch, put, u8
 
 _BATCH = len(BATCH) * 8

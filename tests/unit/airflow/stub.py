@@ -25,7 +25,7 @@ if [ "$1" = -m ]; then
     case "$2" in
         statecore.spark.checkpoint_job) module=tests.unit.airflow.stub_here ;;
         statecore.spark.migrate_job) module=tests.unit.airflow.stub_migrate ;;
-        statecore.jobs.examine_job) module=tests.unit.airflow.stub_doctor ;;
+        statecore.jobs.diagnose.program) module=tests.unit.airflow.stub_doctor ;;
         *) module=$2 ;;
     esac
     shift 2

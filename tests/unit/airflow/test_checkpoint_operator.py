@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow import refusals
 from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import KEPT_REPORTS, SPARK_WANTED, StatecoreCheckpointOperator, forget_old
 from statecore.airflow.failures import JobRefused, JobUnavailable
+from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
-from statecore.jobs.report_head import Outcome
-from statecore.jobs.report_index import ReportIndex
+from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_index import ReportIndex
 from statecore.spark import checkpoint_job
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import StubSpark, spec

@@ -7,7 +7,7 @@ from airflow.sdk import Param
 
 from statecore.airflow.form import fields_of, params_of
 from statecore.errors import Invalid
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 from tests.harness.raising import raises
 from tests.unit.jobs.requests_with_more import RequestWithOneMore, VerifyRequest
 

@@ -19,8 +19,8 @@ from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import StatecoreSparkOperator, make_room_for, ran_on
 from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
-from statecore.jobs.report_head import Outcome, ReportHead
-from statecore.jobs.report_index import INDEX, ReportIndex
+from statecore.jobs.history.report_head import Outcome, ReportHead
+from statecore.jobs.history.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import StubSpark, spec
 
 

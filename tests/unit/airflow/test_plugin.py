@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from statecore.airflow import refusals
+from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import NotFound
-from statecore.jobs.report_index import INDEX
+from statecore.jobs.history.report_index import INDEX
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
@@ -28,7 +28,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from statecore.airflow.store_page import app
+    from statecore.airflow.ui.store_page import app
 
     migrate()  # it holds the tokens that were revoked
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path))

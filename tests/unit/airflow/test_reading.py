@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow import refusals
 from statecore.airflow.failures import JobRefused
 from statecore.airflow.reading import read_specs
 from statecore.airflow.requests import restore_requests
-from statecore.jobs.report_index import ReportIndex
+from statecore.airflow.ui import failing_applications as refusals
+from statecore.jobs.history.report_index import ReportIndex
 from tests.unit.airflow.stub import spec
 
 LOG = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statecore.airflow import reports
-from statecore.jobs.report_head import Outcome, read_head
+from statecore.jobs.history.report_head import Outcome, read_head
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, failed
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.assignment import SETTINGS, fleets, seconds
-from statecore.runtime.assignment.assignor import assign
+from statecore.standby.assignment.assignor import assign
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

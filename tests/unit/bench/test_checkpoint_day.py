@@ -8,8 +8,10 @@ from pathlib import Path
 from bench.checkpoint_day import data_files, moved_clock
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs import checkpoint, checkpoint_plan, fold_after
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.jobs.checkpoint import plan as checkpoint_plan
+from statecore.jobs.checkpoint import run as checkpoint
+from statecore.jobs.compact import after_checkpoint as fold_after
+from statecore.stores.rocksdb.store import RocksDBStore
 
 
 def test_only_the_clock_of_checkpoints_and_their_folds_is_moved_and_only_meanwhile() -> None:

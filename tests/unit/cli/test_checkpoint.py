@@ -17,18 +17,18 @@ from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.plan import PartitionPlan, RestorePlan
-from statecore.jobs.planned_tails import TAKEN_UP
-from statecore.jobs.report import RestoreReport, StoreReport
-from statecore.jobs.restore_plan import RefusedPlan
-from statecore.repository.composition import Cut
+from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.restore.plan_with_bases import RefusedPlan
+from statecore.jobs.restore.report import RestoreReport, StoreReport
+from statecore.repository.application_repository import Shelf
 from statecore.repository.publication import Publication, Published
-from statecore.repository.shelf import Shelf
+from statecore.repository.snapshot_composition import Cut
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from tests.harness.raising import code_said
-from tests.unit.jobs.snapshots import World
+from tests.unit.jobs.backup.snapshots import World
 
 SPEC = """\
 application_id: orders
@@ -167,7 +167,7 @@ def test_a_plan_that_is_refused_is_shown_all_the_same(
         plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         raise RefusedPlan.of(plan, Invalid("A store is there.", code="replace-missing", action="Set replace."))
 
-    monkeypatch.setattr("statecore.jobs.restore.run_restore", refused)
+    monkeypatch.setattr("statecore.jobs.restore.run.run_restore", refused)
     words = ("restore", "--spec", spec, "--state-dir", tmp_path, "--engine", "processes", "--plan")
     assert run(*words) == 13
     out, err = capsys.readouterr()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from tests.unit.jobs.test_diff import OTHERS, ROWS, write
+from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from statecore.cli.main import main
-from statecore.jobs.declaration import declared_fields
-from statecore.jobs.examine_request import ExamineRequest
-from statecore.jobs.repair_request import RepairRequest
-from statecore.maintenance.catalogue import CATALOGUE, Repair
-from statecore.placement.state_directory import StateDirectory
+from statecore.doctor.finding_catalog import CATALOGUE, Repair
+from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.fields import declared_fields
+from statecore.jobs.repair.request import RepairRequest
+from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import code_said
 from tests.unit.changelog.scripted import ScriptedBrokers
-from tests.unit.maintenance.stored import offsets, write_database
+from tests.unit.doctor.stored import offsets, write_database
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from statecore.cli.doctor_repair import show
 from statecore.cli.main import main
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair_report import REPAIR_REPORT, MendedTask, Outcome, RebuiltStores, RepairReport
-from tests.unit.maintenance.stored import offsets, write_database
+from statecore.jobs.repair.report import REPAIR_REPORT, MendedTask, Outcome, RebuiltStores, RepairReport
+from tests.unit.doctor.stored import offsets, write_database
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -119,7 +119,7 @@ def test_who_stops_it_is_told_how_the_tasks_are_left(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("statecore.jobs.repair.run_repair", stopped)
+    monkeypatch.setattr("statecore.jobs.repair.run.run_repair", stopped)
     code, _, err = run("--application-id", "shop", *words)
     assert code == 130
     assert f"statecore: Interrupted. {said}" in err

@@ -10,9 +10,9 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.fold_report import FoldOutcome
+from statecore.jobs.compact.report import FoldOutcome
 from tests.harness.raising import code_said
-from tests.unit.jobs.folding import At, Farm, some_rows, spec_of
+from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
 
 Run = Callable[..., tuple[int, str, str]]
 PLAIN = At("0_0", "plain")

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.errors import Invalid, Retryable
-from tests.unit.jobs.test_hand_over import World
+from tests.unit.standby.promote.test_run import World
 
 
 def words(world: World, *more: str) -> list[str]:

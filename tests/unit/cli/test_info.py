@@ -14,12 +14,12 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, REPORT_SUFFIX
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, REPORT_SUFFIX
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import code_said
+from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
-from tests.unit.jobs.test_restores import Directory
 
 Run = Callable[..., tuple[int, str, str]]
 FREE = "free: nobody holds its lock"
@@ -116,7 +116,7 @@ def test_where_the_last_restore_found_nothing_to_do_the_one_before_it_is_shown(r
 
 
 def test_who_holds_the_lock_is_said(run: Run, orders: Directory) -> None:
-    code = "import sys; from pathlib import Path; from statecore.placement.state_directory import StateDirectory\n"
+    code = "import sys; from pathlib import Path; from statecore.statedir.state_directory import StateDirectory\n"
     code += (
         f"with StateDirectory(Path({str(orders.directory.state_dir)!r}), 'orders').lock(): print(); sys.stdin.read()"
     )

@@ -13,8 +13,8 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.runtime.startup_world import APPLICATION, KV, World
+from statecore.stores.rocksdb.store import RocksDBStore
+from tests.unit.tasks.startup_tasks_world import APPLICATION, KV, World
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ from pyarrow import parquet
 
 from statecore.cli.dump import iso, show
 from statecore.cli.main import main
+from statecore.dump.deserialisers import deserialiser
+from statecore.dump.dump import Dump, find_store, kind_of
 from statecore.formats.kinds import StoreKind
-from statecore.maintenance.deserialisers import deserialiser
-from statecore.maintenance.dump import Dump, find_store, kind_of
-from statecore.placement.state_directory import StateDirectory
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import code_said
-from tests.unit.maintenance.stored import offsets, write_database, write_golden
+from tests.unit.doctor.stored import offsets, write_database, write_golden
 
 BASE = 1_357_034_400_000
 

@@ -18,8 +18,8 @@ from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.plan import PartitionPlan, RestorePlan
-from statecore.jobs.report import RestoreReport, StoreReport
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import code_said
@@ -320,7 +320,7 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
         seen.update(request=request, master=engine.master, spark_conf=engine.conf)
         raise Corrupted("Stop here.", code="test-error", action="Nothing.")
 
-    import statecore.jobs.restore as module
+    import statecore.jobs.restore.run as module
 
     monkeypatch.setattr(module, "run_restore", fake_restore)
     spec = tmp_path / "stores.yaml"

@@ -10,16 +10,16 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.cli.migrate import show
+from statecore.conversion.inspection import TaskSight
+from statecore.conversion.upward import upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.migrate import _said
-from statecore.jobs.migrate_report import MigratedStore, MigratedTask, MigrateReport, Outcome
-from statecore.maintenance.conversion.sight import TaskSight
-from statecore.maintenance.conversion.upward import upward
+from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, Outcome
+from statecore.jobs.migrate.run import _said
 from tests.golden.make import HERE
-from tests.unit.maintenance.conversion.sights import at, plain
-from tests.unit.maintenance.conversion.sights import buffer as buffer_of
+from tests.unit.conversion.sights import at, plain
+from tests.unit.conversion.sights import buffer as buffer_of
 
 
 @pytest.mark.parametrize("offset", [20, 1_234_567])
@@ -85,7 +85,7 @@ def test_who_stops_it_is_told_how_the_tasks_are_left(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("statecore.jobs.migrate.run_migrate", stopped)
+    monkeypatch.setattr("statecore.jobs.migrate.run.run_migrate", stopped)
     assert main(["migrate", "--application-id", "app", "--state-dir", "/state", "--to", "4.3", *words]) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"statecore: Interrupted. {said}")

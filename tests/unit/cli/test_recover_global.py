@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from statecore.cli.recover_global import show
+from statecore.doctor.global_store_outcome import NextStart, Start
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair_report import Outcome, RebuiltStores, RepairReport
-from statecore.maintenance.global_starts import NextStart, Start
+from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 
 
 def test_after_a_recovery_it_is_said_of_the_time_before_it_what_the_start_would_have_done(

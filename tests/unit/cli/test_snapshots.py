@@ -15,7 +15,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.documents import encoded, parsed
 from statecore.images.model import StoreDigest
-from statecore.repository.contents import keep_content
+from statecore.repository.content_digests import keep_content
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import ChangelogEnd
 from tests.harness import s3_server

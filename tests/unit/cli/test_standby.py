@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statecore.cli.standby import RoundLines, _stopped_by_signals, line_of, show
-from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
+from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
 
 
 def task(

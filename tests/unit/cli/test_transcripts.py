@@ -14,29 +14,29 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import COMMANDS
+from statecore.doctor.global_store_outcome import NextStart, Start
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX
-from statecore.jobs.plan import PartitionPlan, RestorePlan
-from statecore.jobs.repair_report import Outcome, RebuiltStores, RepairReport
-from statecore.jobs.report import RestoreReport, StoreReport
-from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
-from statecore.maintenance.global_starts import NextStart, Start
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
+from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.writer import spec_to_yaml
+from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
 from tests.golden.make import HERE
 from tests.harness.transcripts import Transcript, quiet
-from tests.unit.jobs.folding import At, Farm, some_rows, spec_of
+from tests.unit.discover.test_discover import TOPICS, TOPOLOGY, FakeCluster, make_store
+from tests.unit.doctor.stored import offsets, write_database
+from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
+from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
+from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, entry
-from tests.unit.jobs.test_diff import OTHERS, ROWS, write
-from tests.unit.jobs.test_hand_over import World
-from tests.unit.jobs.test_restores import Directory
-from tests.unit.maintenance.stored import offsets, write_database
-from tests.unit.maintenance.test_discover import TOPICS, TOPOLOGY, FakeCluster, make_store
 from tests.unit.repository.published import Publishing
+from tests.unit.standby.promote.test_run import World
 
 SPEC = """\
 application_id: shop
@@ -393,6 +393,6 @@ def test_standby(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: 
         told(report)
         return report
 
-    monkeypatch.setattr("statecore.jobs.standby.run_standby", run)
+    monkeypatch.setattr("statecore.standby.service.run_standby", run)
     assert transcript.run("standby", "--spec", spec, "--state-dir", root, "--once") == 10
     transcript.check("standby")

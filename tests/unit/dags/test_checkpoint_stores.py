@@ -12,19 +12,19 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from statecore.airflow import deciding
-from statecore.airflow.deciding import due_requests
+from statecore.airflow import due_applications as deciding
+from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import Settings
-from statecore.jobs.due import NO_SNAPSHOT, Verdict
-from statecore.jobs.report_head import Outcome
-from statecore.jobs.report_index import ReportIndex
+from statecore.jobs.checkpoint.schedule import NO_SNAPSHOT, Verdict
+from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import make_repository
 from tests.harness.tiers import one_of
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import here
 from tests.unit.dags.test_restore_stores import events, states
-from tests.unit.jobs.snapshots import World
+from tests.unit.jobs.backup.snapshots import World
 
 FILE = ROOT / "dags" / "checkpoint_stores.py"
 

@@ -10,8 +10,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
+from tests.unit.airflow.directory_change.migration_runs import asked, stub
 from tests.unit.airflow.home import ROOT, migrate
-from tests.unit.airflow.migrations import asked, stub
 from tests.unit.airflow.stub import StubSpark
 from tests.unit.dags.test_restore_stores import states, values
 

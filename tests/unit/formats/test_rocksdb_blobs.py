@@ -11,7 +11,7 @@ import pytest
 from rocksdict import Checkpoint, Options, Rdict
 
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.stores.rocksdb_directory import current_manifest
+from statecore.stores.rocksdb.directory import current_manifest
 from tests.unit.formats.test_rocksdb_log import files, sized, varint
 
 FAMILIES = ("default", "keyValueWithTimestamp")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statecore.dump.deserialisers import NAMES, deserialiser
 from statecore.errors import Invalid
 from statecore.formats.serdes import NUMBERS, serde
-from statecore.maintenance.deserialisers import NAMES, deserialiser
 from tests.harness.raising import raises
 
 SOME_UUID = "3ee6c347-b0d7-47a8-b9f3-19e9218fca70"

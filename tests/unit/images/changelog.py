@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 Record = tuple[bytes | None, bytes | None]
 

@@ -20,8 +20,8 @@ from statecore.images.bases import Base, Bases, base_identity, checked_bases, li
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.options import data_options, offsets_options
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows

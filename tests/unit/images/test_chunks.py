@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from statecore.images.chunks import EvenChunks, columns_of
 from statecore.images.key_table import Chunk
-from tests.unit.images.test_packed_records import Row, rows_of
+from tests.unit.images.test_row_batches import Row, rows_of
 
 SIZES = st.lists(st.tuples(st.integers(0, 12), st.one_of(st.none(), st.integers(0, 30))), max_size=40)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images import kernel
 from statecore.images.digest import EMPTY, Digest, digest_of, digest_rows, xxh64
+from statecore.images.kernels import kernel
 
 ROWS = st.dictionaries(st.binary(max_size=40), st.binary(max_size=90), max_size=30)
 

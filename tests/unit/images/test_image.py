@@ -15,15 +15,15 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
-from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
+from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_witness import WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import WITNESS_FILE
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
-from tests.unit.images.test_merge_policy import as_they_are
+from tests.unit.images.test_read_amplification import as_they_are
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 3)

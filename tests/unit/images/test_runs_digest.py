@@ -14,12 +14,12 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.merge_policy import sorted_runs
 from statecore.images.merging import MergeLimits
 from statecore.images.model import Below, Run, RunFormat, Segmentation
+from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import merged_digest, overlapping, told_digest
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written

@@ -17,7 +17,7 @@ from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 
 CHANGELOG = TopicPartition("app-w-changelog", 3)

@@ -27,7 +27,7 @@ from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 3)
 KINDS = sorted({*WINDOWED_KINDS, StoreKind.GRACE_BUFFER})

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.packed_records import unpacked
+from statecore.images.row_batches import unpacked
 from statecore.images.spill import Spill
-from tests.unit.images.test_packed_records import KEYS, ROWS, Row, columns, rows_of
+from tests.unit.images.test_row_batches import KEYS, ROWS, Row, columns, rows_of
 
 
 def of(rows: list[Row], firsts: list[bytes]) -> list[list[Row]]:

@@ -15,17 +15,17 @@ from rocksdict import Rdict
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import kernel
 from statecore.images.image import build_image
+from statecore.images.kernels import kernel
 from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
-from statecore.stores.options import data_options
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.options import data_options
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden import make_xxph3
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
-from tests.unit.stores.test_rocksdb import sst as write_by_rocksdb
+from tests.unit.stores.rocksdb.test_store import sst as write_by_rocksdb
 
 KIND = StoreKind.KEY_VALUE
 Rows = dict[bytes, bytes | None]

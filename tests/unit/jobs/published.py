@@ -20,7 +20,8 @@ from statecore.images.identity import image_identity
 from statecore.images.model import Below, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
-from statecore.jobs.plan import isolation_of
+from statecore.jobs.planning.plan import isolation_of
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -32,12 +33,11 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_witness import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, stored_rows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, OfApplication, Planned, Reading, RestoreRequest
-from statecore.jobs.values import Choice, Seconds, Several, Size, Text, Whole
+from statecore.jobs.field_types import Choice, Seconds, Several, Size, Text, Whole
+from statecore.jobs.fields import declare
+from statecore.jobs.restore.request import LIMITS, OfApplication, Planned, Reading, RestoreRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from statecore.blobs.base import Blobs
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS
 from statecore.jobs.engine import Question
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.job import Job, Surroundings, spec_of
-from statecore.jobs.report import RanOn
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.restore.report import RanOn
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.objectstore.base import Blobs
 from statecore.progress import NullProgress
+from statecore.repository.application_repository import Shelf
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 
 SPEC = {
     "application_id": "app",

@@ -14,7 +14,7 @@ from unittest import mock
 
 from statecore.errors import Retryable
 from statecore.jobs.engine import Failure
-from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices
+from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices
 
 if TYPE_CHECKING:
     from statecore.images.key_table import Chunk
@@ -86,7 +86,7 @@ def crash(batch: Sequence[int]) -> list[int | Failure]:
 
 
 def crash_in_a_kernel(batch: Sequence[int]) -> list[int | Failure]:
-    from statecore.images import kernel
+    from statecore.images.kernels import kernel
 
     kernel.run("xxh64", address=1, length=64, seed=0)
     return list(batch)

@@ -24,26 +24,13 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.row_format import Records
-from statecore.images import (
-    addresses,
-    digest,
-    kernel,
-    key_table,
-    merge,
-    merged_kernel,
-    merging,
-    packed_records,
-    reconcile,
-    reconcile_kernel,
-    runs_digest,
-    slices,
-    spill,
-    sst,
-    tables,
-)
+from statecore.images import digest, key_table, merge, merging, reconcile, runs_digest, spill, sst, tables
+from statecore.images import key_range_merge as slices
+from statecore.images import row_batches as packed_records
+from statecore.images.kernels import addresses, kernel, merged_kernel, reconcile_kernel
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.model import RunFile, SliceContent
-from statecore.images.packed_records import last_writes, unpacked, whole_records
+from statecore.images.row_batches import last_writes, unpacked, whole_records
 from statecore.images.runs_digest import merged_digest
 from statecore.images.spill import Spill
 from statecore.images.versions import kernel as versions_kernel

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from statecore.images import kernel
+from statecore.images.kernels import kernel
 from tests.unit.kernels.guard import between_guards, guarded
 from tests.unit.kernels.libraries import LIBRARIES
 
@@ -63,7 +63,7 @@ def test_what_a_kernel_writes_between_guards_is_where_its_caller_looks() -> None
     rows |= {"value_offsets": np.array([0, 1]), "values": np.frombuffer(b"v", np.uint8), "seed_a": 0, "seed_b": 1}
     with between_guards(random.Random(1), kernel) as called:
         kernel.run("add_rows", sums=sums, **rows)
-    assert called == {"statecore.images.kernel_source.add_rows"}
+    assert called == {"statecore.images.kernels.kernel_source.add_rows"}
     assert sums.all()
 
 

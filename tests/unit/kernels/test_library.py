@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from statecore.images import kernel
+from statecore.images.kernels import kernel
 from statecore.kernels.dependencies import NEVER_FROZEN, dependencies
 from statecore.kernels.words import numbered
 from tests.unit.kernels.libraries import DOORS, LIBRARIES, PACKAGE

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from statecore.repository.shelf import Shelf
+from statecore.repository.application_repository import Shelf
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
 from tests.unit.repository.snapshots import APPLICATION, repository
 

@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+from statecore.repository.application_repository import Shelf
 from statecore.repository.download import Wanted, download
-from statecore.repository.shelf import Shelf
 from tests.unit.repository.snapshots import APPLICATION
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.identity import store_identity
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskPart, checked
-from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of

@@ -13,6 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import (
     MANIFEST,
     ChangelogEnd,
@@ -23,7 +24,6 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import read_spec

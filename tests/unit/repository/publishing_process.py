@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from statecore.faults import fault_points_from_environment
+from statecore.repository.application_repository import Shelf
 from statecore.repository.publication import Publication, Published
-from statecore.repository.shelf import Shelf
 from tests.unit.repository.snapshots import Ends, spec, uploaded
 
 

@@ -35,8 +35,8 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskPart,
 )
-from statecore.repository.part_structure import wrong_in
 from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.task_manifest_structure import wrong_in
 
 TOPIC = "orders-left-changelog"
 INTERVAL_MS = 10

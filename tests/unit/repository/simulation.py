@@ -41,18 +41,18 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from statecore.blobs.pointers import Pointed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
-from statecore.repository import believed
-from statecore.repository.composition import Cut
+from statecore.objectstore.pointers import Pointed
+from statecore.repository import blob_verification as believed
+from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.conflicts import Rebase
 from statecore.repository.head import HEAD, encoded_head
+from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, StoredRun, TaskPart
-from statecore.repository.others import Rebase
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Fold, advanced, folded
-from statecore.repository.repair import apply_repair, plan_repair
-from statecore.repository.shelf import ReadPart, Shelf
+from statecore.repository.snapshot_composition import Cut
 from tests.harness.simulated_store import (
     Death,
     Network,

@@ -7,14 +7,15 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
-from statecore.blobs.base import Blobs
-from statecore.blobs.pointers import Pointers
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
-from statecore.repository.believed import Named, lost
+from statecore.objectstore.base import Blobs
+from statecore.objectstore.pointers import Pointers
+from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.blob_verification import Named, lost
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -28,7 +29,6 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.publication import Publication
 from statecore.repository.repository import HASH, MARK, MARK_NAME, Mark, Place, Repository
-from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import SimulatedBlobs

@@ -19,10 +19,10 @@ import pytest
 
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import file_sha256
+from statecore.repository.application_repository import Shelf
 from statecore.repository.download import PIECES_AT_ONCE, Downloaded, Wanted
 from statecore.repository.download import download as download_files
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped

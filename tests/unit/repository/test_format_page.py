@@ -17,9 +17,10 @@ import pytest
 from statecore.documents import encoded
 from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
-from statecore.repository import contents, head, manifest, repository
+from statecore.repository import content_digests as contents
+from statecore.repository import head, manifest, repository
+from statecore.repository.application_repository import Shelf
 from statecore.repository.layout import Layout
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import PACK_BYTES, SMALL
 from tests.unit.repository.published import Publishing
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.blobs.base import checked_name
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import is_topic_name
+from statecore.objectstore.base import checked_name
 from statecore.repository.layout import Layout
 from tests.harness.raising import raises
 

@@ -12,11 +12,11 @@ import pytest
 
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import HEAD, Head, SnapshotEntry
-from statecore.repository.keeping import NEWEST
 from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
 from statecore.repository.repository import MARK, MARK_NAME
-from statecore.repository.shelf import Shelf
+from statecore.repository.retention import NEWEST
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.published import Publishing

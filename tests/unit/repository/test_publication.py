@@ -18,12 +18,12 @@ from statecore.documents import encoded
 from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
+from statecore.repository.application_repository import Shelf
 from statecore.repository.head import HEAD, encoded_head
+from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, TaskPart
 from statecore.repository.publication import Publication
-from statecore.repository.repair import apply_repair, plan_repair
 from statecore.repository.repository import MARK, MARK_NAME
-from statecore.repository.shelf import Shelf
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage, version_of
 from tests.unit.repository.snapshots import (

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.repository.composition import MOST_BLOBS, Cut
+from statecore.repository.application_repository import Shelf
 from statecore.repository.manifest import Manifest, StoredRun, TaskPart
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Fold, advanced, folded
-from statecore.repository.shelf import Shelf
+from statecore.repository.snapshot_composition import MOST_BLOBS, Cut
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage

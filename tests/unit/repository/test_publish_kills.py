@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from statecore.faults import PUBLISH_POINTS, VARIABLE
+from statecore.repository.application_repository import Shelf
 from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness.s3_server import ACCESS, SECRET, serving
 from tests.harness.tiers import three_of
 from tests.unit.repository.publishing_process import publish

@@ -25,8 +25,8 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskPart,
 )
-from statecore.repository.part_structure import wrong_in
 from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.task_manifest_structure import wrong_in
 from tests.harness.raising import raises
 
 TASK = "0_0"

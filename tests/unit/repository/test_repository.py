@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.repository.application_repository import Shelf
 from statecore.repository.repository import (
     MARK,
     MARK_NAME,
@@ -26,7 +27,6 @@ from statecore.repository.repository import (
     opened_blobs,
     place_of,
 )
-from statecore.repository.shelf import Shelf
 from tests.harness.filesystems import without_clones
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing

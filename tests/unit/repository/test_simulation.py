@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from statecore.blobs.base import Blobs
 from statecore.errors import Retryable
 from statecore.images.model import Run
+from statecore.objectstore.base import Blobs
+from statecore.repository.conflicts import Asked, Others
 from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskPart
-from statecore.repository.others import Asked, Others
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
 from tests.harness.simulated_store import SimulatedPointers, version_of
@@ -138,9 +138,9 @@ _OWN, _SWAP = Publication._own, SimulatedPointers.swap
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
-        ("statecore.repository.others.Others.refuse", _not_refusing),
-        ("statecore.repository.others.Others._refuse_older", _not_refusing),
-        ("statecore.repository.others.Others.above", _as_it_was_made),
+        ("statecore.repository.conflicts.Others.refuse", _not_refusing),
+        ("statecore.repository.conflicts.Others._refuse_older", _not_refusing),
+        ("statecore.repository.conflicts.Others.above", _as_it_was_made),
         ("statecore.repository.rebase._above", taken_for_expired),
         ("statecore.repository.rebase._tail", _above_anything),
         ("statecore.repository.rebase._place", _at_the_first),

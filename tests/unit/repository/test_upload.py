@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
-from statecore.repository.believed import Named, lost
+from statecore.objectstore.directory import DirectoryBlobs
+from statecore.repository.application_repository import Shelf
+from statecore.repository.blob_verification import Named, lost
 from statecore.repository.manifest import Extent
-from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files, put_whole
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
-from tests.unit.blobs.implementations import IMPLEMENTATIONS
+from tests.unit.objectstore.implementations import IMPLEMENTATIONS
 from tests.unit.repository.snapshots import APPLICATION, file_of, repository
 
 

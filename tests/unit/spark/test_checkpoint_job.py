@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from statecore.errors import KINDS
-from statecore.jobs.checkpoint import LITTLE
+from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.run import LITTLE
 from statecore.jobs.engine import Engine
-from statecore.jobs.planned_tails import TAKEN_UP
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.restore.report import RestoreReport
 from statecore.spark import checkpoint_job
 from statecore.spark.checkpoint_job import SPARK_WANTED, NotHere
 from statecore.spark.engine import SparkEngine

@@ -15,8 +15,8 @@ import pytest
 from statecore.errors import Fenced
 from statecore.jobs.attempt import REPORT_VERSION, moment
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.plan import RestorePlan
-from statecore.jobs.report_head import Outcome, read_head
+from statecore.jobs.history.report_head import Outcome, read_head
+from statecore.jobs.planning.plan import RestorePlan
 from statecore.progress import parse_machine_line
 from statecore.spark import job
 from statecore.spec.model import ProcessingGuarantee

@@ -12,9 +12,9 @@ import pytest
 from statecore.errors import Invalid
 from statecore.jobs.engine import Engine
 from statecore.jobs.processes import ProcessEngine
-from statecore.placement.trees import fingerprint
 from statecore.spark import migrate_job
 from statecore.spark.engine import SparkEngine
+from statecore.statedir.file_trees import fingerprint
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "kafka-streams-4.2.0-task.tar.gz"
 

@@ -10,7 +10,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_KEY, encode_int64, offset_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb_directory import CONFIG_FILE
+from statecore.stores.rocksdb.directory import CONFIG_FILE
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -25,9 +25,9 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.config_setter import ConfigurableOptions
-from statecore.stores.options import data_options
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.config_setter import ConfigurableOptions
+from statecore.stores.rocksdb.options import data_options
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE

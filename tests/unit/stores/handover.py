@@ -19,7 +19,7 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE

@@ -9,7 +9,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.stores.base import StateStore
 from statecore.stores.file import FileStore
 from statecore.stores.in_memory import InMemoryStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
 Factory = Callable[[Path, StoreSettings], StateStore]

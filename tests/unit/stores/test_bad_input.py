@@ -19,9 +19,9 @@ from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Option
 from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.stores.file import FileStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
-from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh, raw
+from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN, ROWS, fresh, raw
 
 BUILDABLE = [kind for kind in StoreKind if kind.can_be_built]
 
@@ -92,7 +92,7 @@ def test_drained_families_of_an_older_format_are_no_hindrance_and_full_ones_are(
 HOLD = """
 import sys
 from rocksdict import Rdict
-from statecore.stores.options import data_options
+from statecore.stores.rocksdb.options import data_options
 database = Rdict(sys.argv[1], data_options(), column_families={n: data_options() for n in ("default", "offsets")})
 print("open", flush=True)
 sys.stdin.read()

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from statecore.doctor.database_inspection import Depth, look_at_database
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
 from statecore.images.bases import Base, Bases, base_identity
 from statecore.images.image import build_image
-from statecore.maintenance.database import Database
-from statecore.maintenance.database_sight import Depth, look_at_database
-from statecore.maintenance.store_diff import have_same_files
-from statecore.placement.contents import Segment
-from statecore.placement.database_state import read_database_state
-from statecore.stores import rocksdb_files, rocksdb_witness
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_files import live_files, manifest_of, sst_formats
-from statecore.stores.rocksdb_moments import named_files, take_moment
+from statecore.jobs.diff.store_diff import have_same_files
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.readonly_database import Database
+from statecore.statedir.task_layout import Segment
+from statecore.stores.rocksdb import files as rocksdb_files
+from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
+from statecore.stores.rocksdb.checkpoint import named_files, take_moment
+from statecore.stores.rocksdb.files import live_files, manifest_of, sst_formats
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 from tests.unit.formats.test_rocksdb_blobs import added_at
 from tests.unit.stores.blobs import CHANGELOG, KIND, blob_files, row, write

@@ -13,10 +13,10 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.rows import MAX_ROW_BYTES
+from statecore.tasks.task_offsets import TaskOffsets, TaskStore
 from tests.harness.raising import raises
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK, Factory, rocksdb
 from tests.unit.stores.recorded_store import RecordedStore
@@ -162,7 +162,7 @@ def test_a_batch_that_leaves_a_row_out_is_not_committed(tmp_path: Path, monkeypa
     """RocksDB's own limit, were it lower than the one that is checked."""
     with rocksdb(tmp_path, QUICK) as store:
         store.put(b"a", b"1")
-        monkeypatch.setattr("statecore.stores.rocksdb_commit._write_batch", lambda: Forgetful)
+        monkeypatch.setattr("statecore.stores.rocksdb.commit._write_batch", lambda: Forgetful)
         with raises(Invalid, "commit-too-large"):
             store.commit({CHANGELOG: 1})
         monkeypatch.undo()

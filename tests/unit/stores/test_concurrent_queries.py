@@ -14,10 +14,10 @@ import pytest
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.stores import rocksdb_instant
 from statecore.stores.base import StateStore
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from statecore.stores.rocksdb import snapshot as rocksdb_instant
 from statecore.stores.settings import StoreSettings
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK
 

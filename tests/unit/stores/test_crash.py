@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.stores import rocksdb_witness
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of

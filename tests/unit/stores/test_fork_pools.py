@@ -6,16 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN
+from statecore.stores.rocksdb.store import RocksDBStore
+from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN
 
 FORKING = """
 import gc, multiprocessing, os, sys, threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statecore.errors import Invalid
-from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN
+from statecore.stores.rocksdb.store import RocksDBStore
+from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN
 
 directory = Path(sys.argv[1])
 store = RocksDBStore(directory / "db", PLAIN, create=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.unit.stores.handover import CHANGELOG, KIND
 
 _MANY = 100

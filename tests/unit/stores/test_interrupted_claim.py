@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from statecore.stores import rocksdb_ownership
 from statecore.stores.lock_holder import lock_holder
-from statecore.stores.rocksdb_ownership import Claim, writer_of
+from statecore.stores.rocksdb import directory_lock as rocksdb_ownership
+from statecore.stores.rocksdb.directory_lock import Claim, writer_of
 from tests.harness.tiers import one_of
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
-from tests.unit.stores.test_rocksdb import fresh
+from tests.unit.stores.rocksdb.test_store import fresh
 
 
 def descriptors(path: Path) -> set[str]:

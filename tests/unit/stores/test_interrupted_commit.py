@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from statecore.stores.base import StateStore
-from statecore.stores.wrapped import WrappedStore
+from statecore.stores.delegating_store import WrappedStore
 from tests.unit.stores.implementations import QUICK, Factory, file, in_memory, rocksdb
 from tests.unit.stores.test_commit_arguments import FACTORIES
 from tests.unit.stores.test_conformance import CHANGELOG

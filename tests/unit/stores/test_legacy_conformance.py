@@ -10,17 +10,17 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS
-from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.stores.base import StateStore
+from statecore.stores.delegating_store import WrappedStore
 from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.metered import MeteredStore
 from statecore.stores.settings import StoreSettings
-from statecore.stores.wrapped import WrappedStore
-from tests.unit.processor.producing import ListedProducer
+from statecore.tasks.change_logging import ChangeLoggingStore
 from tests.unit.stores import implementations
 from tests.unit.stores import test_conformance as conformance
 from tests.unit.stores.implementations import QUICK, Factory
+from tests.unit.tasks.producing import ListedProducer
 
 
 def checkpointing(directory: Path, settings: StoreSettings) -> StateStore:

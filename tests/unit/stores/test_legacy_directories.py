@@ -13,9 +13,9 @@ import pytest
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
 from tests.harness.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from statecore.placement.state_directory import StateDirectory
-from statecore.stores import descriptors, lock_holder
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores import lock_holder
 from statecore.stores.lock_holder import Holder, is_held_here
 from statecore.stores.lock_holder import lock_holder as ask
+from statecore.stores.rocksdb import fd_paths as descriptors
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 
 THIS = Holder(os.getpid(), "this process")

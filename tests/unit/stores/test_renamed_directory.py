@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from statecore.errors import Corrupted, Fenced, NotFound
-from statecore.stores import rocksdb_ownership
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb import directory_lock as rocksdb_ownership
+from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
+from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN, ROWS, fresh, sst
 from tests.unit.stores.test_bad_input import contents
-from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh, sst
 
 LATER = {b"later-%03d" % number: b"%d" % number * 50 for number in range(200)}
 

@@ -14,7 +14,7 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from tests.harness.syncing import synced_paths
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 signal.alarm(240)                     # a child that hangs is killed, and so is its parent
@@ -89,7 +89,7 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 signal.alarm(240)
 store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
@@ -135,7 +135,7 @@ def test_a_child_forked_while_other_threads_read_ends_like_any_other(tmp_path: P
 FORKED_AND_LEFT = """
 import os, signal, sys, time
 from statecore.formats.kinds import StoreKind
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
 store.open()
@@ -167,7 +167,7 @@ FORKED_BEFORE = """
 import os, signal, sys
 from pathlib import Path
 from statecore.formats.kinds import StoreKind
-from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb.store import RocksDBStore
 
 signal.alarm(240)
 child = os.fork()

@@ -1,0 +1,1 @@
+"""Dags that plan, have approved, and carry out changes of state directories."""

@@ -1,0 +1,138 @@
+"""Recoveries of global stores in Airflow: from the parameters of a run to its entries, and their plans for people.
+
+It is what :mod:`~.migrations` and :mod:`~.migration_plans` are to a migration, with the same entries and short plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Param
+
+from statecore.airflow.directory_change.migration_runs import (
+    DIRECTORIES,
+    WITHOUT,
+    approval_params,
+    directories_param,
+    entries_of,
+)
+from statecore.airflow.directory_change.plans import bounded, cell, code, details
+from statecore.airflow.directory_change.xcom_values import Entry, Plans, ShortPlan
+from statecore.airflow.form import params_of
+from statecore.airflow.requests import check_names
+from statecore.formats.releases import CURRENT, GLOBAL
+from statecore.jobs.migrate.summary import Together
+from statecore.jobs.recover_global.request import RecoverGlobalRequest
+from statecore.jobs.repair.report import RepairReport
+
+
+class RecoveryPlan(ShortPlan):
+    """The report of a recovery in short.
+
+    Attributes:
+        doubts: how many sentences a person has to look at before it is done.
+    """
+
+    doubts: int
+
+
+def recovery_params(state_dir: str | None) -> dict[str, Param]:
+    """The Params of the form.
+
+    Args:
+        state_dir: the site's default of a directory's ``state_dir``.
+    """
+    return {
+        DIRECTORIES: directories_param(RecoverGlobalRequest, state_dir, ("spec_path",)),
+        **params_of(RecoverGlobalRequest, without=WITHOUT),
+        **approval_params(),
+    }
+
+
+def recovery_entries(params: Mapping[str, Any], state_dir: str | None = None) -> list[Entry]:
+    """One entry for each state directory, in the order in which they were named.
+
+    Args:
+        params: the parameters of the run.
+        state_dir: that of directories that say none.
+
+    Raises:
+        Invalid: as :func:`statecore.airflow.directory_change.migration_runs.migrate_entries`.
+    """
+    check_names(params, RecoverGlobalRequest, WITHOUT, ("approve", "approve_within"), of=DIRECTORIES)
+    return entries_of(RecoverGlobalRequest, params, "recover-global", state_dir=state_dir)
+
+
+def recovery_path(report_file: Path) -> Path:
+    """Where the report of a recovery lies that would be that of a restore at ``report_file``."""
+    return report_file.parent / "recoveries" / report_file.name
+
+
+def short(report: RepairReport) -> RecoveryPlan:
+    """A report for XCom: small, whatever the directory's size."""
+    rebuilt = [
+        Together(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
+        for one in report.rebuilt
+        for store in one.stores
+    ]
+    mended = [Together((task.task,), step) for task in report.mended for step in task.steps]
+    doubts = [Together(one.tasks, f"To be looked at: {doubt}") for one in report.rebuilt for doubt in one.doubts]
+    starts = [
+        Together((GLOBAL,), f"{one.store}: the next start as it was: {one.start}. {' '.join(one.why)}".rstrip())
+        for one in report.next_starts
+    ]
+    left = [Together((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.left]
+    return {
+        "application_id": report.application_id,
+        "state_dir": report.state_dir,
+        "host": report.host,
+        "to": CURRENT.name,
+        "outcome": str(report.outcome),
+        "plan_id": report.plan_id,
+        "kept": ", ".join(filter(None, [report.kept, *(one.kept for one in report.rebuilt)])),
+        "seconds": report.seconds,
+        "phases": dict(report.phases),
+        "seen": [],
+        "tasks": 1,
+        "changed": int(bool(rebuilt or mended)),
+        "rewritten_bytes": 0,
+        "done": bounded([*mended, *rebuilt]),
+        "left": bounded(left),
+        "notes": bounded([*doubts, *starts, *(Together((GLOBAL,), note) for note in report.notes)]),
+        "doubts": len(doubts),
+    }
+
+
+def _rows(rows: int | None) -> str:
+    return "" if rows is None else f": {rows:,} rows"
+
+
+def body(plans: Plans) -> str:
+    """What is shown to who approves plans, as Markdown.
+
+    Args:
+        plans: of each directory its entry, and its plan in short; ``None`` where it is refused.
+    """
+    shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
+    lines = [
+        "Global stores of these state directories would be rebuilt from their topics, and what is replaced is kept for "
+        "a week. Nothing has been changed yet; keep the applications closed until this run has ended.",
+        "",
+        "| application | state directory | what would be done | plan |",
+        "|---|---|---|---|",
+    ]
+    lines += [_overview(entry, plan) for entry, plan in plans]
+    return "\n".join([*lines, *details(shown)])
+
+
+def _overview(entry: Entry, plan: ShortPlan | None) -> str:
+    where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
+    begin = f"| {cell(entry['application_id'])} | {where} |"
+    if plan is None:
+        return f"{begin} not part of this: its task *plan* failed, and says why |  |"
+    if not plan["changed"]:
+        return f"{begin} nothing: its global stores are sound, or recover by themselves |  |"
+    named = ", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))
+    return f"{begin} {cell(named)} | {code(plan['plan_id'])} |"

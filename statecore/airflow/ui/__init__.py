@@ -1,0 +1,1 @@
+"""Pages of the Airflow UI: state stores, and progress."""

@@ -1,0 +1,173 @@
+"""What the page *State stores* shows: instances of applications, newest first, filtered and cut into pages.
+
+An instance is one application on one host below one state directory (``statecore.jobs.attempt.Instance``): what was
+restored elsewhere says nothing about it. A run may restore some stores or partitions only, so the latest word on each
+store partition may lie in an older report than the instance's latest. Nothing here touches Airflow's database.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from statecore.jobs.attempt import Instance
+from statecore.jobs.history.report_head import Outcome, ReportHead
+from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
+
+APPLICATIONS_A_PAGE = 10
+REPORTS_A_PAGE = 50
+PARTITIONS_A_PAGE = 200
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which instances are asked for.
+
+    Attributes:
+        text: part of the application id, the host or the state directory; empty for all.
+        outcome: how the latest attempt ended; ``None`` for however.
+    """
+
+    text: str = ""
+    outcome: Outcome | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything pass."""
+        return not self.text and self.outcome is None
+
+    def passes(self, one: InstanceReports) -> bool:
+        """Whether an instance is asked for."""
+        named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
+        return named and (self.outcome is None or one.last.outcome is self.outcome)
+
+
+@dataclass(frozen=True)
+class ApplicationPage:
+    """A page of applications.
+
+    Attributes:
+        applications: those on it, the one written to last first, with those of their instances that were asked for.
+        number: which page it is, from 1.
+        pages: how many there are; at least 1.
+        total: applications on all of them.
+    """
+
+    applications: tuple[ApplicationReports, ...]
+    number: int
+    pages: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A page of reports in short.
+
+    Attributes:
+        reports: newest first.
+        next: where the next page begins; ``None`` after the last.
+    """
+
+    reports: tuple[ReportHead, ...]
+    next: int | None
+
+
+def application_page(
+    index: ReportIndex, wanted: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
+) -> ApplicationPage:
+    """A page of applications. Without a filter only the reports of those on it are looked at.
+
+    Args:
+        index: the reports.
+        wanted: which instances; ``None`` for all.
+        number: the page, from 1; one beyond the last is the last.
+        size: applications on a page.
+    """
+    names = index.names()
+    if wanted is None or wanted.is_empty:
+        pages = max(1, -(-len(names) // size))
+        number = min(max(number, 1), pages)
+        found = [index.application(name) for name in names[(number - 1) * size : number * size]]
+        return ApplicationPage(tuple(found), number, pages, len(names))
+    filtered = [_only(index.application(name), wanted) for name in names]
+    filtered = [one for one in filtered if one.instances]
+    pages = max(1, -(-len(filtered) // size))
+    number = min(max(number, 1), pages)
+    return ApplicationPage(tuple(filtered[(number - 1) * size : number * size]), number, pages, len(filtered))
+
+
+def _only(application: ApplicationReports, wanted: Filter) -> ApplicationReports:
+    return ApplicationReports(application.name, tuple(filter(wanted.passes, application.instances)), ())
+
+
+def find_instance(index: ReportIndex, instance: Instance, name: str) -> InstanceReports | None:
+    """The reports of one instance, in the directory of that name; ``None`` when there are none."""
+    return next((one for one in index.application(name).instances if one.instance == instance), None)
+
+
+def report_page(
+    index: ReportIndex,
+    application: str = "",
+    host: str = "",
+    state_dir: str = "",
+    offset: int = 0,
+    *,
+    size: int = REPORTS_A_PAGE,
+    looked_at: int = KEPT,
+) -> ReportPage:
+    """A page of reports, newest first.
+
+    Args:
+        index: the reports.
+        application: only of this application, by its directory's name; empty for all, as for the next two.
+        host: only from this host.
+        state_dir: only of this state directory.
+        offset: how many of the newest to pass over, from an earlier page's ``next``.
+        size: most reports on a page.
+        looked_at: most reports that are read for it.
+    """
+    found: list[ReportHead] = []
+    heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
+    looked = 0
+    for head in heads:
+        if len(found) == size or looked == looked_at:
+            return ReportPage(tuple(found), offset + looked)
+        looked += 1
+        if head is None or (host and head.attempt.host != host) or (state_dir and head.attempt.state_dir != state_dir):
+            continue
+        found.append(head)
+    return ReportPage(tuple(found), None)
+
+
+_REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The task instance of Airflow that made a request.
+
+    Attributes:
+        dag_id: its Dag.
+        run_id: its run.
+        task_id: its task.
+        map_index: its map index; -1 when it is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+    @property
+    def path(self) -> str:
+        """Its page in Airflow's UI, below the path of ``[api] base_url``."""
+        dag, run, task = (quote(part, safe="") for part in (self.dag_id, self.run_id, self.task_id))
+        mapped = f"/mapped/{self.map_index}" if self.map_index >= 0 else ""
+        return f"/dags/{dag}/runs/{run}/tasks/{task}{mapped}"
+
+
+def run_of(request_id: str) -> Run | None:
+    """The run that a request id of the operator's names (``dag/run/task/map index``); ``None`` for other ids."""
+    named = _REQUEST.fullmatch(request_id)
+    return Run(named["dag"], named["run"], named["task"], int(named["index"])) if named else None

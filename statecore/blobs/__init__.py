@@ -1,1 +1,0 @@
-"""Blobs: bytes under a name that are written once, wherever they are kept."""

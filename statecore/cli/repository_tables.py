@@ -1,0 +1,258 @@
+"""What a repository has, for people and as documents: ``snapshots`` and ``info`` show the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from statecore.cli.output import print_line
+from statecore.errors import worst_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statecore.errors import StatecoreError
+    from statecore.repository.head import SnapshotEntry
+    from statecore.repository.listing import ApplicationView, SnapshotView, TaskView
+    from statecore.repository.manifest import StoreSnapshot
+    from statecore.repository.verification import Examined
+
+UNKNOWN = "unknown"
+
+_BETWEEN = 2
+"""Columns between two of a table."""
+
+
+def exit_code(troubles: Iterable[StatecoreError]) -> int:
+    """Damage before what could not be read; 0 where nothing is wrong."""
+    return worst_of(trouble.exit_code for trouble in troubles)
+
+
+def application_document(view: ApplicationView) -> dict[str, Any]:
+    """One application."""
+    head = view.head
+    return {
+        "application_id": view.application_id,
+        "snapshots": 0 if head is None else len(head.snapshots),
+        "newest": None if head is None or head.newest is None else asdict(head.newest),
+        "epoch": None if head is None else head.epoch,
+        "generation": None if head is None else head.generation,
+        "trouble": None if view.trouble is None else view.trouble.to_json(),
+    }
+
+
+def examined_document(examined: Examined) -> dict[str, Any]:
+    """One snapshot of several."""
+    damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
+    return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
+
+
+def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
+    """One snapshot in detail."""
+    manifest = None
+    if view.manifest is not None:
+        manifest = {name: value for name, value in asdict(view.manifest).items() if name != "parts"}
+    return {
+        **asdict(view.entry),
+        "held_bytes": held_bytes,
+        "damage": None if view.damage is None else view.damage.to_json(),
+        "manifest": manifest,
+        "tasks": [
+            {
+                "task": task.reference.task,
+                "identity": task.reference.identity,
+                "cut_ms": task.reference.cut_ms,
+                "file_bytes": task.reference.file_bytes,
+                "damage": None if task.damage is None else task.damage.to_json(),
+                "stores": [_store_document(store, view) for store in task.stores],
+            }
+            for task in view.tasks
+        ],
+    }
+
+
+def _store_document(store: StoreSnapshot, view: SnapshotView) -> dict[str, Any]:
+    content = view.contents.get(store.identity)
+    return {
+        **{name: value for name, value in asdict(store).items() if name != "databases"},
+        "rows": None if content is None else content.rows,
+        "bytes": None if content is None else content.bytes,
+        "digest": None if content is None else content.digest,
+        "file_bytes": store.file_bytes,
+        "databases": [
+            {
+                "segment": database.segment,
+                "runs": len(database.runs),
+                "base_files": len(database.base),
+                "file_bytes": sum(extent.bytes for _, extent in database.extents),
+            }
+            for database in store.databases
+        ],
+    }
+
+
+def show_applications(views: Sequence[ApplicationView], console: Console) -> None:
+    """Print a line for each application, then what is wrong."""
+    rows = []
+    for view in views:
+        newest = None if view.head is None else view.head.newest
+        if view.head is None or newest is None:
+            state = "head not usable" if view.trouble is not None else "none"
+            rows.append((view.application_id, state, *[""] * 6))
+            continue
+        rows.append(
+            (
+                view.application_id,
+                newest.snapshot,
+                made_age(newest.made),
+                cut_age(newest.cut_ms),
+                str(len(view.head.snapshots)),
+                str(newest.tasks),
+                f"{newest.file_bytes:,}",
+                f"epoch {view.head.epoch}, generation {view.head.generation}",
+            )
+        )
+    header = ("application", "newest", "made", "cut", "snapshots", "tasks", "bytes", "head")
+    _table(console, header, rows, numbers=header[4:7])
+    for view in views:
+        if view.trouble is not None:
+            print_line(console, f"trouble: {view.trouble}", "red")
+
+
+def show_snapshots(found: Sequence[Examined], console: Console, *, held: bool) -> None:
+    """Print a line for each snapshot, then which are pinned and what is damaged."""
+    numbers = ("tasks", "bytes", "new bytes", *(("held",) if held else ()))
+    header = ("snapshot", "made", "cut", "origin", *numbers, "request")
+    rows = [
+        (
+            ("! " if one.damage else "") + one.entry.snapshot,
+            made_age(one.entry.made),
+            cut_age(one.entry.cut_ms),
+            one.entry.origin,
+            str(one.entry.tasks),
+            f"{one.entry.file_bytes:,}",
+            f"{one.entry.new_bytes:,}",
+            *((_bytes(one.held_bytes),) if held else ()),
+            one.entry.request,
+        )
+        for one in found
+    ]
+    _table(console, header, rows, numbers=numbers)
+    for one in found:
+        if one.entry.pinned:
+            print_line(console, _pin(one.entry))
+    for one in found:
+        for task, error in one.damage.items():
+            what = f"{one.entry.snapshot}, task {task}" if task else one.entry.snapshot
+            print_line(console, f"damaged: {what}: {error.what}", "red")
+
+
+def show_snapshot(view: SnapshotView, console: Console, held: Examined | None) -> None:
+    """Print one snapshot: what it is, what it holds if that was asked for, its stores task by task, what is damaged."""
+    entry, manifest = view.entry, view.manifest
+    console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
+    print_line(console, f"made {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
+    cut = f" ({_moment(entry.cut_ms)})" if entry.cut_ms is not None else ""
+    print_line(console, f"cut {cut_age(entry.cut_ms)}{cut}")
+    print_line(
+        console,
+        f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
+    )
+    if held is not None:
+        print_line(console, f"held by it, and by no newer one: {_bytes(held.held_bytes)} bytes")
+    print_line(console, f"identity {entry.identity}")
+    if entry.pinned:
+        print_line(console, _pin(entry))
+    if view.damage is not None:
+        print_line(console, f"damaged: {view.damage}", "red")
+    if manifest is None:
+        return
+    previous = f"after {manifest.previous}" if manifest.previous else "the first"
+    print_line(
+        console,
+        f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
+        f"made by statecore {manifest.made_by}",
+    )
+    left = ("task", "store", "kind")
+    header = (*left, "databases", "runs", "base files", "offset", "log end then", "rows", "bytes")
+    rows = [_row(task, store, view) for task in view.tasks for store in task.stores]
+    if rows:
+        _table(console, header, rows, numbers=header[len(left) :])
+    for task in view.tasks:
+        if task.damage is not None:
+            print_line(console, f"damaged: task {task.reference.task}: {task.damage}", "red")
+
+
+def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str, ...]:
+    content = view.contents.get(store.identity)
+    ends = [end.log_end for end in store.changelogs if end.log_end >= 0]
+    many = len(store.changelogs) != 1
+    offset = f"{len(store.changelogs)} partitions" if many else f"{store.changelogs[0].offset:,}"
+    if store.left_to_restore:
+        offset = "none: to be restored"
+    return (
+        task.reference.task,
+        store.store,
+        str(store.kind),
+        str(len(store.databases)),
+        str(sum(len(database.runs) for database in store.databases)),
+        str(sum(len(database.base) for database in store.databases)),
+        offset,
+        UNKNOWN if len(ends) < len(store.changelogs) else "" if many else f"{ends[0]:,}",
+        UNKNOWN if content is None else f"{content.rows:,}",
+        f"{store.file_bytes:,}",
+    )
+
+
+def made_age(made: str) -> str:
+    """How long ago a snapshot was made."""
+    from statecore.jobs.attempt import age, moment
+
+    found = moment(made)
+    return age(found) if found else made
+
+
+def cut_age(cut_ms: int | None) -> str:
+    """How long ago its ends were read, which is how old its data are."""
+    from statecore.jobs.attempt import age
+
+    return UNKNOWN if cut_ms is None else age(datetime.fromtimestamp(cut_ms / 1000, UTC))
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _bytes(count: int | None) -> str:
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def _pin(entry: SnapshotEntry) -> str:
+    return f"pinned: {entry.snapshot}" + (f": {entry.note}" if entry.note else "")
+
+
+def _number(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
+    """Print rows as a table, its numbers to the right; one below the other where they do not fit side by side."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    if sum(widths) + _BETWEEN * len(widths) > console.width:
+        for first, *others in rows:
+            console.print(Text(first))
+            said = [f"{name} {cell}" for name, cell in zip(header[1:], others, strict=True) if cell]
+            print_line(console, ", ".join(said), indent=4)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
+    for column in header:
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)

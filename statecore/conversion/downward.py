@@ -1,0 +1,368 @@
+"""A task's directory for a release that keeps offsets beside its databases: 4.2 or 3.9, from any that is newer.
+
+Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 or 4.4 is the reason for each step:
+
+- A database with the family ``offsets`` is not opened by 4.2: the application fails for good, and a store of windows or
+  sessions is silently taken for empty. So the family is dropped in every database of every store.
+- 4.2 reads ``.checkpoint``, and under exactly-once wipes a task with a store that the file does not name. So a logged
+  store without an offset is named with -4.
+- RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are written anew; those
+  of others stay. RocksDB merges a whole family or nothing, so it takes the room of that family again meanwhile.
+- No older release has stores with headers: rows of theirs are moved (:mod:`.rows`), or the task is refused.
+- The ``.checkpoint`` of 3.9 or 4.2 is believed, unless rows were flushed after it (:mod:`.lateness`).
+- Transactional stores of 4.4 (KIP-892) that were killed are at their offsets: rows get to RocksDB with the offset that
+  they are at, in one batch, or from the changelog, where they are committed. So they are converted under exactly-once,
+  too, and a grace buffer, of which the process has deleted the file with the offset, has the one inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from statecore.conversion.flush_order import lateness
+from statecore.conversion.inspection import (
+    DatabaseSight,
+    StoreSight,
+    TaskSight,
+    seen_release,
+)
+from statecore.conversion.model import (
+    DatabaseConversion,
+    RowMove,
+    StoreConversion,
+    TaskConversion,
+    of_store,
+)
+from statecore.conversion.offset_entries import Claims, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.step import Step, which
+from statecore.errors import Reason
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
+from statecore.formats.position import Position, copy_position, merge_position, offsets_of_position
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import EMPTY, combined
+from statecore.images.model import StoreDigest
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which terms a task is converted.
+
+    Attributes:
+        to: the release.
+        exactly_once: the application's guarantee; ``None`` where it is not known, which is taken for the stricter one.
+        lose_headers: move rows with headers all the same, without them.
+    """
+
+    to: Release
+    exactly_once: bool | None
+    lose_headers: bool = False
+
+
+def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
+    """What is to become of a task's directory that is to be one of a release with offsets beside the stores.
+
+    Args:
+        seen: the directory, looked at closely enough for that release.
+        terms: how.
+    """
+    claimed = claims(seen)
+    stores = tuple(_store(seen, store, claimed, terms) for store in seen.stores)
+    late = lateness(seen, claimed, terms.exactly_once, terms.to)
+    refused = (
+        *([seen.broken] if seen.broken else []),
+        *([late.refused] if late.refused else []),
+        *(of_store(store.store, store.refused) for store in stores if store.refused),
+    )
+    begun = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
+    if refused:
+        return replace(begun, refused=refused)
+    entries, left = _entries(seen, stores, claimed)
+    if late.distrusted:
+        entries, left = {}, (late.distrusted,)
+    written: dict[str, Mapping[TopicPartition, int]] = {}
+    moved = [*seen.beside]
+    if entries != (seen.checkpoint or {}):
+        if entries:
+            written[CHECKPOINT_FILE] = entries
+        if seen.checkpoint is not None:
+            moved.append(CHECKPOINT_FILE)
+    for store, made in zip(seen.stores, stores, strict=True):
+        position = offsets_of_position(made.position)
+        if not seen.is_global and position and position != offsets_of_position(store.outside_position):
+            written[position_file(store.store)] = position
+            if store.has_position_file:
+                moved.append(position_file(store.store))
+        if store.outside is not None:
+            moved.append(store_checkpoint_file(store.store))
+    return replace(
+        begun, moved=tuple(sorted(moved)), written=written, left=left, remarks=(*late.remarks, *_retired(seen, entries))
+    )
+
+
+def _entries(
+    seen: TaskSight, stores: tuple[StoreConversion, ...], claimed: Claims
+) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
+    """What ``.checkpoint`` says, and what of it is of no store that is known."""
+    left: tuple[str, ...] = ()
+    entries = dict(claimed.unclaimed)
+    for offsets in (*seen.beside.values(), *(made.offsets for made in stores)):
+        entries.update(offsets)
+    if seen.is_global and seen.sources is not None:
+        foreign = {partition: offset for partition, offset in entries.items() if partition.topic not in seen.sources}
+        if foreign:
+            entries = {partition: offset for partition, offset in entries.items() if partition not in foreign}
+            left = (f"{in_words(foreign)} is of no global store, which fails every start: it is left out.",)
+    known = seen.checkpoint is not None or seen.beside or any(store.inside or store.outside for store in seen.stores)
+    if not known and any(store.has_rows for store in seen.stores):
+        return {}, (
+            *left,
+            f"No store of {seen.task} says an offset, so no {CHECKPOINT_FILE} is written: what is logged is restored "
+            "from the start by the application.",
+        )
+    return entries, left
+
+
+def _retired(seen: TaskSight, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """A remark on global stores that the topology may have no more: 4.3 and later pass by their directories."""
+    topics = {partition.topic for partition in entries}
+    if not seen.is_global or seen.sources is not None or len(topics) < 2:
+        return ()
+    return (
+        f"{CHECKPOINT_FILE} names {len(topics)} topics. Where one is of a global table that was taken out of the "
+        "topology, the older release fails at every start; without a spec nobody can tell: give --spec then.",
+    )
+
+
+def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) -> StoreConversion:
+    kind: StoreKind | None = None if store.kind is StoreKind.UNKNOWN else store.kind
+    made = StoreConversion(store.store, store.directory, kind, (), {}, {})
+    refused = store.broken or _why_not_closed(store, terms) or _why_headers(store, terms)
+    if refused:
+        return replace(made, refused=refused)
+    offsets, notes = _offsets(seen, store, claimed)
+    position: Position = copy_position(store.outside_position)
+    for one in store.databases:
+        merge_position(position, one.position)
+    databases = tuple(_database(store, one, terms) for one in store.databases)
+    if store.target is not None and any(one.moves for one in databases):
+        kind = store.target
+    return replace(
+        made,
+        kind=kind,
+        databases=databases,
+        offsets=offsets,
+        position={} if seen.is_global else position,
+        steps=_steps(databases, offsets, terms, segmented=store.segmented),
+        notes=(*notes, *restored_from_start(offsets), *_lost(databases)),
+    )
+
+
+def _why_not_closed(store: StoreSight, terms: Terms) -> Reason | None:
+    """Why nobody knows for certain up to which offset the rows of a store are."""
+    if terms.exactly_once is False:
+        return None
+    under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be,"
+    say = "" if terms.exactly_once else "; where the application is at-least-once, say so (--processing-guarantee)"
+    unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
+    if unclosed:
+        return Reason(
+            f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. "
+            f"Start the application once on the release that it ran on, and close it, or repair it "
+            f"(statecore doctor --repair){say}.",
+            "not-closed-cleanly",
+            database=unclosed[0],
+        )
+    disagreeing = _disagreeing(store)
+    if disagreeing and not store.transactional:  # of those each segment is at a commit, and the smallest is taken
+        return Reason(
+            f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
+            f"miss updates. Repair it (statecore doctor --repair){say}.",
+            "segment-offsets-differ",
+            topic=disagreeing[0].topic,
+            partition=disagreeing[0].partition,
+            offsets=sorted(_said(store, disagreeing[0])),
+        )
+    return None
+
+
+def _disagreeing(store: StoreSight) -> list[TopicPartition]:
+    """Partitions at which segments disagree."""
+    return sorted(partition for partition in store.inside if len(_said(store, partition)) > 1)
+
+
+def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
+    """What its segments say of a partition.
+
+    One without an offset and without rows was made after another one was closed, and says nothing; or no segment was
+    ever closed, and its rows were not flushed before the process died. A close flushes every segment, so beside one
+    without an offset what was flushed since the last opening was not flushed by a close, whatever the status says:
+    transactional stores do not write it.
+    """
+    closed = any(one.state.offsets and one.state.closed_cleanly and not one.flushed for one in store.databases)
+    return {
+        one.state.offsets.get(partition, OFFSET_UNKNOWN)
+        for one in store.databases
+        if one.has_offsets_family and (one.state.offsets or one.filled or not closed)
+    }
+
+
+def _why_headers(store: StoreSight, terms: Terms) -> Reason | None:
+    """Why the rows of a store with headers cannot be those of one without."""
+    filled = [one for one in store.databases if one.with_headers in one.filled]
+    if not filled or store.kind.value in terms.to.kinds:
+        return None
+    release = f"Kafka Streams {terms.to.name}"
+    family = filled[0].with_headers
+    if store.target is None or store.target.value not in terms.to.kinds:
+        return Reason(
+            f"it keeps headers in {family}, which {release} does not know, and nothing says of which kind it is "
+            f"({store.kinds_left}). Declare it in a spec.",
+            "kind-undecided",
+            column_family=family,
+        )
+    if store.kind.data_column_family != family:
+        return Reason(
+            f"the spec says {store.kind}, and its rows are in {family}. Correct the spec.",
+            "kind-mismatch",
+            kind=store.kind.value,
+            column_family=family,
+        )
+    counted = [one.moved for one in filled if one.moved is not None]
+    strange = sum(one.strange for one in counted)
+    if strange:
+        return Reason(
+            f"{strange:,} of its rows cannot be those of a {store.target} store. Declare its kind in a spec.",
+            "kind-mismatch",
+            kind=store.target.value,
+            rows=strange,
+        )
+    headers = sum(one.headers for one in counted)
+    if headers and not terms.lose_headers:
+        return Reason(
+            f"{headers:,} of its {sum(one.rows for one in counted):,} rows have headers, which {release} cannot keep. "
+            "Ask for them to be lost (--lose-headers), or stay with the newer release.",
+            "headers-unsupported",
+            rows=headers,
+        )
+    return None
+
+
+def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[TopicPartition, int], list[str]]:
+    """What ``.checkpoint`` has to say of a store; nothing of one that is not logged, or of which nobody knows."""
+    notes = []
+    taken = claimed.of(store)
+    outside = store.outside or {}
+    if store.keeps_offset_outside or not store.databases:
+        offsets = dict(outside or taken or (store.inside if store.transactional else {}))
+    else:
+        offsets = dict(store.inside or taken or outside)
+    for partition in _disagreeing(store):
+        offsets[partition] = min(offsets[partition], *_said(store, partition))
+        notes.append(f"its segments are at different offsets of {partition}: the smallest is taken")
+    other = {partition: offset for partition, offset in taken.items() if offsets.get(partition, offset) != offset}
+    if other:
+        notes.append(f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(offsets)}: it keeps its own")
+    if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
+        notes.append("it was not closed: what came after its last flush is restored")
+    if seen.is_global:
+        return {partition: offset for partition, offset in offsets.items() if offset != OFFSET_UNKNOWN}, notes
+    number = TaskId.parse(seen.task).partition
+    if not offsets and store.changelog and number is not None and _is_empty_and_logged(store):
+        offsets = {TopicPartition(store.changelog, number): OFFSET_UNKNOWN}
+    elif not offsets and store.logged and store.has_rows:
+        notes.append(
+            f"nothing says an offset of it: it is restored from the start of {store.changelog}, under exactly-once "
+            "after its task was wiped"
+        )
+    return offsets, notes
+
+
+def _is_empty_and_logged(store: StoreSight) -> bool:
+    """Whether a store without rows has to be named all the same: one that is not logged never is."""
+    if store.foreign or store.has_rows or store.logged is False:
+        return False
+    return bool(store.logged) or (store.segmented and not store.databases)
+
+
+def _database(store: StoreSight, one: DatabaseSight, terms: Terms) -> DatabaseConversion:
+    """What becomes of a database: rows moved first, then families dropped, then files written anew."""
+    drop = [OFFSETS_COLUMN_FAMILY] if one.has_offsets_family else []
+    moves: tuple[RowMove, ...] = ()
+    families = one.families - {OFFSETS_COLUMN_FAMILY}
+    headers = one.with_headers
+    if headers is not None and store.kind.value not in terms.to.kinds:
+        drop.append(headers)
+        families -= {headers}
+        if one.moved is not None and store.target is not None:
+            target = store.target.data_column_family
+            families |= {target}
+            moves = (
+                RowMove(
+                    headers, target, store.kind, store.target, one.moved.rows, one.moved.headers, one.moved.content
+                ),
+            )
+    newer = {
+        family for family, versions in one.formats.items() if family in families and max(versions) > terms.to.sst_format
+    }
+    contents = {family: content for family, content in one.contents.items() if family in newer}
+    for move in moves:
+        below = one.contents.get(move.target, _NOTHING)
+        if move.target in newer or move.target not in one.filled:
+            contents[move.target] = combined(move.content, below)
+    return DatabaseConversion(
+        one.directory,
+        frozenset(families),
+        None,
+        None,
+        {},
+        terms.to.sst_format,
+        moves=moves,
+        drop=tuple(drop),
+        rewrite=tuple(sorted(newer)),
+        contents=contents,
+        files={family: frozenset(files) for family, files in one.files.items() if family in families - newer},
+        rewritten_bytes=sum(sum(one.files.get(family, {}).values()) for family in {*newer, *(m.source for m in moves)}),
+    )
+
+
+_NOTHING = StoreDigest(0, 0, EMPTY)
+
+
+def _steps(
+    databases: tuple[DatabaseConversion, ...], offsets: Offsets, terms: Terms, *, segmented: bool
+) -> tuple[Step, ...]:
+    steps = []
+    moves = [move for one in databases for move in one.moves]
+    if moves:
+        steps.append(
+            Step(
+                f"rows are moved from {moves[0].source} to {moves[0].target}: a {moves[0].source_kind} store "
+                f"becomes a {moves[0].target_kind} store",
+                rows=sum(move.rows for move in moves),
+            )
+        )
+    dropped = sorted({family for one in databases for family in one.drop})
+    if dropped:
+        families = f"the column famil{'ies' if len(dropped) > 1 else 'y'} {', '.join(dropped)}"
+        where = which(len(databases), len(databases), segmented=segmented)
+        text = f"{families} of {where} {'are' if len(dropped) > 1 else 'is'} dropped"
+        steps.append(Step(f"{text}; {CHECKPOINT_FILE} says", offsets=offsets) if offsets else Step(text))
+    rewritten = sum(bool(one.rewrite) for one in databases)
+    if rewritten:
+        steps.append(
+            Step(
+                f"the SST files of {which(rewritten, len(databases), segmented=segmented)} are written anew in format "
+                f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
+            )
+        )
+    return tuple(steps)
+
+
+def _lost(databases: tuple[DatabaseConversion, ...]) -> list[str]:
+    lost = sum(move.headers for one in databases for move in one.moves)
+    return [f"{lost:,} rows lose their headers"] if lost else []

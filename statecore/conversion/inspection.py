@@ -1,0 +1,374 @@
+"""What a task's directory holds, as far as a conversion has to know it. Reads only: not a byte or time changes.
+
+Each store is looked at by itself, because a directory may be converted in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from statecore.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
+from statecore.discover.kind_detection import families_leave, recognise
+from statecore.discover.kind_evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
+from statecore.errors import Corrupted, NotFound, Reason
+from statecore.formats.checkpoint import position_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.position import Position, position_of_offsets
+from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import digest_rows
+from statecore.images.model import StoreDigest
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.statedir.database_state import DatabaseState, smallest_offsets
+from statecore.statedir.file_trees import link_in
+from statecore.statedir.flush_times import NOTHING_FLUSHED, Flushes, flushes
+from statecore.statedir.mounts import mount_in, why_mounted
+from statecore.statedir.readonly_database import Database, opened_database
+from statecore.statedir.store_places import StorePlace, changelog_at, declared_at
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current, stores_in
+from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.rocksdb.directory import has_database
+from statecore.stores.rocksdb.files import live_files, manifest_of, sst_formats
+
+_WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How closely one has to look.
+
+    Attributes:
+        moves: whether rows of kinds with headers are to be moved, so that all of them are read.
+        sst_format: the newest version of SST files that is taken; of families with a newer one the rows are added up.
+    """
+
+    moves: bool
+    sst_format: int
+
+
+@dataclass(frozen=True)
+class DatabaseSight:
+    """One database.
+
+    Attributes:
+        directory: relative to the task's.
+        state: its families, offsets and status.
+        position: its position.
+        filled: families with at least one row.
+        formats: versions of its SST files, by family.
+        files: its SST files with their bytes, by family.
+        first_key: the first key in a family with headers, if it has one.
+        moved: what the rows of a family with headers would come to.
+        contents: what families hold whose files are newer than wanted.
+        flushed: whether an offset was flushed since it was opened last.
+        unnamed: SST files that are whole and that its MANIFEST does not name.
+    """
+
+    directory: str
+    state: DatabaseState
+    position: Position
+    filled: frozenset[str]
+    formats: Mapping[str, frozenset[int]]
+    files: Mapping[str, Mapping[str, int]]
+    first_key: bytes | None = None
+    moved: Counted | None = None
+    contents: Mapping[str, StoreDigest] = field(default_factory=dict)
+    flushed: bool = False
+    unnamed: tuple[str, ...] = ()
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Its column families."""
+        return frozenset(self.state.column_families)
+
+    @property
+    def has_offsets_family(self) -> bool:
+        """Whether it has the family of KIP-1035."""
+        return OFFSETS_COLUMN_FAMILY in self.families
+
+    @property
+    def with_headers(self) -> str | None:
+        """Its family of rows with headers, if there is one."""
+        return next(iter(self.families & _WITH_HEADERS), None)
+
+
+@dataclass(frozen=True)
+class StoreSight:
+    """One store.
+
+    Attributes:
+        store: its name.
+        directory: relative to the task's.
+        segmented: whether it is of the shape that holds segments.
+        databases: segments in order of time.
+        declared: what the spec says of it.
+        changelog: the topic that its offsets are of, by the spec or by Kafka Streams' names; empty where that is not
+            known, or it has none.
+        logged: whether the spec says that it is logged; ``None`` where nothing does.
+        kind: what it is, where that matters and can be told, else ``?``.
+        kinds_left: what it may be else, in words.
+        target: of a store with headers, what it is without.
+        outside: what ``.checkpoint_<store>`` says, if there is one.
+        outside_position: what ``<store>.position`` says.
+        has_position_file: whether there is one.
+        foreign: whether its directory holds something, and no database: a store of the application's own making.
+        broken: why a database of it cannot be read; ``None`` where all can.
+        flushes: what was flushed of it since ``.checkpoint`` was written, where nothing but that file says its offset.
+    """
+
+    store: str
+    directory: str
+    segmented: bool
+    databases: tuple[DatabaseSight, ...] = ()
+    declared: StoreSpec | None = None
+    changelog: str = ""
+    logged: bool | None = None
+    kind: StoreKind = StoreKind.UNKNOWN
+    kinds_left: str = ""
+    target: StoreKind | None = None
+    outside: Mapping[TopicPartition, int] | None = None
+    outside_position: Position = field(default_factory=dict)
+    has_position_file: bool = False
+    foreign: bool = False
+    broken: Reason | None = None
+    flushes: Flushes = NOTHING_FLUSHED
+
+    @property
+    def keeps_offset_outside(self) -> bool:
+        """Whether releases with offsets inside read its offset from ``.checkpoint_<store>`` all the same."""
+        return self.kind is StoreKind.GRACE_BUFFER
+
+    @property
+    def inside(self) -> dict[TopicPartition, int]:
+        """The smallest offset that its databases say of each partition."""
+        return smallest_offsets(one.state.offsets for one in self.databases)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether transactional stores of 4.4 alone wrote to it: killed or closed, its rows are at its offset."""
+        return bool(self.databases) and all(one.state.transactional for one in self.databases)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a database of it has a row."""
+        return any(one.filled for one in self.databases)
+
+
+@dataclass(frozen=True)
+class TaskSight:
+    """A task's directory, or ``global/``.
+
+    Attributes:
+        task: which one.
+        stores: its stores.
+        checkpoint: what ``.checkpoint`` says; ``None`` where there is none.
+        broken: why that cannot be read.
+        sources: topics of the global stores that the spec declares, in ``global/``; ``None`` without a spec.
+        beside: what files ``.checkpoint_<store>`` say of stores that have no directory of their name here, by file.
+    """
+
+    task: str
+    stores: tuple[StoreSight, ...]
+    checkpoint: Mapping[TopicPartition, int] | None
+    broken: Reason | None = None
+    sources: frozenset[str] | None = None
+    beside: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is ``global/``."""
+        return self.task == GLOBAL
+
+
+def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted) -> TaskSight:
+    """Look at a task's directory.
+
+    Args:
+        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        path: the directory, wherever it is.
+        application_id: of the application.
+        spec: what is declared, where it is known.
+        wanted: how closely.
+
+    Raises:
+        Invalid: this user may not look.
+        Fenced: somebody writes to a database.
+        Capacity, Retryable: the system did not give what it takes.
+    """
+    checkpoint, written_ns = None, 0
+    broken: Reason | None = None
+    found = stores_in(path)
+    beside = {}
+    try:
+        for file in sorted(set(path.glob(f"{CHECKPOINT_FILE}_*")) - {store.checkpoint_file for store in found}):
+            if file.suffix != ".tmp":
+                beside[file.name] = read_offsets(file)
+        if (path / CHECKPOINT_FILE).is_file():
+            checkpoint = read_offsets(path / CHECKPOINT_FILE)
+            written_ns = (path / CHECKPOINT_FILE).stat().st_mtime_ns
+    except Corrupted as error:
+        broken = Reason(error.what, error.code, **error.context)
+    if (link := link_in(path)) is not None:
+        what = f"{link} is a link to another directory, of which no copy would be made. Replace it by the directory."
+        broken = Reason(what, "task-directory-linked", path=str(link))
+    if broken is None and (mounted := why_mounted(path)):
+        broken = Reason(mounted, "mount-in-the-way", path=str(mount_in(path)))
+    stores = [_store(task, one, path, application_id, spec, wanted) for one in found]
+    if checkpoint is not None and task != GLOBAL:
+        stores = [replace(store, flushes=_flushes(store, path, written_ns)) for store in stores]
+    sources = None if spec is None else frozenset(store.changelog for store in spec.global_stores)
+    return TaskSight(task, tuple(stores), checkpoint, broken, sources, beside)
+
+
+def _flushes(store: StoreSight, path: Path, written_ns: int) -> Flushes:
+    if store.inside or store.outside is not None:
+        return NOTHING_FLUSHED
+    databases = [path / one.directory for one in store.databases if not one.has_offsets_family]
+    return flushes(databases, path, written_ns)
+
+
+def _store(
+    task: str, found: StoreDirectory, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
+) -> StoreSight:
+    place = StorePlace(found.store, found.path, found.segmented, task)
+    seen = StoreSight(found.store, found.name, found.segmented)
+    declared = declared_at(spec, task, found.store)
+    logged = None if declared is None else declared.is_logged
+    changelog = changelog_at(application_id, task, found.store, declared)
+    seen = replace(seen, declared=declared, logged=logged, changelog=changelog)
+    try:
+        file = found.checkpoint
+        databases = found.databases
+        seen = replace(
+            seen,
+            outside=None if file is None else read_offsets(file),
+            outside_position=_known(read_offsets(path / position_file(found.store))),
+            has_position_file=(path / position_file(found.store)).is_file(),
+            foreign=not databases and any(found.path.iterdir()),
+        )
+        if lost := next(iter(rows_without_current(found)), None):
+            what = f"{lost} has files of rows and no CURRENT."
+            return replace(seen, broken=Reason(what, "store-incomplete", store_path=str(lost)))
+        sights = [look_at_database(database, path) for database in databases]
+        seen = replace(seen, databases=tuple(one for one in sights if one is not None))
+        seen = _with_kind(seen, place)
+        return _with_contents(seen, path, wanted)
+    except Corrupted as error:
+        return replace(seen, broken=Reason(error.what, error.code, **error.context))
+
+
+def _known(offsets: Mapping[TopicPartition, int]) -> Position:
+    """A position from a file; -4 there says that nothing is known, as no entry does."""
+    return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
+
+
+def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
+    """Look at one database of a task's directory (``path``); ``None`` where it is gone.
+
+    Raises:
+        Corrupted: it cannot be read, or its MANIFEST does not name all that it should.
+        StatecoreError: see :func:`look_at_task`.
+    """
+    if not has_database(database):
+        return None
+    try:
+        with opened_database(database) as (found, opened):
+            state = found.checked().state
+            filled = {name for name in opened.families - {OFFSETS_COLUMN_FAMILY} if next(opened.rows(name), None)}
+            with_headers = next(iter(opened.families & _WITH_HEADERS), "")
+            first = next((key for key, _ in islice(opened.rows(with_headers), 1)), None)
+    except NotFound:
+        return None
+    current, manifest = manifest_of(database)
+    return DatabaseSight(
+        str(database.relative_to(path)),
+        state,
+        state.position,
+        frozenset(filled),
+        sst_formats(database),
+        live_files(database),
+        first,
+        flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
+        unnamed=() if found.manifest is None else found.manifest.unnamed,
+    )
+
+
+def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
+    """The store with its kind, where a conversion depends on it: with headers, or with its offset outside."""
+    declared = seen.declared.kind if seen.declared is not None and seen.declared.kind.can_be_built else None
+    family = next((one.with_headers for one in seen.databases if one.with_headers), None)
+    if family is None:
+        if declared is not None:
+            return replace(seen, kind=declared)
+        endless = seen.segmented and [one.directory for one in seen.databases] == [f"{seen.store}/{seen.store}.0"]
+        named = not seen.databases and seen.store.endswith(GRACE_BUFFER_SUFFIX) and seen.segmented
+        if seen.outside is not None and seen.segmented:
+            return replace(seen, kind=StoreKind.GRACE_BUFFER)
+        if not endless:
+            return replace(seen, kind=StoreKind.GRACE_BUFFER) if named else seen
+        found = recognise([place])
+        return replace(seen, kind=conclude([*found.evidence, *of_name(seen.store, ())]).kind)
+    left = families_leave(seen.databases[0].families, segmented=seen.segmented)
+    for kind, targets in COUNTERPARTS.items():
+        if declared is kind and len(targets) == 1:
+            return replace(seen, kind=kind, target=targets[0])
+        if declared in targets and kind.data_column_family == family and kind.is_segmented == seen.segmented:
+            return replace(seen, kind=kind, target=declared)
+    if declared is None or declared not in COUNTERPARTS:
+        found = recognise([place])
+        conclusion = conclude([*found.evidence, *of_name(seen.store, ())])
+        left = conclusion.left & frozenset(COUNTERPARTS) & left
+        kind = next(iter(left)) if len(left) == 1 else StoreKind.UNKNOWN
+    else:
+        kind = declared
+    keys = [one.first_key for one in seen.databases if one.first_key is not None]
+    target = counterpart_of_row(kind, keys[0]) if keys and kind is not StoreKind.UNKNOWN else None
+    return replace(seen, kind=kind, target=target, kinds_left=listed(left or BUILT & frozenset(COUNTERPARTS)))
+
+
+def _with_contents(seen: StoreSight, path: Path, wanted: Wanted) -> StoreSight:
+    """The store with what its rows come to, where they are moved or their files written anew."""
+    return replace(seen, databases=tuple(_added_up(seen, one, path, wanted) for one in seen.databases))
+
+
+def _added_up(seen: StoreSight, one: DatabaseSight, path: Path, wanted: Wanted) -> DatabaseSight:
+    newer = _families_above(one, wanted.sst_format)
+    moves = one.with_headers if wanted.moves else None
+    if not newer and not moves:
+        return one
+    with Database(path / one.directory) as opened:
+        moved = None
+        if moves and moves in one.filled and seen.target is not None:
+            moved = count_moved(opened.chunks(moves), seen.kind, seen.target)
+        contents = {family: digest_rows(opened.chunks(family)) for family in sorted(newer - {moves})}
+    return replace(one, moved=moved, contents=contents)
+
+
+def _families_above(one: DatabaseSight, sst_format: int) -> frozenset[str]:
+    return frozenset(
+        family
+        for family, versions in one.formats.items()
+        if family != OFFSETS_COLUMN_FAMILY
+        and family in one.families | {DEFAULT_COLUMN_FAMILY}
+        and max(versions) > sst_format
+    )
+
+
+def seen_release(stores: Sequence[StoreSight]) -> str:
+    """Which releases may have left the databases of these stores, in words."""
+    found = set()
+    for one in (one for store in stores for one in store.databases):
+        versions = {version for of_family in one.formats.values() for version in of_family}
+        if one.has_offsets_family:
+            found.add("4.4" if one.state.transactional else "4.3 or 4.4")
+        elif any(version > 5 for version in versions):
+            found.add("4.2")
+        else:
+            found.add("3.9 or 4.2")
+    for several, single in (("3.9 or 4.2", "4.2"), ("4.3 or 4.4", "4.4")):
+        if {several, single} <= found:
+            found.discard(several)
+    return ", ".join(sorted(found)) or "any"

@@ -1,0 +1,417 @@
+"""A task's directory for a release that keeps offsets inside its databases (KIP-1035): 4.3, 4.4; from any older one.
+
+What Kafka Streams 4.3.1 does itself when it opens an older directory is the reference (``migrateLegacyOffsets``): the
+offset of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Two things are
+better here. A store of windows or sessions without a segment gets one that keeps its offset; 4.3.1 drops the offset,
+and under exactly-once wipes the whole task for the want of it. An entry of -4 is kept of a store without rows, so that
+it is restored without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file
+would win, and what lies between the two be restored again.
+
+No offset is ever invented. A task without any is left as it is, and so is one with rows of which the file says -4:
+under exactly-once they may be of a transaction that never was committed, and the wipe is what makes the task right. A
+``.checkpoint`` that is there is believed else, unless rows were flushed after it (:mod:`.lateness`).
+
+4.4 wipes no such task where its stores are transactional (KIP-892): it restores over the rows, those of the aborted
+transaction stay, and their input is processed upon them. So there such a task is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from statecore.conversion.flush_order import lateness
+from statecore.conversion.inspection import (
+    DatabaseSight,
+    StoreSight,
+    TaskSight,
+    seen_release,
+)
+from statecore.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, of_store
+from statecore.conversion.offset_entries import Claims, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.step import Step, which
+from statecore.errors import Reason
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import (
+    OFFSET_UNKNOWN,
+    POSITION_KEY,
+    STATUS_CLOSED,
+    STATUS_KEY,
+    encode_int64,
+    offset_key,
+)
+from statecore.formats.position import Position, copy_position, encode_position, merge_position
+from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.words import some_of
+
+_NAMED = 5
+
+
+def upward(
+    seen: TaskSight, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
+) -> TaskConversion:
+    """What is to become of a task's directory that is to be one of a release with offsets inside.
+
+    Args:
+        seen: the directory.
+        to: the release.
+        exactly_once: the guarantee; ``None`` where it is not known, so that what depends on it is refused.
+        transactional: whether the application declares transactional state stores; ``None`` where nothing is declared.
+    """
+    made = _made_upward(seen, to, exactly_once)
+    if not to.transactional_stores or transactional is False or exactly_once is False or seen.is_global:
+        return made
+    unsure = [] if made.refused else _of_unknown_rows(seen, made)
+    if not unsure:
+        return made
+    if transactional:
+        return TaskConversion(seen.task, made.seen, to.name, (), refused=(_not_wiped(seen, unsure, to),))
+    return replace(made, remarks=(*made.remarks, _if_transactional(unsure, to)))
+
+
+def _of_unknown_rows(seen: TaskSight, made: TaskConversion) -> list[str]:
+    """Stores of an older release that are restored from the start although they have rows: after a wipe, it is meant.
+
+    Later releases write a status, which says open where rows were flushed and the store was not closed.
+    """
+    offsets = {store.store: store.offsets for store in made.stores}
+    claimed = claims(seen) if CHECKPOINT_FILE not in made.moved else None
+    if claimed is not None:  # what the file goes on to say is taken over
+        for store in seen.stores:
+            offsets[store.store] = offsets.get(store.store) or {
+                partition: offset for partition, offset in claimed.of(store).items() if offset != OFFSET_UNKNOWN
+            }
+    return [
+        store.store
+        for store in seen.stores
+        if store.has_rows
+        and (store.logged or (store.logged is None and not made.stores))  # else it is taken for not logged
+        and not offsets.get(store.store)
+        and any(not one.has_offsets_family for one in store.databases)
+    ]
+
+
+def _not_wiped(seen: TaskSight, stores: list[str], to: Release) -> Reason:
+    return Reason(
+        f"nobody knows up to which offset the rows of {', '.join(stores)} are: the application was not closed. Under "
+        f"exactly-once they may be of a transaction that was aborted. Kafka Streams {to.name} with transactional "
+        "stores, as the spec declares them, does not wipe the task: it restores over these rows, and processes their "
+        f"input upon them again. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)",
+        "uncommitted-rows",
+        stores=stores,
+    )
+
+
+def _if_transactional(stores: list[str], to: Release) -> str:
+    return (
+        f"Kafka Streams {to.name} with transactional stores does not wipe the task, and processes input twice whose "
+        f"rows are in {', '.join(stores)}: where the application enables them, move the task's directory away first"
+    )
+
+
+def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> TaskConversion:
+    claimed = claims(seen)
+    begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
+    refused = _refused(seen, claimed)
+    if refused:
+        return replace(begun, refused=refused)
+    left = _without_offsets(seen) or _with_rows_of_no_offset(seen, claimed)
+    if left:
+        return replace(begun, left=left)
+    late = lateness(seen, claimed, exactly_once, to)
+    if late.refused:
+        return replace(begun, refused=(late.refused,))
+    if late.distrusted:
+        return replace(begun, left=(late.distrusted,), moved=(CHECKPOINT_FILE,))
+    stores = tuple(_store(seen, store, claimed, to) for store in seen.stores)
+    kept = dict(claimed.unclaimed)
+    written: dict[str, Mapping[TopicPartition, int]] = {}
+    moved = []
+    for store in seen.stores:
+        taken = claimed.of(store)
+        if store.foreign or (not store.databases and not _gets_segment(seen, store, claimed)):
+            kept.update(taken)
+            continue
+        if store.keeps_offset_outside and taken and store.outside is None:
+            written[store_checkpoint_file(store.store)] = taken
+        if store.has_position_file and not seen.is_global:
+            moved.append(position_file(store.store))
+    if seen.checkpoint is not None and kept != seen.checkpoint:
+        moved.append(CHECKPOINT_FILE)
+        if kept:
+            written[CHECKPOINT_FILE] = kept
+    return replace(
+        begun,
+        stores=stores,
+        moved=tuple(sorted(moved)),
+        written=written,
+        left=_stays(seen, kept, to),
+        remarks=late.remarks,
+    )
+
+
+def _refused(seen: TaskSight, claimed: Claims) -> tuple[Reason, ...]:
+    broken = {store.store: store.broken or _lost_flush(store, claimed) for store in seen.stores}
+    found = [of_store(store, why) for store, why in broken.items() if why]
+    return (*([seen.broken] if seen.broken else []), *found)
+
+
+def _lost_flush(store: StoreSight, claimed: Claims) -> Reason | None:
+    """Why a store of an older release has lost rows: it writes ``.checkpoint`` after a flush alone."""
+    if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
+        return None
+    for one in store.databases:
+        if one.unnamed and not one.filled and not one.has_offsets_family:
+            what = (
+                f"{one.directory} has no row, though {CHECKPOINT_FILE} says its offset, and does not name "
+                f"{some_of(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
+            )
+            return Reason(what, "database-damaged", store_path=one.directory)
+    return None
+
+
+def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
+    """Why nothing can be saved of a task: it has no offset at all, as a process leaves it that died."""
+    older = any(not one.has_offsets_family for store in seen.stores for one in store.databases)
+    inside = any(store.inside or store.outside for store in seen.stores)
+    if seen.checkpoint is not None or inside or not older:
+        return ()
+    there_is_none = f"There is no {CHECKPOINT_FILE} in {seen.task}"
+    if not any(store.has_rows for store in seen.stores):
+        return (f"{there_is_none}, and its stores have no rows: there is nothing to save.",)
+    if seen.is_global:
+        return (
+            f"{there_is_none}: nobody knows up to which offset the rows are, so the topics are read from their start. "
+            "3.9 writes it only after 10,000 records; a release with offsets inside ends that by itself.",
+        )
+    return (
+        f"{there_is_none}: the instance died, or none of its stores is logged. Nobody knows up to which offset the "
+        "rows are; what is logged is restored from the start by the application, under exactly-once after it has "
+        "wiped the task.",
+    )
+
+
+def _with_rows_of_no_offset(seen: TaskSight, claimed: Claims) -> tuple[str, ...]:
+    """Why a task is left that has rows with -4: it was killed before its first commit on this directory.
+
+    With -4 inside, Kafka Streams would restore over the rows, also over those of a transaction that was aborted, and
+    process their input again upon them. Without it at-least-once does the same, and exactly-once wipes the task.
+    """
+    if seen.is_global:
+        return ()
+    found = [
+        store.store
+        for store in seen.stores
+        if store.has_rows and not store.inside and not store.outside and OFFSET_UNKNOWN in claimed.of(store).values()
+    ]
+    if not found:
+        return ()
+    return (
+        f"{CHECKPOINT_FILE} says -4 of {', '.join(found)}, and there are rows: the instance died before its first "
+        "commit, so nobody knows which of them were committed. The task is restored from the start by the application, "
+        "under exactly-once after it has wiped the task.",
+    )
+
+
+def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
+    """Entries that stay in the file, each with what Kafka Streams makes of it."""
+    stores = {store.changelog: store for store in seen.stores if store.changelog}
+    found = []
+    for partition, offset in sorted(kept.items()):
+        store, said = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
+        if store is None and offset == OFFSET_UNKNOWN:
+            found.append(
+                f"{said}, which is no offset, and no store here is known to be restored from that. Where the topology "
+                f"has such a store, Kafka Streams {to.name} restores it from the start, under exactly-once after it "
+                "has wiped the task."
+            )
+        elif store is None:
+            found.append(
+                f"{said}: no store here is known to be restored from that. Kafka Streams {to.name} takes it over where "
+                "its topology has such a store, else drops it. Declare the store in a spec to have it taken over here."
+            )
+        elif store.foreign:
+            found.append(f"{said}: {store.store} is no database, so Kafka Streams {to.name} takes it over itself.")
+        elif store.databases:
+            found.append(
+                f"{said}, which is not of {seen.task}: Kafka Streams {to.name} drops it, and {store.store} keeps what "
+                "else says its offset. Look whether the directory is that of another task."
+            )
+        else:
+            found.append(
+                f"{said}, and {store.directory} has no database: Kafka Streams would make an empty one and restore "
+                "what comes after that offset. Delete the line unless the store was empty."
+            )
+    return tuple(found)
+
+
+def _gets_segment(seen: TaskSight, store: StoreSight, claimed: Claims) -> bool:
+    """Whether a store of windows or sessions has nowhere to keep its offset, and should."""
+    if not store.segmented or store.databases or store.foreign or store.keeps_offset_outside:
+        return False
+    return bool(claimed.of(store)) or (bool(store.logged) and not seen.is_global and seen.checkpoint is not None)
+
+
+def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> StoreConversion:
+    taken = {
+        partition: offset
+        for partition, offset in claimed.of(store).items()
+        if not (seen.is_global and offset == OFFSET_UNKNOWN)
+    }
+    inside = dict(store.outside or {}) if store.keeps_offset_outside else store.inside
+    offsets = dict(inside or taken)
+    notes = _notes(seen, store, claimed.of(store), inside)
+    kind = None if store.kind is StoreKind.UNKNOWN else store.kind
+    position: Position = {}
+    databases: list[DatabaseConversion] = []
+    for one in store.databases:
+        made = _database(seen, store, one, {} if store.keeps_offset_outside else offsets, to)
+        databases.append(made)
+        merge_position(position, made.position)
+    steps = _steps(store, databases, inside, offsets)
+    if _gets_segment(seen, store, claimed):
+        partition = TaskId.parse(seen.task).partition
+        if not offsets and partition is not None:
+            offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
+        if offsets:
+            databases.append(_made(store, offsets, to))
+            steps.append(Step("it has no segment, so one is made, which says", offsets=offsets))
+    notes += restored_from_start(offsets) or _of_no_offset(seen, store, offsets, claimed)
+    return StoreConversion(
+        store.store, store.directory, kind, tuple(databases), offsets, position, tuple(steps), tuple(notes)
+    )
+
+
+def _database(
+    seen: TaskSight, store: StoreSight, one: DatabaseSight, offsets: Offsets, to: Release
+) -> DatabaseConversion:
+    missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
+    if one.has_offsets_family and store.inside and not one.state.offsets:
+        missing = {}  # its release goes by the other segments; what it may have lost only the want of an offset shows
+    entries = {offset_key(partition): encode_int64(offset) for partition, offset in missing.items()}
+    status = one.state.status
+    if status is None and (missing or not one.has_offsets_family):
+        status = STATUS_CLOSED
+        entries[STATUS_KEY] = encode_int64(status)
+    position = copy_position(one.position)
+    if not seen.is_global:
+        merge_position(position, store.outside_position)
+        if position != one.position:
+            entries[POSITION_KEY] = encode_position(position)
+    after = {**one.state.offsets, **missing}
+    return DatabaseConversion(
+        one.directory,
+        one.families | {OFFSETS_COLUMN_FAMILY} if entries else one.families,
+        after if entries or one.has_offsets_family else None,
+        status,
+        position,
+        to.sst_format,
+        entries=entries,
+        files=_kept_files(one),
+    )
+
+
+def _kept_files(one: DatabaseSight) -> dict[str, frozenset[str]]:
+    return {family: frozenset(files) for family, files in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
+
+
+def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversion:
+    """A segment without rows. The family of its kind is not needed: Kafka Streams adds what it misses."""
+    entries = {offset_key(partition): encode_int64(offset) for partition, offset in offsets.items()}
+    entries[STATUS_KEY] = encode_int64(STATUS_CLOSED)
+    position = copy_position(store.outside_position)
+    if position:
+        entries[POSITION_KEY] = encode_position(position)
+    return DatabaseConversion(
+        f"{store.directory}/{store.store}.0",
+        frozenset({DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}),
+        dict(offsets),
+        STATUS_CLOSED,
+        position,
+        to.sst_format,
+        create=True,
+        entries=entries,
+    )
+
+
+def _of_no_offset(seen: TaskSight, store: StoreSight, offsets: Offsets, claimed: Claims) -> list[str]:
+    """What the next start makes of a store that has none, where its databases could keep one."""
+    if offsets or not store.databases:
+        return []
+    if seen.is_global:
+        return ["nothing says an offset of it: Kafka Streams restores it from the start, and keeps its offset then"]
+    if store.logged and all(one.has_offsets_family for one in store.databases):
+        return ["it has no offset: Kafka Streams restores it from the start, under exactly-once after a wipe"]
+    if store.logged is None:
+        kept = f"Kafka Streams takes one over that {CHECKPOINT_FILE} keeps, or it is"
+        taken = kept if claimed.unclaimed else "taken for"
+        return [f"nothing says an offset of it: {taken} a store that is not logged"]
+    return []
+
+
+def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) -> list[str]:
+    notes = []
+    other = {partition: offset for partition, offset in taken.items() if inside.get(partition, offset) != offset}
+    if inside and other:
+        notes.append(
+            f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(inside)}: it keeps its own; Kafka "
+            "Streams would have gone by the file"
+        )
+    disagreeing = [
+        one.directory
+        for one in store.databases
+        if one.state.offsets and any(one.state.offsets[p] != inside.get(p, o) for p, o in one.state.offsets.items())
+    ]
+    if disagreeing and not store.keeps_offset_outside:
+        notes.append(
+            "its segments are at different offsets, and stay so: Kafka Streams goes by the newest one, and updates "
+            "that only older ones lack are lost. Before the start run statecore doctor, and repair it (--repair)"
+        )
+    silent = [one.directory for one in store.databases if one.has_offsets_family and not one.state.offsets]
+    if inside and silent and not store.keeps_offset_outside:
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        notes.append(
+            f"{silent[0]}{more} says no offset, and other segments "
+            f"{in_words(inside)}: what was not flushed there is not restored; statecore doctor says more"
+        )
+    if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
+        notes.append("it was not closed")
+    if seen.is_global and OFFSET_UNKNOWN in taken.values():
+        notes.append("an offset of -4 is not taken over: a global store with it fails every start")
+    if (
+        store.logged
+        and store.databases
+        and not inside
+        and not taken
+        and any(not one.has_offsets_family for one in store.databases)
+    ):
+        notes.append(
+            f"{CHECKPOINT_FILE} has no offset of {store.changelog}: it is restored from the start, under exactly-once "
+            "after its task was wiped"
+        )
+    return notes
+
+
+def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets) -> list[Step]:
+    steps = []
+    added = [
+        made
+        for made, one in zip(databases, store.databases, strict=True)
+        if made.entries and not one.has_offsets_family
+    ]
+    if added:
+        where = which(len(added), len(databases), segmented=store.segmented)
+        text = f"the column family {OFFSETS_COLUMN_FAMILY} is added to {where}"
+        is_said = offsets and not store.keeps_offset_outside
+        verb = "say" if len(added) > 1 else "says"
+        steps.append(Step(f"{text}, which {verb}", offsets=offsets) if is_said else Step(text))
+    if store.keeps_offset_outside and offsets and not inside:
+        steps.append(Step(f"its offset goes to {store_checkpoint_file(store.store)}"))
+    elif len(added) < sum(bool(made.entries) for made in databases):
+        steps.append(Step(f"what is missing in {OFFSETS_COLUMN_FAMILY} is added"))
+    if store.has_position_file and any(POSITION_KEY in made.entries for made in databases):
+        steps.append(Step(f"its position is taken from {position_file(store.store)}"))
+    return steps

@@ -1,0 +1,1 @@
+"""Which stores an application has, and of which kind, told by its topics, topology and directory."""

@@ -1,0 +1,380 @@
+"""Of which kind a store on disk is: by its column families, and by its rows where several kinds have the same.
+
+Each store class opens exactly its own column families (:mod:`statecore.formats.releases`), so they settle most kinds.
+The rest differ in their rows, of which some are looked at. All of these must fit; times are held against the segment
+they lie in, so that a key does not pass for a time by chance (all integers big-endian)::
+
+    window             key o start8 o seq4          start in the segment, seq 0
+    join-window        key o start8 o seq4          start in the segment, seq > 0 (it counts from 1)
+    session            key o end8 o start8          end in the segment, 0 <= start <= end
+    emit-final-window  00 o start8 o key o seq4     start in the segment; no row begins with 01
+      sliding          01 o key o start8 o seq4     index rows beside them, without a value (with headers: both kinds)
+    emit-final-session 00 o end8 o start8 o key     end in the segment;
+                       01 o key o end8 o start8     always with index rows
+    grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time; what Kafka Streams has
+                                                    restored of one has other keys, which it never finds again
+    versioned          int64 segment id o key       -1: validFrom8 o value; else next8 o min8 o {from8 o size4}* o ...
+    list               ts8 o side1 o key            value: 01 o count4 o {length4 o bytes}*
+
+A store without rows stays undecided among those that share its families.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import gcd
+from pathlib import Path
+from typing import NamedTuple
+
+from statecore.discover.kind_evidence import BUILT, BY_FAMILIES, GRACE_BUFFER_SUFFIX, Evidence
+from statecore.errors import Corrupted, NotFound
+from statecore.formats.integers import INT64_MAX
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, parse_buffered, right_key_of
+from statecore.statedir.readonly_database import Database
+from statecore.statedir.store_places import StorePlace
+
+_SAMPLED_FROM = (None, b"\x00\x00\x01", b"\x01", b"\xff" * 8)
+"""Where rows are looked at: the first ones, rows of a grace buffer with keys of no time, index rows, the latest values
+of a versioned store.
+"""
+
+_SAMPLED_ROWS = 100
+_SAMPLED_DATABASES = 6
+_LONG_AGO_MS = 10 * 365 * 86_400_000
+"""1980: no segment interval is that long, so a greater time cannot lie in the segment that begins at 0."""
+
+_FAR_MS = 1 << 46
+"""In the year 4199: no time of a record."""
+
+_LATEST = -1
+
+
+class Row(NamedTuple):
+    """A row that was looked at; ``first`` and ``end`` bound the times of its segment."""
+
+    key: bytes
+    value: bytes
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a store's databases show.
+
+    Attributes:
+        evidence: which kinds they leave.
+        intervals: bounds (both included) of a versioned store's segment interval in ms, from its rows; or ``None``.
+        older_rows: whether rows still lie in the family of an older format (a store upgraded in place).
+        empty: whether no row was found.
+        strange: why no class of Kafka Streams would open it; empty when one would.
+        miskeyed: how many of the rows that were looked at are those of a grace buffer with the keys that only Kafka
+            Streams' restore gives them.
+        doubtful: kinds that its rows do not rule out, though what they look like is another.
+    """
+
+    evidence: tuple[Evidence, ...]
+    intervals: tuple[int, int] | None = None
+    older_rows: bool = False
+    empty: bool = True
+    strange: str = ""
+    miskeyed: int = 0
+    doubtful: frozenset[StoreKind] = frozenset()
+
+
+def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
+    """The kinds whose class would open a database with these column families at this kind of place.
+
+    An upgraded store has the families of its older formats too. Empty when no class would.
+    """
+    data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    upgraded = {"keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"}
+    if data == upgraded:
+        data = frozenset({"keyValueWithTimestampAndHeaders"})
+    wanted = next(iter(data)) if data else DEFAULT_COLUMN_FAMILY
+    if len(data) > 1 or not families:
+        return frozenset()
+    return frozenset(kind for kind in BUILT if kind.is_segmented == segmented and kind.data_column_family == wanted)
+
+
+def recognise(places: Sequence[StorePlace]) -> Seen:
+    """What the directories of one store, of all its tasks, say of its kind.
+
+    Raises:
+        Corrupted: a database cannot be read.
+    """
+    segmented = places[0].segmented
+    shape = frozenset(kind for kind in BUILT if kind.is_segmented == segmented)
+    where = "its directory"
+    starts = [segment.start for place in places for segment in place.segments if segment.start is not None]
+    longest = gcd(*(start for start in starts if start)) or _LONG_AGO_MS
+    families: frozenset[str] | None = None
+    rows: list[Row] = []
+    older = False
+    for database, start in _databases(places):
+        if len(rows) >= _SAMPLED_ROWS * _SAMPLED_DATABASES:
+            break
+        try:
+            with Database(database) as opened:
+                families = opened.families if families is None else families | opened.families
+                left = families_leave(opened.families, segmented=segmented)
+                if not left:
+                    continue
+                family = next(iter(left)).data_column_family
+                if family != DEFAULT_COLUMN_FAMILY:
+                    older |= any(True for _ in islice(opened.rows(DEFAULT_COLUMN_FAMILY), 1))
+                rows += _sample(opened, family, start, longest if start else _LONG_AGO_MS)
+        except NotFound:
+            continue  # a segment that expired meanwhile
+    if families is None:
+        return Seen((Evidence(shape, where),))
+    left = families_leave(families, segmented=segmented)
+    if not left:
+        said = f"no store of Kafka Streams has the column families {', '.join(sorted(families))} in such a place"
+        return Seen((), strange=said)
+    evidence = [Evidence(left, BY_FAMILIES)]
+    if segmented and StoreKind.GRACE_BUFFER in left:
+        evidence.append(_grace_buffer(places, starts, rows))
+    if rows:
+        evidence.append(Evidence(rows_leave(rows, left), "its rows"))
+    miskeyed = sum(map(_is_miskeyed, rows)) if segmented and places[0].store.endswith(GRACE_BUFFER_SUFFIX) else 0
+    left_by = tuple(one for one in evidence if one.kinds)
+    doubtful = rows_may_be(rows, left)
+    return Seen(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, doubtful=doubtful)
+
+
+def _databases(places: Sequence[StorePlace]) -> list[tuple[Path, int | None]]:
+    """Databases with the start of their segment: the newest segment of every task before any older one."""
+    ranked: list[tuple[int, Path, int | None]] = []
+    for place in places:
+        if place.segmented:
+            newest_first = reversed(place.segments)
+            ranked += [(age, segment.path, segment.start) for age, segment in enumerate(newest_first)]
+        else:
+            ranked += [(0, path, None) for path in place.databases]
+    return [(path, start) for _, path, start in sorted(ranked, key=lambda one: one[0])]
+
+
+def _sample(database: Database, family: str, start: int | None, length: int) -> list[Row]:
+    first = start or 0
+    found: dict[bytes, Row] = {}
+    for place in _SAMPLED_FROM:
+        for key, value in islice(database.rows(family, place), _SAMPLED_ROWS):
+            found[key] = Row(key, value, first, first + length)
+    return list(found.values())
+
+
+def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Sequence[Row]) -> Evidence:
+    """A grace buffer has one endless segment; times of this century in the segment of 1970 are no window's."""
+    others = BUILT - {StoreKind.GRACE_BUFFER}
+    only = frozenset({StoreKind.GRACE_BUFFER})
+    if set(starts) != {0}:
+        return Evidence(others, "its segments")
+    if rows and all(_is_of_grace_buffer(row) for row in rows):
+        return Evidence(only, "its rows")
+    if not rows and places[0].store.endswith(GRACE_BUFFER_SUFFIX):
+        return Evidence(only, "its name")
+    return Evidence(others if rows else BUILT, "its rows")
+
+
+def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+    """The kinds among these that every row fits. Empty when none does, or where rows tell nothing."""
+    indexed = any(row.key[:1] == b"\x01" and not row.value for row in rows)
+    left = frozenset(kind for kind in among if all(_FITS.get(kind, _fits)(row) for row in rows))
+    by_index = {
+        StoreKind.EMIT_FINAL_WINDOW: not indexed,
+        StoreKind.EMIT_FINAL_SLIDING_WINDOW: indexed,
+        StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: indexed,
+        StoreKind.EMIT_FINAL_SESSION: indexed,
+        StoreKind.HEADERS_EMIT_FINAL_SESSION: indexed,
+    }
+    left = frozenset(kind for kind in left if by_index.get(kind, True))
+    # Every row fits a plain store; one whose rows all parse as something stricter is that.
+    return left - {StoreKind.KEY_VALUE} if len(left) > 1 else left
+
+
+def rows_may_be(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+    """The kinds among these that rows do not rule out for sure.
+
+    Times may be in microseconds, or any number that a record has. A plain row with the key -1 and a number looks like a
+    value of a versioned store, and an emit-final store of endless retention has one segment, as a grace buffer.
+    """
+    by_time = bool(rows) and all(_is_in_endless_segment(row) for row in rows)
+    found = {
+        StoreKind.KEY_VALUE: all(_is_versioned_by_chance(row) for row in rows),
+        StoreKind.VERSIONED_KEY_VALUE: all(_is_versioned(row, INT64_MAX) for row in rows),
+        StoreKind.LIST: all(_is_list(row, INT64_MAX) for row in rows),
+        StoreKind.EMIT_FINAL_WINDOW: by_time,
+        StoreKind.EMIT_FINAL_SLIDING_WINDOW: by_time,
+        StoreKind.EMIT_FINAL_SESSION: by_time,
+    }
+    return frozenset(kind for kind, may_be in found.items() if may_be and kind in among)
+
+
+def versioned_intervals(rows: Sequence[Row]) -> tuple[int, int] | None:
+    """Bounds of the segment interval of a versioned store: a row's newest ``validTo`` lies in its segment."""
+    shortest, longest = 1, _FAR_MS
+    for row in rows:
+        segment = _int64(row.key, 0)
+        if segment is not None and segment > 0 and _is_old_versions(row.value):
+            until = _int64(row.value, 0) or 0
+            shortest = max(shortest, until // (segment + 1) + 1)
+            longest = min(longest, until // segment)
+    return (shortest, longest) if longest != _FAR_MS and shortest <= longest else None
+
+
+def _fits(_row: Row) -> bool:
+    return True
+
+
+def _is_window(row: Row) -> bool:
+    return _in_segment(row, -12) and _int32(row.key, -4) == 0
+
+
+def _is_join_window(row: Row) -> bool:
+    return _in_segment(row, -12) and _int32(row.key, -4) > 0
+
+
+def _is_any_window(row: Row) -> bool:
+    return _in_segment(row, -12)
+
+
+def _is_session(row: Row) -> bool:
+    return _in_segment(row, -16) and _starts_before(row, -8, -16)
+
+
+def _is_emit_final_window(row: Row) -> bool:
+    if row.key[:1] == b"\x01" and not row.value:
+        return _in_segment(row, -12) and len(row.key) >= 13
+    return row.key[:1] == b"\0" and len(row.key) >= 13 and _in_segment(row, 1) and len(row.value) >= 8
+
+
+def _is_emit_final_session(row: Row) -> bool:
+    if row.key[:1] == b"\x01" and not row.value:
+        return len(row.key) >= 17 and _is_session(row)
+    return row.key[:1] == b"\0" and len(row.key) >= 17 and _in_segment(row, 1) and _starts_before(row, 9, 1)
+
+
+def _is_buffered(row: Row) -> bool:
+    time = _int64(row.key, 1)
+    return row.key[:1] == b"\0" and len(row.key) >= 13 and time is not None and _LONG_AGO_MS < time < _FAR_MS
+
+
+def _is_of_grace_buffer(row: Row) -> bool:
+    return _is_buffered(row) or _is_miskeyed(row)
+
+
+def _is_in_endless_segment(row: Row) -> bool:
+    """Whether it is of an emit-final store that keeps everything in the segment of 1970: no buffered record."""
+    if row.first or (row.key[:1] == b"\x01" and not row.value):
+        return not row.first
+    try:
+        parse_buffered(row.value)
+    except Corrupted:
+        return _is_buffered(row)
+    return False
+
+
+def _is_miskeyed(row: Row) -> bool:
+    """Whether Kafka Streams has restored it: its value is a buffered record and its time, which is 0."""
+    if row.key[:1] != b"\0" or not row.value.endswith(bytes(BUFFER_TIME_BYTES)):
+        return False
+    if not _is_buffered(row._replace(key=right_key_of(row.key))):
+        return False
+    try:
+        parse_buffered(row.value[:-BUFFER_TIME_BYTES])
+    except Corrupted:
+        return False
+    return True
+
+
+def _is_versioned(row: Row, far: int = _FAR_MS) -> bool:
+    segment = _int64(row.key, 0)
+    if segment is None or segment < _LATEST:
+        return False
+    if segment == _LATEST:
+        since = _int64(row.value, 0)
+        return since is not None and 0 <= since < far
+    return _is_old_versions(row.value, far)
+
+
+def _is_versioned_by_chance(row: Row) -> bool:
+    """Whether all that makes it one of a versioned store is a key that begins with -1, above a number."""
+    since = _int64(row.value, 0)
+    return _int64(row.key, 0) == _LATEST and since is not None and (since < _LONG_AGO_MS or len(row.value) == 8)
+
+
+def _is_old_versions(value: bytes, far: int = _FAR_MS) -> bool:
+    """Whether a value is one of ``RocksDBVersionedStoreSegmentValueFormatter``: entries newest first, then values."""
+    until, since = _int64(value, 0), _int64(value, 8)
+    if until is None or since is None or not 0 <= since <= until < far:
+        return False
+    at, values = 16, 0
+    while at + 12 <= len(value):
+        begins, size = struct.unpack_from(">qi", value, at)
+        at += 12
+        values += max(size, 0)
+        if size < -1 or not since <= begins <= until:
+            return False
+        if begins == since:
+            return bool(at + values == len(value))
+    return False
+
+
+def _is_list(row: Row, far: int = _FAR_MS) -> bool:
+    time = _int64(row.key, 0)
+    if time is None or not 0 <= time < far or row.key[8:9] not in (b"\0", b"\x01") or row.value[:1] != b"\x01":
+        return False
+    if len(row.value) < 5:
+        return False
+    count, at = _int32(row.value, 1), 5
+    for _ in range(max(count, 0)):
+        if at + 4 > len(row.value):
+            return False
+        at += 4 + max(_int32(row.value, at), 0)
+    return count > 0 and at == len(row.value)
+
+
+_FITS: dict[StoreKind, Callable[[Row], bool]] = {
+    StoreKind.WINDOW: _is_window,
+    StoreKind.JOIN_WINDOW: _is_join_window,
+    StoreKind.TIMESTAMPED_WINDOW: _is_any_window,
+    StoreKind.HEADERS_WINDOW: _is_any_window,
+    StoreKind.SESSION: _is_session,
+    StoreKind.HEADERS_SESSION: _is_session,
+    StoreKind.EMIT_FINAL_WINDOW: _is_emit_final_window,
+    StoreKind.EMIT_FINAL_SLIDING_WINDOW: _is_emit_final_window,
+    StoreKind.EMIT_FINAL_SESSION: _is_emit_final_session,
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW: _is_emit_final_window,
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _is_emit_final_window,
+    StoreKind.HEADERS_EMIT_FINAL_SESSION: _is_emit_final_session,
+    StoreKind.GRACE_BUFFER: _is_of_grace_buffer,
+    StoreKind.VERSIONED_KEY_VALUE: _is_versioned,
+    StoreKind.LIST: _is_list,
+}
+
+
+def _in_segment(row: Row, at: int) -> bool:
+    time = _int64(row.key, at)
+    return time is not None and row.first <= time < row.end
+
+
+def _starts_before(row: Row, start_at: int, end_at: int) -> bool:
+    start, end = _int64(row.key, start_at), _int64(row.key, end_at)
+    return start is not None and end is not None and 0 <= start <= end
+
+
+def _int64(data: bytes, at: int) -> int | None:
+    """The number at a place, from the end when negative; ``None`` where the bytes do not reach."""
+    begin = at if at >= 0 else len(data) + at
+    return int.from_bytes(data[begin : begin + 8], signed=True) if 0 <= begin <= len(data) - 8 else None
+
+
+def _int32(data: bytes, at: int) -> int:
+    begin = at if at >= 0 else len(data) + at
+    return int.from_bytes(data[begin : begin + 4], signed=True)

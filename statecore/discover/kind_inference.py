@@ -1,0 +1,164 @@
+"""Decides a store's kind and times by everything that was seen of it, and says what is left to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from statecore.changelog.compaction import cleanup_policies
+from statecore.changelog.model import TopicDescription
+from statecore.discover.changelog_sample import Sample
+from statecore.discover.kind_evidence import (
+    Conclusion,
+    Evidence,
+    conclude,
+    is_made_by_dsl,
+    listed,
+    of_format,
+    of_name,
+    of_topic,
+    possible,
+    versioned_history,
+    window_retention,
+)
+from statecore.discover.spec_draft import Draft, Notes, OpenStore
+from statecore.discover.survey import FoundStore
+from statecore.errors import Invalid
+from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
+from statecore.formats.segments import SHORTEST_INTERVAL_MS
+from statecore.spec.duration import format_duration
+from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided of a store.
+
+    Attributes:
+        store: it, with ``?`` for what is open.
+        default_format: whether its kind is the one of the default ``dsl.store.format``.
+    """
+
+    store: StoreSpec
+    default_format: bool = False
+
+
+def decide(
+    draft: Draft,
+    topic: TopicDescription | None,
+    sample: Callable[[TopicDescription], Sample],
+    notes: Notes,
+    *,
+    told: StoreKind | None = None,
+    dsl_store_format: str | None = None,
+) -> Decision:
+    """Decide.
+
+    Args:
+        draft: the store.
+        topic: its changelog, if that exists.
+        sample: looks at records of a changelog; asked where nothing else decides.
+        notes: told what was guessed, and what is open.
+        told: the kind that a person says it is.
+        dsl_store_format: the application's ``dsl.store.format``, if it is known.
+
+    Raises:
+        Invalid: what was said contradicts what there is.
+    """
+    changelog = draft.changelog.topic
+    store = StoreSpec(
+        draft.name,
+        StoreKind.IN_MEMORY,
+        draft.subtopology,
+        changelog,
+        topology=draft.topology,
+        reprocess=draft.reprocess,
+    )
+    if draft.in_memory:
+        notes.add(draft.name, draft.in_memory)
+        return Decision(store)
+    if told is StoreKind.CUSTOM:  # nothing on disk or in a topic speaks for or against it
+        store = replace(store, kind=told)
+        if store.is_undecided:
+            notes.open.append(OpenStore(draft.name, draft.subtopology, (told,), draft.changelog.candidates, ()))
+        return Decision(store)
+    found = draft.found
+    if found is not None and (found.trouble or found.seen.strange):
+        notes.add(draft.name, found.seen.strange or "its directory could not be read")
+    if found is not None and found.seen.strange and told is None:
+        store = replace(store, kind=StoreKind.UNKNOWN)
+        notes.open.append(OpenStore(draft.name, draft.subtopology, (), draft.changelog.candidates, ()))
+        return Decision(store)
+    own_topic = topic if topic is not None and not store.is_global and changelog.endswith("-changelog") else None
+    by_dsl = is_made_by_dsl(draft.name, draft.processors)
+    evidence = list(found.seen.evidence) if found is not None else []
+    evidence += of_name(draft.name, draft.processors)
+    evidence += of_format(draft.name, draft.processors, dsl_store_format)
+    by_topic = of_topic(own_topic) if own_topic is not None else []
+    concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
+    seen = _seen(found, own_topic)
+    if concluded.kind is StoreKind.UNKNOWN and own_topic is not None:
+        looked = sample(own_topic)
+        if looked.suppressed:
+            notes.add(draft.name, "in memory, because its changelog's records are those of suppress")
+            return Decision(store)
+        seen.append(f"{looked.records} of its records")
+        evidence += _of_sample(looked)
+        concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
+    if told is not None:
+        _check_told(draft.name, told, possible([*evidence, *by_topic]), seen)
+        concluded = Conclusion(told, frozenset({told}), ())
+    for remark in concluded.remarks:
+        notes.add(draft.name, remark)
+    store = _with_times(replace(store, kind=concluded.kind), own_topic, found, notes)
+    if not store.is_undecided:
+        return Decision(store, concluded.default_format and dsl_store_format is None)
+    kinds = tuple(sorted(concluded.left)) if store.kind is StoreKind.UNKNOWN else (store.kind,)
+    changelogs = draft.changelog.candidates if changelog == UNKNOWN_CHANGELOG else ()
+    notes.open.append(OpenStore(draft.name, draft.subtopology, kinds, changelogs, tuple(seen)))
+    return Decision(store)
+
+
+def _check_told(store: str, told: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
+    if told not in left:
+        raise Invalid(
+            f"Store {store} was said to be of the kind {told}, but what there is ({'; '.join(seen) or 'its name'}) is "
+            f"of {listed(left)}.",
+            code="kind-mismatch",
+            action="Say one of these, or correct the written spec by hand.",
+            store=store,
+            kind=str(told),
+        )
+
+
+def _of_sample(looked: Sample) -> list[Evidence]:
+    return [looked.evidence] if looked.records and looked.kinds else []
+
+
+def _seen(found: FoundStore | None, topic: TopicDescription | None) -> list[str]:
+    seen = ["its directory"] if found is not None else []
+    return seen + ([f"cleanup.policy {','.join(sorted(cleanup_policies(topic)))}"] if topic is not None else [])
+
+
+def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundStore | None, notes: Notes) -> StoreSpec:
+    """Retention, which the changelog's configuration tells, and the segment interval where it is not the usual one."""
+    if store.kind is not StoreKind.UNKNOWN and store.kind not in RETAINED_KINDS:
+        return store
+    setting = "min.compaction.lag.ms" if store.kind.is_versioned else "retention.ms"
+    retention = None
+    if topic is not None:
+        retention = versioned_history(topic) if store.kind.is_versioned else window_retention(topic)
+    if retention is None:
+        if store.kind in RETAINED_KINDS and store.is_logged:
+            notes.add(store.name, "its retention is not to be seen: add 'retention' as the application has it")
+        return store
+    derived = f"is derived from its topic's {setting}"
+    interval = found.segment_interval(store.kind, retention) if found is not None else None
+    if interval is not None and store.kind in WINDOWED_KINDS and interval > SHORTEST_INTERVAL_MS:
+        # Suppliers take no interval of their own: another interval means another retention than the topic was made for.
+        derived = f"is derived from its segments of {format_duration(interval)}, which contradict its topic's {setting}"
+        retention, interval = 2 * interval, None
+    elif interval is not None:
+        derived += f", and segment_interval {format_duration(interval)} from its segments, which do not fit it"
+    notes.add(store.name, f"retention {format_duration(retention)} {derived}; check it")
+    return replace(store, retention_ms=retention, segment_interval_ms=interval)

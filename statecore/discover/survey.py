@@ -1,0 +1,112 @@
+"""What a state directory says of an application's stores, each seen over all its tasks. Only read, never changed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from math import gcd
+
+from statecore.discover.kind_detection import Seen, recognise
+from statecore.errors import NotFound, StatecoreError
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+from statecore.formats.segments import default_segment_interval
+from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.offset_files import offsets_in
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_on_disk import read_database
+from statecore.statedir.store_places import StorePlace, store_places
+
+
+@dataclass(frozen=True)
+class FoundStore:
+    """A store that has a directory.
+
+    Attributes:
+        name: its name.
+        subtopology: of its tasks; -1 below ``global``.
+        topology: the named topology, or ``None``.
+        topics: the topics its offsets name.
+        segmented: whether its rows lie in segments.
+        seen: what its databases say of its kind.
+        starts: the times in ms its segments begin with.
+        trouble: why it could not be looked at; empty when it could.
+        unlogged: whether all its databases were closed without an offset, as a store is left that is not logged.
+        transactional: whether a database shows that the application has transactional stores (KIP-892).
+    """
+
+    name: str
+    subtopology: int
+    topology: str | None
+    topics: frozenset[str]
+    segmented: bool
+    seen: Seen
+    starts: tuple[int, ...] = ()
+    trouble: str = ""
+    unlogged: bool = False
+    transactional: bool = False
+
+    def segment_interval(self, kind: StoreKind, retention_ms: int) -> int | None:
+        """The segment interval in ms, where what lies on disk contradicts the one that follows from the retention."""
+        if kind.is_versioned and self.seen.intervals is not None:
+            shortest, longest = self.seen.intervals
+            return None if shortest <= default_segment_interval(kind, retention_ms) <= longest else longest
+        if kind not in WINDOWED_KINDS:
+            return None
+        usual = default_segment_interval(kind, retention_ms)
+        if all(start % usual == 0 for start in self.starts):
+            return None
+        return gcd(*self.starts)
+
+
+def survey(directory: StateDirectory) -> list[FoundStore]:
+    """Every store, the global ones too. Empty when there is no directory."""
+    by_name: dict[tuple[str | None, str], list[StorePlace]] = {}
+    for place in store_places(directory):
+        by_name.setdefault((place.topology, place.store), []).append(place)
+    return [_found(places) for places in by_name.values()]
+
+
+def _found(places: list[StorePlace]) -> FoundStore:
+    # A name is one store's: two shapes or subtopologies of it are leftovers of another version, and the first speaks.
+    places = [place for place in places if (place.segmented, place.subtopology) == _shape(places)]
+    first = places[0]
+    topics: frozenset[str] = frozenset()
+    trouble = ""
+    seen = Seen(())
+    unlogged = transactional = False
+    try:
+        seen = recognise(places)
+        outside = [partition.topic for place in places for partition in offsets_in(place.checkpoint_file).offsets]
+        states = [state for place in places for state in _states(place)]
+        topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
+        closed = bool(states) and all(state.keeps_no_offset for state in states)
+        unlogged = closed and not outside and first.subtopology >= 0
+        transactional = any(state.transactional for state in states)
+    except StatecoreError as error:
+        trouble = error.what
+    starts = {segment.start for place in places for segment in place.segments if segment.start is not None}
+    return FoundStore(
+        first.store,
+        first.subtopology,
+        first.topology,
+        topics,
+        first.segmented,
+        seen,
+        tuple(sorted(starts)),
+        trouble,
+        unlogged,
+        transactional,
+    )
+
+
+def _shape(places: list[StorePlace]) -> tuple[bool, int]:
+    """The one with databases in it, where a name was found in several places."""
+    chosen = next((place for place in places if place.databases), places[0])
+    return chosen.segmented, chosen.subtopology
+
+
+def _states(place: StorePlace) -> list[DatabaseState]:
+    for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
+        with contextlib.suppress(NotFound):  # the segment may have expired meanwhile
+            return [read_database(path).opened()]
+    return []

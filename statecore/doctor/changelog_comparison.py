@@ -1,0 +1,324 @@
+"""Whether a store was made of the changelog that there is: the log's last writes up to its offset must be its rows.
+
+A state directory keeps no topic's id. But of a store that was closed at an offset, the last record of a key up to that
+offset is the row, value by value, wherever a row is what was written last. So some of the newest keys before the offset
+are looked up. A store of another log, which is longer now than the offset, has none of these values.
+
+What one key shows (:class:`Shown`) is taken for less than it may seem. A row that an earlier or a later record explains
+is of this log: the store lost an update, or its offset was lowered. A row that is not there tells something only where
+it could not have expired, and no delete behind the offset may be gone. Timestamps and headers are not compared, because
+a topic may stamp its records itself (``message.timestamp.type``). And one key of the log in the store is enough to say
+nothing at all.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.reader import ChangelogReader
+from statecore.discover.kind_evidence import BUILT
+from statecore.doctor.stored_offsets import DatabasePlace
+from statecore.errors import Corrupted
+from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.row_format import Records
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.readonly_database import Database
+
+LAST_WRITE_KINDS = BUILT - {StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW}
+"""Kinds of which each row is the last record of its key.
+
+Windows of joins keep duplicates, which the changelog numbers by itself; versions and buffers are made of many records.
+"""
+
+KEYS = 16
+"""Keys that are looked up of a partition."""
+
+MANY_KEYS = 512
+"""Keys that are looked up where the newest ones say that the log is another one: a store that lost its last updates has
+the rows of older ones."""
+
+LEAST_KEYS = 3
+"""So many of them have to say that the log is another one, unless it has no more."""
+
+_SPANS = (64, 4_096, 131_072)
+_BYTES = 32 << 20
+
+
+class Shown(Enum):
+    """What one key shows."""
+
+    SAME = "the row is the record's"
+    EXPLAINED = "the row is an earlier or a later record's"
+    OTHER = "the row is of no record that was seen"
+    ABSENT = "there is no row"
+    NOTHING = "nothing is shown"
+
+
+class Written(NamedTuple):
+    """The last record of a key up to an offset.
+
+    Attributes:
+        key: the record's.
+        value: the record's; ``None`` for a delete.
+        timestamp: ms since the epoch.
+        offset: where it lies.
+    """
+
+    key: bytes
+    value: bytes | None
+    timestamp: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The last records of some keys before an offset.
+
+    Attributes:
+        written: the newest first.
+        earlier: key → the values that earlier records gave it, as far as they were seen.
+        whole: whether the log has no more keys before the offset.
+    """
+
+    written: Sequence[Written]
+    earlier: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
+    whole: bool = False
+
+
+class Later(NamedTuple):
+    """What the records behind an offset say of some keys.
+
+    Attributes:
+        keys: those of them that have a record there.
+        has_gaps: whether offsets are missing there: compaction may have removed the deletes of others.
+    """
+
+    keys: frozenset[bytes]
+    has_gaps: bool
+
+
+class Limits:
+    """How much is read of one partition, and until when of all of them.
+
+    Args:
+        until: ``time.monotonic()`` at which no more is read.
+        most_bytes: bytes of one read.
+    """
+
+    def __init__(self, until: float, most_bytes: int = _BYTES) -> None:
+        self.until, self.most_bytes = until, most_bytes
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.until
+
+    def reached(self, statistics: ReadStatistics) -> bool:
+        """Whether a read is not to go on."""
+        return statistics.bytes_fetched + statistics.bytes_decoded >= 2 * self.most_bytes or self.over
+
+
+def newest_records(
+    reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits, keys: int = KEYS
+) -> Newest | None:
+    """The last records of the newest keys of ``[start, end)``; ``None`` where that would take too much.
+
+    Args:
+        reader: of the cluster.
+        partition: where.
+        start: the log's start.
+        end: the first offset that the store has not.
+        limits: how much may be read.
+        keys: how many keys.
+
+    Raises:
+        Retryable: no broker answered.
+        Invalid: the log ends below ``end`` now.
+        Corrupted: the bytes of a record batch are not what they must be.
+    """
+    found = None
+    for span in _SPANS:
+        begin = max(start, end - span)
+        batches = _all_of(reader, OffsetRange(*partition, begin, end), IsolationLevel.READ_COMMITTED, limits)
+        if batches is None:
+            return found
+        found = _newest_of(batches, keys, whole=begin == start)
+        if begin == start or len(found.written) >= keys:
+            break
+    return found
+
+
+def later_records(reader: ChangelogReader, span: OffsetRange, keys: Collection[bytes], limits: Limits) -> Later | None:
+    """Which of some keys have records in a range; ``None`` where that would take too much.
+
+    Raises:
+        Retryable, Invalid, Corrupted: as :func:`newest_records`.
+    """
+    wanted, seen = pa.array(sorted(keys), pa.binary()), set[bytes]()
+    for batch in reader.read(span, IsolationLevel.READ_UNCOMMITTED):
+        seen.update(batch["key"].filter(pc.is_in(batch["key"], value_set=wanted)).to_pylist())
+        if limits.reached(reader.statistics):
+            return None
+    return Later(frozenset(seen), reader.statistics.removed > 0)
+
+
+def _all_of(
+    reader: ChangelogReader, span: OffsetRange, isolation: IsolationLevel, limits: Limits
+) -> list[pa.RecordBatch] | None:
+    batches = []
+    for batch in reader.read(span, isolation):
+        batches.append(batch)
+        if limits.reached(reader.statistics):
+            return None
+    return batches
+
+
+def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> Newest:
+    """What some batches in offset order say of the newest of their keys."""
+    written: dict[bytes, Written] = {}
+    earlier: dict[bytes, set[bytes]] = {}
+    full = False
+    for batch in reversed(batches):
+        columns = [batch[name].to_pylist() for name in ("key", "value", "timestamp", "offset")]
+        for key, value, timestamp, offset in zip(*(reversed(column) for column in columns), strict=True):
+            if key is None:
+                continue
+            if key in written:
+                if value is not None:
+                    earlier.setdefault(key, set()).add(value)
+            elif len(written) < keys:
+                written[key] = Written(key, value, timestamp, offset)
+            else:
+                full = True
+    seen = {key: frozenset(values) for key, values in earlier.items()}
+    return Newest(tuple(written.values()), seen, whole and not full)
+
+
+def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Shown]:
+    """What each key shows of a store.
+
+    Args:
+        kind: one of :data:`LAST_WRITE_KINDS`.
+        databases: where its rows lie.
+        newest: the last records before its offset.
+
+    Raises:
+        NotFound: a database has gone meanwhile.
+        Corrupted: one cannot be read.
+    """
+    rows_of = row_format(kind)
+    keys = pa.array([one.key for one in newest.written], pa.binary())
+    records = Records(
+        keys,
+        pa.array([one.value for one in newest.written], pa.binary()),
+        pa.array([one.timestamp for one in newest.written], pa.int64()),
+        pa.array([b"\x00"] * len(keys), pa.binary()),
+    )
+    shown = dict.fromkeys((one.key for one in newest.written), Shown.NOTHING)
+    if not len(keys) or rows_of.check(records) is not None:
+        return shown
+    times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
+    wanted: dict[DatabasePlace, list[tuple[Written, bytes]]] = {}
+    for one, row_key, at in zip(newest.written, rows_of.row_keys(keys).to_pylist(), times, strict=True):
+        place = _place_of(databases, at)
+        if place is not None:
+            wanted.setdefault(place, []).append((one, row_key))
+    for place, looked in wanted.items():
+        with Database(place.path) as database:
+            for one, row_key in looked:
+                sure = place.start is None or place.end is not None
+                shown[one.key] = _shown(database, kind, one, row_key, newest.earlier.get(one.key, frozenset()), sure)
+    return shown
+
+
+def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
+    """Whether a store holds any row. Raises as :func:`shown_by`."""
+    for place in databases:
+        with Database(place.path) as database:
+            if next(database.rows(kind.data_column_family), None) is not None:
+                return True
+    return False
+
+
+def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePlace | None:
+    """The database in which a row of a time lies; ``None`` where its segment is not there: it may have expired."""
+    if at is None:
+        return databases[0] if databases else None
+    begun = [place for place in databases if place.start is not None and place.start <= at]
+    place = max(begun, key=lambda one: one.start or 0, default=None)
+    return None if place is None or (place.end is not None and at >= place.end) else place
+
+
+def _shown(
+    database: Database, kind: StoreKind, written: Written, row_key: bytes, earlier: Collection[bytes], sure: bool
+) -> Shown:
+    """What one key shows.
+
+    Args:
+        database: where its row would be.
+        kind: of the store.
+        written: the record.
+        row_key: the key of its row.
+        earlier: values that it had.
+        sure: whether its row would be in this database and nowhere else.
+    """
+    row = _row(database, kind.data_column_family, row_key)
+    if row is None:
+        older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}
+        is_older = any(_row(database, family, row_key) is not None for family in older)
+        return Shown.NOTHING if written.value is None or is_older or not sure else Shown.ABSENT
+    try:
+        value = _value(kind, row)
+    except Corrupted:
+        return Shown.NOTHING  # of another kind, or damaged: others say so
+    if value == written.value:
+        return Shown.SAME
+    return Shown.EXPLAINED if value in earlier else Shown.OTHER
+
+
+def _row(database: Database, family: str, key: bytes) -> bytes | None:
+    found = next(database.rows(family, key), None)
+    return found[1] if found is not None and found[0] == key else None
+
+
+def _value(kind: StoreKind, row: bytes) -> bytes:
+    """The changelog's value of a row, without what the store puts in front of it."""
+    if kind is StoreKind.LIST:
+        return row
+    (value,) = row_format(kind).value_columns(pa.array([row], pa.large_binary()))["value"].to_pylist()
+    return bytes(value)
+
+
+def proof(newest: Newest, shown: Mapping[bytes, Shown], later: Later) -> list[Written]:
+    """The records that prove that a store is of another log; none where they do not.
+
+    Args:
+        newest: the last records before its offset.
+        shown: what each key shows.
+        later: what lies behind the offset.
+    """
+    told = Counter(shown.values())
+    if told[Shown.SAME] or told[Shown.EXPLAINED]:
+        return []
+    counts = {Shown.OTHER} if later.has_gaps else {Shown.OTHER, Shown.ABSENT}
+    found = [one for one in newest.written if shown[one.key] in counts and one.key not in later.keys]
+    values = sum(one.value is not None for one in newest.written)
+    return found if found and len(found) >= (min(LEAST_KEYS, values) if newest.whole else LEAST_KEYS) else []
+
+
+def differing(shown: Mapping[bytes, Shown]) -> list[bytes]:
+    """The keys whose rows are not their records."""
+    return [key for key, one in shown.items() if one in (Shown.OTHER, Shown.ABSENT, Shown.EXPLAINED)]

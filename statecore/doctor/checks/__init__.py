@@ -1,0 +1,1 @@
+"""From an inspection to findings: pure functions, one idea a module."""

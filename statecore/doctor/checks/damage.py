@@ -1,0 +1,102 @@
+"""Databases that cannot be read, or whose files are not what they should be."""
+
+from __future__ import annotations
+
+from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import DatabaseView, StoreView, TaskView
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
+from statecore.words import number_of, some_of
+
+
+def damage(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    """What is damaged of one store of one task, each database by itself."""
+    found = [_broken(store, one) for one in store.databases if one.broken]
+    for one in store.databases:
+        if store.in_use or one.broken:
+            pass
+        elif one.cut:
+            what = f"{one.name} has lost the end of its MANIFEST: {one.cut}"
+            found.append(_manifest(store, one, Severity.LOSS, what))
+        elif one.unnamed:
+            found.append(_unnamed(store, one, task, how))
+        if one.lost and store.holder is None:  # who has it open takes them away at its close, if they are not missed
+            found.append(_set_aside(store, one))
+    return found
+
+
+def _broken(store: StoreView, database: DatabaseView) -> Finding:
+    kind = CATALOGUE[database.cause]
+    return of_store(
+        store,
+        kind.code,
+        kind.severity,
+        database.broken,
+        # Who opens it with the application's own options may find it sound.
+        repair=Repair.REBUILD if Repair.REBUILD in kind.repairs and database.error != Invalid.__name__ else None,
+        segment=database.name if store.segmented else "",
+        damage=database.error == Corrupted.__name__,
+        error=database.error,
+    )
+
+
+def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, how: Circumstances) -> Finding:
+    """Whole files that nobody names: in what is older than offsets in the stores, nothing inside says whether rightly.
+
+    Releases that have the offset in ``.checkpoint`` flush before they write that.
+    """
+    files = number_of(len(database.unnamed), "SST file")
+    what = f"{database.name} has {files} that its MANIFEST does not name ({some_of([*database.unnamed], 5)})"
+    if database.has_offsets_family:
+        what += (
+            ", as a kill in a flush or a compaction leaves them; offset and status are there, so RocksDB deletes them "
+            "rightly"
+        )
+        return _manifest(store, database, Severity.NOTE, what)
+    if not database.rows and how.is_taken_over(store, task.checkpoint):
+        what += f", and no row, though {CHECKPOINT_FILE} says its offset: the MANIFEST has lost its end"
+        return _manifest(store, database, Severity.LOSS, what)
+    what += (
+        "; RocksDB deletes them when it opens the database. A kill in a flush or a compaction leaves such files, and "
+        "so does a MANIFEST that lost its end: hold the store against its changelog before the application starts"
+    )
+    return _manifest(store, database, Severity.WARNING, what)
+
+
+def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what: str) -> Finding:
+    lost = severity is Severity.LOSS
+    return of_store(
+        store,
+        "manifest-truncated",
+        severity,
+        what,
+        repair=Repair.REBUILD if lost else None,
+        segment=database.name if store.segmented else "",
+        damage=lost,
+        unnamed=[*database.unnamed],
+    )
+
+
+def _set_aside(store: StoreView, database: DatabaseView) -> Finding:
+    what = (
+        f"keeps {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
+        f"({_some(database.lost)}) that its MANIFEST did not name: hold its rows against its changelog, restore it if "
+        "some are missing, then delete them"
+    )
+    segment = database.name if store.segmented else ""
+    return of_store(
+        store,
+        "files-set-aside",
+        Severity.WARNING,
+        what,
+        repair=Repair.REBUILD,
+        segment=segment,
+        files=[*database.lost],
+    )
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

@@ -1,0 +1,112 @@
+"""The directory, held against what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.custom import has_custom
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import StoreView
+from statecore.spec.derived import task_of
+from statecore.spec.model import ApplicationSpec, StoreSpec, undecided_in_words, undecided_kinds
+from statecore.statedir.store_places import StorePlace
+from statecore.words import some_of
+
+
+def kind(store: StoreView) -> list[Finding]:
+    """A store that is not of the kind that is declared."""
+    if not store.mismatch:
+        return []
+    said = "" if store.declared is None else str(store.declared.kind)
+    return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=said)]
+
+
+def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+    """Stores that have no directory, or are not declared; tasks of subtopologies that are not.
+
+    Args:
+        spec: what is declared.
+        places: the directories of all stores of the application.
+        how: the circumstances.
+    """
+    return [*_undecided(spec), *_absent(spec, places, how), *_undeclared(spec, places)]
+
+
+def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+    """Transactional stores (KIP-892) that the spec does not declare.
+
+    Args:
+        spec: what is declared.
+        stores: the stores that were looked at.
+        how: the circumstances.
+    """
+    shown = [f"{store.task} {store.store}" for store in stores if store.transactional]
+    if spec.transactional_state_stores or not how.release.transactional_stores or not shown:
+        return []
+    what = (
+        f"{some_of(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no status, as transactional stores "
+        f"leave it, and {spec.source} does not say transactional_state_stores: true"
+    )
+    return [Finding("transactional-undeclared", what, Severity.WARNING, evidence={"stores": shown})]
+
+
+def _undecided(spec: ApplicationSpec) -> list[Finding]:
+    said = undecided_in_words(spec)
+    if not said:
+        return []
+    return [Finding("kind-undecided", said, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
+
+
+def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+    seen = {(place.task, place.store) for place in places}
+    named = {(place.topology, place.store) for place in places}
+    severity = how.without_offset(Severity.WARNING)
+    found = []
+    for store in (*spec.stores, *spec.global_stores):
+        if not store.is_logged or not store.kind.can_be_built:
+            continue  # Kafka Streams makes it when it starts, or never; or nobody has decided whether it is in memory
+        tasks = sorted(_tasks_of(store, places))
+        missing = [task for task in tasks if (task, store.name) not in seen]
+        what = f"{store.name} is declared and has no directory"
+        for task in missing:
+            said = f"{what} in {some_of(missing, 5)}"
+            found.append(Finding("store-absent", said, severity, task, store.name, repair=Repair.REBUILD))
+        if not tasks and (store.topology, store.name) not in named:
+            what += ", and none of the tasks that it belongs to is here"
+            found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
+    return found
+
+
+def _tasks_of(store: StoreSpec, places: Sequence[StorePlace]) -> set[str]:
+    """The tasks there are of a store's subtopology."""
+    return {
+        place.task
+        for place in places
+        if place.topology == store.topology and place.subtopology == store.subtopology
+        if place.partition is None or place.task == task_of(store, place.partition)
+    }
+
+
+def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Finding]:
+    every = (*spec.stores, *spec.global_stores)
+    subtopologies = {(store.topology, store.subtopology) for store in every}
+    names = {(store.topology, store.name) for store in every}
+    at_home = {(store.topology, store.subtopology, store.name) for store in every}
+    found: dict[tuple[str, str], Finding] = {}
+    for place in places:
+        if (place.topology, place.store) not in names:
+            if not place.databases and has_custom(spec, place.task):
+                continue  # files of that store
+            what = f"{place.store} has a directory and is not declared"
+            found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
+        elif (place.topology, place.subtopology) not in subtopologies:
+            what = f"{place.task} is a task of the subtopology {place.subtopology}, of which no store is declared"
+            found[place.task, ""] = Finding("task-undeclared", what, Severity.WARNING, place.task)
+        elif (place.topology, place.subtopology, place.store) not in at_home:
+            what = f"{place.store} has a directory in {place.task} and is declared for another subtopology"
+            found[place.task, place.store] = Finding(
+                "store-undeclared", what, Severity.WARNING, place.task, place.store
+            )
+    return sorted(found.values(), key=lambda one: (one.task, one.store))

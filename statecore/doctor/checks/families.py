@@ -1,0 +1,101 @@
+"""The column families of a store's databases, held against those of its kind."""
+
+from __future__ import annotations
+
+from statecore.discover.kind_detection import families_leave
+from statecore.doctor.checks.context import of_store
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import DatabaseView, StoreView
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
+from statecore.words import number_of
+
+
+def families(store: StoreView) -> list[Finding]:
+    """Families that are too many, lacking, or of an older format."""
+    found = _unknown(store)
+    if not store.in_use:
+        found += _lacking(store)
+    older = sum(one.older_rows for one in store.readable)
+    if older:
+        found.append(_misread(store, older) or _older(store, older))
+    return found
+
+
+def _older(store: StoreView, rows: int) -> Finding:
+    what = f"has {number_of(rows, 'row')} in an older format still: the application converts what it touches"
+    return of_store(store, "older-rows", Severity.NOTE, what, rows=rows)
+
+
+def _misread(store: StoreView, rows: int) -> Finding | None:
+    """Rows of an older format with which Kafka Streams does not start, or which it converts into others."""
+    code = "older-rows-misread"
+    several = [names for one in store.readable if len(names := _older_families(store, one)) > 1]
+    if several:
+        what = f"has rows of two older formats, in {' and '.join(several[0])}: every start fails"
+        return of_store(store, code, Severity.ERROR, what, repair=Repair.REBUILD, rows=rows, families=several[0])
+    if store.kind is StoreKind.HEADERS_EMIT_FINAL_SESSION:
+        what = (
+            f"has {number_of(rows, 'row')} from before the application kept headers: Kafka Streams converts them to "
+            "values with headers, which it does not keep in such a store, and answers with a byte 00 before each"
+        )
+        return of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=rows)
+    return None
+
+
+def _older_families(store: StoreView, database: DatabaseView) -> list[str]:
+    return sorted(name for name in store.kind.older_column_families if database.family_rows.get(name))
+
+
+def _unknown(store: StoreView) -> list[Finding]:
+    if store.strange:
+        named = {name for one in store.readable for name in one.families} - FAMILIES
+        guilty = [one for one in store.readable if not _some_class_opens(one, store)] or list(store.readable)
+        return [_too_many(store, store.strange, sorted(named), guilty)] if guilty else []
+    if store.mismatch or not store.kind.can_be_built:
+        return []
+    allowed = {store.kind.data_column_family, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    allowed |= store.kind.older_column_families
+    guilty = [one for one in store.readable if set(one.families) - allowed]
+    if not guilty:
+        return []
+    named = {name for one in guilty for name in one.families} - allowed
+    what = f"has the column family {', '.join(sorted(named))}, which no {store.kind} store has: every start fails"
+    return [_too_many(store, what, sorted(named), guilty)]
+
+
+def _too_many(store: StoreView, what: str, named: list[str], guilty: list[DatabaseView]) -> Finding:
+    empty = bool(named) and not any(one.family_rows.get(name) for one in guilty for name in named)
+    repair = Repair.DROP_FAMILY if empty else Repair.REBUILD
+    where = [one.name for one in guilty]
+    return of_store(
+        store, "column-family-unknown", Severity.ERROR, what, repair=repair, families=named, databases=where
+    )
+
+
+def _some_class_opens(database: DatabaseView, store: StoreView) -> bool:
+    return bool(families_leave(frozenset(database.families), segmented=store.segmented))
+
+
+def _lacking(store: StoreView) -> list[Finding]:
+    """The family of its rows is not there, and neither are rows of an older format, which would be read instead."""
+    if not store.kind.can_be_built or store.strange:
+        return []
+    family = store.kind.data_column_family
+    lacking = [one for one in store.readable if family not in one.families and not one.rows]
+    lacking = [one for one in lacking if any(offset >= 0 for offset in one.offsets.values())]  # else all is restored
+    if not lacking:
+        return []
+    segment = lacking[0].name if store.segmented and len(lacking) == 1 else ""
+    return [
+        of_store(
+            store,
+            "column-family-missing",
+            Severity.LOSS,
+            f"lacks the column family {family}: Kafka Streams would read it as empty",
+            repair=Repair.REBUILD,
+            segment=segment,
+            databases=[one.name for one in lacking],
+        )
+    ]

@@ -1,0 +1,21 @@
+"""What Kafka Streams' own restore makes of a grace buffer."""
+
+from __future__ import annotations
+
+from statecore.doctor.checks.context import of_store
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import StoreView
+from statecore.words import number_of
+
+
+def miskeyed(store: StoreView) -> list[Finding]:
+    """Rows with keys that only a restore by Kafka Streams gives them, which it never finds again."""
+    if not store.miskeyed:
+        return []
+    what = (
+        f"has {number_of(store.miskeyed, 'row')} at least that Kafka Streams mis-keyed when it restored the store: the "
+        "join never emits these records, and later ones may not wait for the grace period"
+    )
+    code = "grace-buffer-miskeyed"
+    return [of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows_seen=store.miskeyed)]

@@ -1,0 +1,181 @@
+"""What a store says of itself: its offset, whether it was closed, and whether it is anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from statecore.doctor.checks.context import Circumstances, foreign, of_store
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import StoreView, TaskView
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.changelog_owner import other_owner
+
+_NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"})
+"""Findings for which exactly-once wipes a task, unless its stores are transactional."""
+
+
+def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    """What is wrong with offset and status of one store of one task.
+
+    What is normal while the application runs is not said of one that runs.
+    """
+    found = []
+    if store.keeps_offsets_inside is not False:
+        found += [*_missing(store, task, how), *_unknown(store, how), *_foreign(store, how)]
+    if store.closed is False and not store.in_use:
+        found.append(_not_closed(store, how))
+    return found
+
+
+def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    if store.in_use or not store.logged or store.foreign:
+        return []
+    severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+    if not store.databases:
+        what = "is a directory without a database"
+        return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
+    if not store.readable:
+        return []
+    if not store.kind.manages_offsets:
+        if store.store in task.stores or not how.release.offsets_inside:
+            return []
+        what = f"has no .checkpoint_{store.store}, where Kafka Streams keeps its offset: Kafka Streams restores it "
+    elif store.offsets or how.is_taken_over(store, task.checkpoint):
+        return []
+    else:
+        what = "has no offset: Kafka Streams restores it "
+    if store.task == GLOBAL:
+        severity = Severity.LOSS if store.rows else Severity.WARNING
+        what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"
+    else:
+        over = " over its rows" if store.rows else ""
+        what += f"from the start{over}{how.wiping()}"
+    return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
+    """Offsets of a changelog partition that is not this store's, where it has none of its own."""
+    partition = TaskId.parse(store.task).partition
+    if partition is None:
+        return _of_another_topic(store, how)
+    if not store.logged:
+        return []
+    topic = how.changelog_of(store) if store.has_decided_changelog else None  # prefixes of topics may be set
+    strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
+    if topic is None:
+        of = (how.application_id, (store.store,), TaskId.parse(store.task).topology)
+        strange += [one for one in store.offsets if other_owner(one.topic, *of)]
+    if not strange:
+        return []
+    return [foreign(store, strange, how)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
+
+
+def _of_another_topic(store: StoreView, how: Circumstances) -> list[Finding]:
+    """A global store that has offsets of other topics than the declared one alone; the spec may as well be wrong."""
+    topic = how.changelog_of(store)
+    if not store.logged or not store.has_decided_changelog or not store.offsets:
+        return []
+    if any(one.topic == topic for one in store.offsets):
+        return []
+    others = sorted({one.topic for one in store.offsets})
+    what = (
+        f"has offsets of {', '.join(others)}, and the spec says that it is of {topic}: Kafka Streams reads that "
+        "from its start over these rows; where the spec is wrong, correct it, else move the store's directory aside"
+    )
+    severity = Severity.LOSS if store.rows else Severity.WARNING
+    return [of_store(store, "offset-foreign", severity, what, topics=others)]
+
+
+def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
+    """Segments that have the offset of another partition alone, among others that have the store's own."""
+    guilty = [one for one in store.databases if one.offsets and not one.offsets.keys() - set(strange)]
+    if not guilty:
+        return []
+    what = (
+        f"has segments with the offset of {strange[0]}, which is not its changelog ({guilty[0].name}"
+        + (f" and {len(guilty) - 1} more" if len(guilty) > 1 else "")
+        + "): they are of another task, and Kafka Streams answers with their rows"
+    )
+    segment = guilty[0].name if len(guilty) == 1 else ""
+    named = [str(one) for one in strange]
+    return [
+        of_store(store, "offset-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment, partitions=named)
+    ]
+
+
+def _unknown(store: StoreView, how: Circumstances) -> list[Finding]:
+    if OFFSET_UNKNOWN not in store.offsets.values():
+        return []
+    at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
+    if store.task == GLOBAL:
+        what = "has the offset -4: a global store with it fails every start"
+        severity = Severity.ERROR
+        return [
+            of_store(store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=[*map(str, at)])
+        ]
+    if not store.rows or store.in_use:
+        return []
+    if store.closed is False and how.is_exactly_once and not how.transactional:
+        return []  # its task is wiped for that (store-not-closed), rows and offset with it
+    if store.kind.is_versioned:
+        what = (
+            "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
+            "with some histories, fails: restore it"
+        )
+        return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
+    what = (
+        "has rows and the offset -4: Kafka Streams restores it from the start over them, and keys whose deletes the "
+        "changelog has no more live on"
+    )
+    return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _not_closed(store: StoreView, how: Circumstances) -> Finding:
+    opened = [one.name for one in store.databases if one.status not in (None, 0)]
+    if store.task == GLOBAL:
+        what = "was not closed, its process died: under exactly-once every start of the application fails"
+        severity = how.severity(Severity.WARNING, Severity.ERROR)
+        return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
+    if how.transactional:
+        severity = how.severity(Severity.NOTE, Severity.ERROR)
+        what = (
+            "has the status open, which a process without transactional stores left when it died, and which those with "
+            "them never change: under exactly-once the next start wipes the task, or never ends where the store is the "
+            "task's first; at-least-once it is ignored"
+        )
+    else:
+        severity = how.severity(Severity.WARNING, Severity.ERROR)
+        what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
+            "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
+        )
+    repair = None if how.is_at_least_once else Repair.REBUILD
+    return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
+
+
+def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: Circumstances) -> list[Finding]:
+    """The stores that are nowhere else, and which of them the next start deletes with their task.
+
+    Args:
+        stores: of all tasks.
+        found: what else was found.
+        how: the circumstances.
+    """
+    wiped = set()
+    if not how.is_at_least_once:
+        codes = {"store-not-closed"} if how.transactional else {"store-not-closed", *_NO_OFFSET}
+        wiped = {one.task for one in found if one.code in codes and one.severity.rank >= Severity.ERROR.rank}
+    result = []
+    for store in stores:
+        if store.logged or not store.databases:
+            continue
+        if store.task in wiped and store.rows:
+            what = "is not logged, and under exactly-once the next start deletes it with its task: copy it first"
+            result.append(of_store(store, "store-unlogged", Severity.LOSS, what, rows=store.rows))
+        else:
+            what = "is not logged: it needs no offset, and what it holds is nowhere else"
+            result.append(of_store(store, "store-unlogged", Severity.NOTE, what, rows=store.rows))
+    return result

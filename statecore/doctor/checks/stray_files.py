@@ -1,0 +1,76 @@
+"""What lies around the stores: files of others, rights, times, work that was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.custom import has_custom
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.views import StoreView, TaskView
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.spec.duration import format_duration
+from statecore.statedir.state_directory import WORK_DIRECTORY
+from statecore.words import number_of, some_of
+
+
+def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+    """What is to be said of one task beside its stores, or of the application's own directory (the task ``""``)."""
+    found = []
+    name = task.task or "the application's directory"
+    oldest = how.cleanup_max_age_ms
+    if task.task and oldest is not None and 0 <= oldest < how.now_ms - task.modified_ms:
+        age = format_duration((how.now_ms - task.modified_ms) // 60_000 * 60_000)
+        what = (
+            f"{name} was changed {age} ago, and state.cleanup.dir.max.age.ms is {format_duration(oldest)}: the next "
+            "start deletes it"
+        )
+        evidence: dict[str, Any] = {"modified_ms": task.modified_ms, "limit_ms": oldest}
+        found.append(
+            Finding("cleaning-deletes", what, Severity.WARNING, task.task, "", "", None, evidence, Repair.TOUCH)
+        )
+    foreign = [] if has_custom(how.spec, task.task) else [*task.foreign]
+    for store in stores:
+        for one in () if store.in_use else store.databases:
+            foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
+                        for file in one.foreign]  # fmt: skip
+    if foreign:
+        what = f"{name} has {number_of(len(foreign), 'file')} of other tools: {some_of(foreign, 5)}"
+        evidence = {"files": foreign}
+        found.append(Finding("foreign-file", what, Severity.NOTE, task.task, "", "", None, evidence, Repair.MOVE_ASIDE))
+    if task.unusable:
+        path, why = task.unusable[0]
+        more = f", and {number_of(len(task.unusable) - 1, 'more file')}" if len(task.unusable) > 1 else ""
+        what = f"{path} {why}{more}"
+        evidence = {"paths": [one for one, _ in task.unusable[:100]], "count": len(task.unusable)}
+        found.append(Finding("rights", what, Severity.ERROR, task.task, "", "", None, evidence, Repair.GIVE))
+    return found
+
+
+def unread(store: StoreView) -> list[Finding]:
+    """A store that lies in files of another kind."""
+    if not store.foreign:
+        return []
+    what = f"has no database of RocksDB, but {number_of(len(store.foreign), 'file')}: {some_of([*store.foreign], 5)}"
+    if store.outside:
+        said = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
+        what += f"; {store_checkpoint_file(store.store)} says {said}"
+    return [of_store(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
+
+
+def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
+    """Work of this library that was interrupted.
+
+    Args:
+        journal: the request whose directories were being swapped; empty where none were.
+        left: directories of staging that are left in the work directory.
+    """
+    if journal:
+        what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"
+        return [Finding("work-unfinished", what, Severity.WARNING, evidence={"request_id": journal, "left": [*left]})]
+    if left:
+        what = f"{WORK_DIRECTORY} has what interrupted jobs left: {some_of([*left], 5)}"
+        return [Finding("work-unfinished", what, Severity.WARNING, evidence={"left": [*left]})]
+    return []

@@ -1,0 +1,195 @@
+"""One database as it is seen: what the one reader says of it, how many rows it has, and which code its damage has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from statecore.doctor.views import DatabaseView
+from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
+from statecore.filesystem import tree_bytes
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
+from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.foreign_files import foreign_in
+from statecore.statedir.manifest_check import ManifestCheck, sst_format
+from statecore.statedir.readonly_database import Database, opened_database
+from statecore.statedir.store_on_disk import DatabaseOnDisk
+from statecore.statedir.task_layout import Segment
+from statecore.stores.rocksdb.directory import data_files_in
+from statecore.stores.rocksdb.manifest_guard import lost_files
+from statecore.words import number_of, some_of
+
+_NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
+"""What an opening fails with for want of rights."""
+
+_NAMED = 5
+
+Tick = Callable[[int], None]
+"""Told how many bytes more were looked at."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How closely databases are looked at.
+
+    Attributes:
+        count: whether all rows are read, checksums verified; else RocksDB's estimate is taken, which knows well
+            whether there are any.
+        formats: whether the format version of each SST file is read.
+    """
+
+    count: bool = True
+    formats: bool = False
+
+
+def look_at_database(
+    segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
+) -> DatabaseView | None:
+    """What a database holds; ``None`` when it has gone meanwhile, as expired segments go.
+
+    Args:
+        segment: its directory, and when its segment begins.
+        interval: how long the segment is, where that is known.
+        depth: how closely it is looked at.
+        tick: told the bytes of what was read.
+    """
+    path, start = segment.path, segment.start
+    end = start + interval if start is not None and interval is not None else None
+    size = tree_bytes(path)
+    seen = _Sight(path)
+    try:
+        with opened_database(path) as (on_disk, database):
+            seen.note(on_disk, database)
+            if not seen.broken:
+                _count(database, seen, depth, size, tick)
+    except NotFound:
+        return None
+    except StatecoreError as error:
+        seen.fail(_cause_at_opening(error), error)
+    state, counts, manifest = seen.state, seen.rows, seen.manifest
+    older = sum(number for family, number in counts.items() if is_older(family, frozenset(counts)))
+    unnamed, cut = (manifest.unnamed, manifest.lost_end) if manifest is not None and not seen.broken else ((), "")
+    return DatabaseView(
+        path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
+        tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
+        unnamed, cut, _formats(path, manifest) if depth.formats else (), foreign_in(path),
+        manifest is not None and manifest.flushed, state.position_entry,
+    )  # fmt: skip
+
+
+def without_current(path: Path, files: int) -> DatabaseView:
+    """A directory that lost the file which names all others: RocksDB would make an empty database over its rows.
+
+    Args:
+        path: the directory.
+        files: how many files of rows it has.
+    """
+    of_rows = number_of(files, "file")
+    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would begin an empty database there."
+    return DatabaseView(
+        path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
+    )  # fmt: skip
+
+
+def is_older(family: str, families: frozenset[str]) -> bool:
+    """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
+    data = families & FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
+
+
+class _Sight:
+    """What is known so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = DatabaseState((), {}, None)
+        self.manifest: ManifestCheck | None = None
+        self.rows: dict[str, int] = {}
+        self.broken = self.error = self.cause = ""
+
+    def note(self, on_disk: DatabaseOnDisk, database: Database) -> None:
+        """Note what the one reader says. A MANIFEST that must have lost its end is told apart from what is broken."""
+        manifest, damage = on_disk.manifest, on_disk.damage
+        missing = () if manifest is None else manifest.missing
+        if damage is not None and on_disk.refused:
+            self.fail(_cause_of_refusal(manifest), damage, missing)
+            return
+        self.manifest, self.state = manifest, on_disk.state
+        if damage is not None and not on_disk.opens:
+            self.state = DatabaseState(tuple(database.families), {}, None)
+            cause = _cause_in_bookkeeping(damage) if database.families else _cause_at_opening(damage)
+            self.fail(cause, damage, missing)
+
+    def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
+        """Note why it cannot be read; of files that are missing RocksDB names one alone."""
+        self.broken, self.error, self.cause = error.what, type(error).__name__, cause
+        if missing and cause == "file-missing":
+            self.broken = _lacks(self.path, missing)
+
+
+def _cause_in_bookkeeping(error: StatecoreError) -> str:
+    return "block-corrupt" if "Reading" in error.what else "database-unreadable"
+
+
+def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
+    if manifest is not None and manifest.blobs_damaged:
+        return "file-missing" if manifest.missing else "database-unreadable"
+    return "manifest-truncated"
+
+
+def _count(database: Database, seen: _Sight, depth: Depth, size: int, tick: Tick | None) -> None:
+    families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
+    told = _Told(tick, size, sum(database.estimate(family) for family in families))
+    for family in families:
+        try:
+            if depth.count:
+                seen.rows[family] = database.count(family, told.rows)
+            else:
+                some = any(True for _ in islice(database.rows(family), 1))
+                seen.rows[family] = max(database.estimate(family), 1) if some else 0
+        except Corrupted as error:
+            seen.fail("block-corrupt", error)
+    told.rest()
+
+
+class _Told:
+    """Turns rows into bytes for whoever is told how far it is, by RocksDB's estimate of the rows."""
+
+    def __init__(self, tick: Tick | None, size: int, rows: int) -> None:
+        self._tick, self._size, self._rows, self._said = tick, size, max(rows, 1), 0
+
+    def rows(self, count: int) -> None:
+        """So many rows more were read."""
+        self._say(min(self._size * count // self._rows, self._size - self._said))
+
+    def rest(self) -> None:
+        """All were."""
+        self._say(self._size - self._said)
+
+    def _say(self, amount: int) -> None:
+        if self._tick is not None and amount:
+            self._tick(amount)
+            self._said += amount
+
+
+def _lacks(path: Path, missing: Sequence[str]) -> str:
+    only_blobs = all(name.endswith(".blob") for name in missing)
+    so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
+    return f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: {so}."
+
+
+def _formats(path: Path, manifest: ManifestCheck | None) -> tuple[int, ...]:
+    names = data_files_in(path) if manifest is None else manifest.named
+    return tuple(sorted({version for name in names if (version := sst_format(path / name))}, reverse=True))
+
+
+def _cause_at_opening(error: StatecoreError) -> str:
+    if is_not_readable_here(error):
+        return NOT_READABLE_HERE
+    if isinstance(error, Corrupted):
+        return "file-missing" if "No such file" in error.what else "database-unreadable"
+    if isinstance(error, Invalid) and not any(text in error.what for text in _NOT_OF_THE_DATABASE):
+        return "database-unreadable"
+    return "database-unseen"

@@ -1,0 +1,395 @@
+"""The findings of a state directory that need the brokers: whether its offsets are of the logs that there are.
+
+::
+
+    inspection = inspect(directory, spec=spec, estimate=True)
+    look = look_at_topics(inspection, "localhost:9092", spec=spec)
+    look.findings, look.undecided
+
+The directory is looked at first and the brokers are asked after that, so that an application that runs meanwhile is not
+taken for one whose offsets lie past the end. A few requests tell of all partitions together; after these the logs
+themselves are looked into, of one partition after the other, as far as a look is of use and time is left:
+
+- Behind an offset, where deletes may be gone (``stale``). A directory does not say how old it is; it is as old as its
+  newest file at least. So a store is called stale where that is longer than deletes are kept, and offsets are missing
+  behind its own.
+- Before it, whether the log is the one that the store was made of (``topic-recreated``), of stores that were closed:
+  rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`.
+
+Brokers that cannot be asked are an error. What could be asked and tells nothing is in ``undecided``.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
+from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.reader import ChangelogReader, ReaderOptions
+from statecore.doctor.changelog_comparison import (
+    KEYS,
+    LAST_WRITE_KINDS,
+    MANY_KEYS,
+    Later,
+    Limits,
+    Newest,
+    Shown,
+    differing,
+    has_rows,
+    later_records,
+    newest_records,
+    proof,
+    shown_by,
+)
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.stored_offsets import StoreOffsets, stored_offsets
+from statecore.doctor.topic_findings import (
+    Told,
+    asked_partitions,
+    by_the_file,
+    finding,
+    findings_of_offsets,
+    source_partitions,
+)
+from statecore.doctor.views import Inspection
+from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.formats.topic_partition import TopicPartition
+from statecore.progress import NullProgress, Progress
+from statecore.spec.duration import format_duration
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.words import some_of
+
+_FETCH_BYTES = 1 << 20
+_NAMED = 5
+_LISTED = 16
+
+
+class TopicsLook(NamedTuple):
+    """What a look at the topics of a directory came to.
+
+    Attributes:
+        findings: what was found, store by store.
+        undecided: what could not be told, in a sentence each, with the stores of which it could not.
+    """
+
+    findings: tuple[Finding, ...]
+    undecided: tuple[str, ...]
+
+
+class Brokers:
+    """Asks the brokers about a directory that was looked at, for :func:`statecore.doctor.doctor.examine`.
+
+    Args:
+        bootstrap_servers: ``host:port``, several with commas.
+        spec: what is declared, with the settings of clients; ``None`` where nothing is.
+        guarantee: the application's, where there is no spec.
+        patient: whether an error of the brokers is said beside what the directory tells, and not raised.
+        progress: told that they are asked, which may take the client's time-out.
+
+    Attributes:
+        failed: why the brokers could not be asked; ``None`` where they were.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        spec: ApplicationSpec | None,
+        guarantee: ProcessingGuarantee | None = None,
+        *,
+        patient: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._servers, self._spec, self._guarantee, self._patient = bootstrap_servers, spec, guarantee, patient
+        self._progress = progress or NullProgress()
+        self.failed: StatecoreError | None = None
+
+    def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+        """What the topics tell, and what they do not. Raises as :func:`look_at_topics`."""
+        kafka = {} if self._spec is None else self._spec.kafka
+        self._progress.phase(f"ask the brokers at {self._servers}")
+        try:
+            look = look_at_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            self._progress.done()
+            return look
+        except StatecoreError as error:
+            self._progress.done("failed")
+            if not self._patient:
+                error.action = f"{error.action} Or do without them: --offline."
+                raise
+            self.failed = error
+            return (), (f"The brokers could not be asked: [{error.code}] {error}",)
+
+
+def look_at_topics(
+    inspection: Inspection,
+    bootstrap_servers: str,
+    kafka: Mapping[str, Any] = {},
+    *,
+    spec: ApplicationSpec | None = None,
+    guarantee: ProcessingGuarantee | None = None,
+    timeout: float = 30.0,
+    patience: float = 60.0,
+    clock: Callable[[], float] = time.time,
+) -> TopicsLook:
+    """Hold the offsets of a directory against the topics.
+
+    Args:
+        inspection: a look at the directory, made before this call.
+        bootstrap_servers: ``host:port``, several with commas.
+        kafka: further client settings by kafka-python's names.
+        spec: what is declared; without one the topics are those that the stores themselves name.
+        guarantee: the application's, where there is no spec; ``None`` where nobody knows it.
+        timeout: seconds that any one request may take.
+        patience: seconds in which logs are looked into; what is left then is undecided.
+        clock: seconds since the epoch.
+
+    Raises:
+        Retryable: no broker answered in time, or a log cannot be read now.
+        Invalid: the brokers do not let this client in, or a log was truncated meanwhile.
+        NotFound: a topic went between two questions.
+        Corrupted: the brokers hold a record batch that is not what it must be.
+    """
+    stores = stored_offsets(inspection, spec)
+    guarantee = guarantee if spec is None else spec.processing_guarantee
+    with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
+        told = ask(cluster, inspection.application_id, stores)
+        alone = [one for store in stores if (one := store.without_file) is not None]
+        reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
+        logs = _Logs(reader, told, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
+        found = _held_against(stores, logs)
+        if alone:
+            found = by_the_file(found, alone, _held_against(alone, logs))
+    return TopicsLook(tuple(found), tuple(logs.undecided))
+
+
+def _held_against(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
+    """What is found by the offsets, and where they fit, by the logs themselves."""
+    told = logs.told
+    found = findings_of_offsets(stores, told, logs.guarantee)
+    judged = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
+    for store in stores:
+        for partition in store.known:
+            if partition in told.logs and (store.task, store.store, partition) not in judged:
+                found += logs.findings(store, partition)
+    return found
+
+
+def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> Told:
+    """What the brokers say of all topics that some stores name.
+
+    Args:
+        cluster: whom to ask.
+        application_id: the application, which is its consumer group's name.
+        stores: what they say.
+
+    Raises:
+        Retryable: no broker answered in time.
+        Invalid: this client may not describe a topic or the group.
+    """
+    topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
+    asked = asked_partitions(stores, topics)
+    logs = cluster.log_offsets(asked)
+    return Told(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
+
+
+def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
+    """The topics that exist."""
+    wanted = set(names)
+    try:
+        return cluster.describe_topics(wanted)
+    except NotFound as error:
+        there = wanted - set(error.context["topics"])
+    return cluster.describe_topics(there)
+
+
+@dataclass
+class _Logs:
+    """Looks into the logs of single partitions.
+
+    Attributes:
+        reader: reads them.
+        told: what the brokers said of them.
+        guarantee: of the application, or ``None``.
+        limits: how much may be read.
+        now_ms: when the brokers were asked, in ms since the epoch.
+    """
+
+    reader: ChangelogReader
+    told: Told
+    guarantee: ProcessingGuarantee | None
+    limits: Limits
+    now_ms: int
+
+    def __post_init__(self) -> None:
+        self._left: dict[str, list[str]] = {}
+
+    @property
+    def undecided(self) -> list[str]:
+        """What could not be told, with the stores of which it could not."""
+        return [f"{what}: {some_of(stores, _NAMED)}." for what, stores in self._left.items()]
+
+    def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
+        """What the log of a partition tells of a store whose offset lies in it."""
+        log, topic = self.told.logs[partition], self.told.topics[partition.topic]
+        yield from self._stale(store, partition, log, topic)
+        yield from self._recreated(store, partition, log, topic)
+
+    def _stale(
+        self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
+    ) -> Iterator[Finding]:
+        horizon, age = horizon_ms(topic), self._age_ms(store)
+        if horizon is None or store.known[partition] >= log.log_end or age is None or age + CLOCK_MARGIN_MS < horizon:
+            return
+        if self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 and store.closed is False:
+            return  # its task is deleted at the next start, and restored
+        missing = self._missing_behind(store, partition, log)
+        if not missing:
+            return
+        running = " It is in use, so that counts if its process dies before it flushes." if store.in_use else ""
+        yield finding(
+            "stale",
+            store,
+            partition,
+            f"It says offset {store.offsets[partition]} of {partition}, its newest file is {age / 1000:,.0f} s old, "
+            f"and offsets behind its own are gone from the log ({missing:,} seen): they may have been deletes, which "
+            f"are kept for {format_duration(horizon)}.{running}",
+            Severity.NOTE if store.in_use else None,
+            offset=store.offsets[partition],
+            log_end=log.log_end,
+            missing=missing,
+            age_ms=age,
+            delete_retention_ms=horizon,
+        )
+
+    def _age_ms(self, store: StoreOffsets) -> int | None:
+        """How old a store is at least, in ms; ``None`` where it has no file any more."""
+        newest = max((time for place in store.databases for time in _times(place.path)), default=None)
+        return None if newest is None else self.now_ms - int(newest * 1000)
+
+    def _missing_behind(self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets) -> int:
+        """How many offsets behind a store's are seen to be gone: not all, but none only where none is seen."""
+        following = store.known[partition]
+        missing = self._missing(store, partition, following, log.log_end)
+        if missing != 1 or self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
+            return missing
+        # Behind the last record of a transaction lies its marker, which is cleaned, too.
+        if not self._missing(store, partition, following, following + 1):
+            return missing
+        self._leave(store, "the offset behind its own is gone, which was a delete or the marker of a transaction")
+        return 0
+
+    def _missing(self, store: StoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
+        reader = self.reader
+        for _ in reader.read(OffsetRange(*partition, start, end), IsolationLevel.READ_UNCOMMITTED):
+            if reader.statistics.removed > 1:
+                break
+            if self.limits.reached(reader.statistics):
+                self._leave(store, "its log is too long to see whether all of it is there behind the offset")
+                break
+        return reader.statistics.removed
+
+    def _recreated(
+        self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
+    ) -> Iterator[Finding]:
+        following, start = store.known[partition], log.log_start
+        if following <= start or store.is_global or store.is_source(partition.topic):
+            return  # rows of topics that others write need not be their records, byte by byte
+        why = self._why_not(store, following, log)
+        newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
+        shown = {} if newest is None else _shown(store, newest)
+        if newest is None or not shown:
+            because = why or "no row could be compared"
+            self._leave(store, f"whether its changelog is the one that it was made of is not known, {because}")
+            return
+        if len(newest.written) == KEYS and not {Shown.SAME, Shown.EXPLAINED} & set(shown.values()) and differing(shown):
+            many = newest_records(self.reader, partition, start, following, self.limits, MANY_KEYS)
+            if many is not None and (seen := _shown(store, many)):
+                newest, shown = many, seen
+        different = differing(shown)
+        later = self._later(partition, following, log, different) if different else None
+        proven = [] if later is None else proof(newest, shown, later)
+        if not proven or not _has_rows(store):
+            unexplained = len(different) if later is None else len(set(different) - later.keys)
+            if unexplained:
+                self._leave(store, "some of its rows are not those that its changelog has (statecore diff tells which)")
+            return
+        offsets = sorted(one.offset for one in proven)
+        yield finding(
+            "topic-recreated",
+            store,
+            partition,
+            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows are those that the log "
+            f"has before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
+            f"{', '.join(map(str, offsets[-_NAMED:]))}), and no key has its own.",
+            offset=store.offsets[partition],
+            log_start=log.log_start,
+            log_end=log.log_end,
+            topic_id=topic.topic_id,
+            looked_up=len(shown),
+            differing=len(offsets),
+            differing_offsets=offsets[-_LISTED:],
+        )
+
+    def _why_not(self, store: StoreOffsets, following: int, log: LogOffsets) -> str:
+        """Why the rows of a store are not compared with its log; empty where they are."""
+        if store.in_use:
+            return "it is in use"
+        if not store.readable:
+            return "it cannot be read"
+        if not store.agreed:
+            return "its segments, or a file, say other offsets"
+        if not store.closed:
+            return "it does not say that it was closed, so rows may be ahead of its offset"
+        if store.kind is StoreKind.UNKNOWN:
+            return "its kind is not known"
+        if store.kind not in LAST_WRITE_KINDS:
+            return f"rows of a store of kind {store.kind} are not the last records of their keys"
+        if log.last_stable < following:
+            return "a transaction is open before its offset"
+        return "there was no time left" if self.limits.over else ""
+
+    def _later(self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]) -> Later | None:
+        """What lies behind an offset of some keys; ``None`` where that is too much to be seen."""
+        if following == log.log_end:
+            return Later(frozenset(), False)
+        return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
+
+    def _leave(self, store: StoreOffsets, what: str) -> None:
+        self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
+
+
+def _shown(store: StoreOffsets, newest: Newest) -> dict[bytes, Shown]:
+    """What the keys show; nothing where the store cannot be read, which is said elsewhere."""
+    try:
+        return shown_by(store.kind, store.databases, newest)
+    except (NotFound, Corrupted):
+        return {}
+
+
+def _has_rows(store: StoreOffsets) -> bool:
+    try:
+        return has_rows(store.kind, store.databases)
+    except (NotFound, Corrupted):
+        return False
+
+
+def _times(path: Path) -> list[float]:
+    """When the files of rows of a database were written, in seconds; of all its files where it has none."""
+    try:
+        files = [file for file in path.iterdir() if file.is_file()]
+        return [file.stat().st_mtime for file in files if file.suffix in DATA_SUFFIXES] or [
+            file.stat().st_mtime for file in files
+        ]
+    except OSError:
+        return []

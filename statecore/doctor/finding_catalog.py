@@ -1,0 +1,546 @@
+"""Every finding that a look at a state directory may end in: its code, how bad it is, what it means, what mends it.
+
+A code never changes its meaning. ``docs/findings/<code>.md`` is the page of each, with what was seen when real Kafka
+Streams opened such a directory. How bad a finding is may depend on the application's guarantee; the table has the
+greater of the two, and a :class:`statecore.doctor.findings.Finding` says its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+
+class Severity(Enum):
+    """How bad a finding is, by what becomes of the application's state when nobody does anything.
+
+    Attributes:
+        exit_code: of a look whose worst finding is of this severity.
+    """
+
+    NOTE = "note"
+    """Nothing becomes of it; worth knowing."""
+    WARNING = "warning"
+    """The answers stay right, and it costs something: a restore, time, space."""
+    ERROR = "error"
+    """The application does not start, or throws state away and restores it."""
+    LOSS = "loss"
+    """The application starts and answers wrongly, without a word; or the only copy of something is in danger."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a note, 20 to 22 for the others."""
+        return {"note": 0, "warning": 20, "error": 21, "loss": 22}[self.value]
+
+    @property
+    def rank(self) -> int:
+        """The greater, the worse."""
+        return list(Severity).index(self)
+
+
+class Repair(Enum):
+    """What ``statecore doctor --repair`` does about a finding; what it cannot mend itself has none."""
+
+    LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
+    CREATE_SEGMENT = "create a segment that keeps the offset"
+    SET_STATUS = "set the status to closed"
+    MERGE_CHECKPOINT = "take the offsets of the file into the stores and move the file aside"
+    MOVE_ASIDE = "move the file aside"
+    DROP_ENTRIES = "take the entries of no store out of the file"
+    REBUILD = "rebuild the store from its changelog or from a snapshot, and keep the others"
+    DROP_FAMILY = "drop the column family"
+    GIVE = "give files their owner and modes"
+    TOUCH = "set the time of the directory to now"
+
+
+@dataclass(frozen=True)
+class FindingKind:
+    """One kind of finding.
+
+    Attributes:
+        code: its name.
+        severity: how bad it is at worst.
+        title: what it is, in a few words.
+        means: what becomes of it in practice.
+        remedy: what to do, in the imperative.
+        repairs: what a repair may do about it; empty where only a person can.
+        needs: what has to be at hand to find it: ``brokers``, ``spec``, a ``scan`` of all rows; empty for nothing.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    means: str
+    remedy: str
+    repairs: tuple[Repair, ...] = ()
+    needs: str = ""
+
+
+def _kinds() -> tuple[FindingKind, ...]:
+    note, warning, error, loss = Severity
+    return (
+        FindingKind(
+            "store-not-closed",
+            error,
+            "a store was not closed",
+            "Its process died. Under exactly-once the next start deletes the whole task and restores it; at-least-once "
+            "it restores what came after the last flush. With transactional stores (4.4) an exactly-once start may "
+            "never end.",
+            "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
+            (Repair.SET_STATUS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "offset-missing",
+            loss,
+            "a store has no offset",
+            "Under exactly-once the next start deletes the whole task and restores it; at-least-once it restores the "
+            "store from the start of its changelog, over the rows that are there, and keys whose deletes the changelog "
+            "has no more live on. So they do in a global store, and in transactional stores (4.4), under either "
+            "guarantee.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "offset-unknown",
+            loss,
+            "a store says that its offset is unknown (-4)",
+            "Under either guarantee the store is restored from the start of its changelog, over the rows that are "
+            "there: keys whose deletes the changelog has no more live on, and rows of a versioned store are changed.",
+            "Rebuild the store where it has rows; an empty one is right as it is.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "offset-foreign",
+            loss,
+            "a store has the offset of another task's or application's changelog",
+            "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
+            "the store's own: at-least-once it restores it from the start, over rows that are another's, and answers "
+            "with both; under exactly-once it deletes the task and restores it, but no global store, and no task whose "
+            "stores are transactional (4.4).",
+            "Put the directories back where they belong, or rebuild the store. Of a global store see first that the "
+            "spec names its topic rightly; if it does, move the directory of the store aside.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "global-offset-unknown",
+            error,
+            "a global store says that its offset is unknown (-4)",
+            "Every start of the application fails: the offset is sought, and may not be negative.",
+            "Rebuild the global store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "global-store-not-closed",
+            error,
+            "a global store was not closed",
+            "Under exactly-once every start of the application fails (KAFKA-21034): global state is not deleted as a "
+            "task's is. At-least-once it is ignored.",
+            "Set its status: a global store is rebuilt by reading its topic again, so what it lacks is read.",
+            (Repair.SET_STATUS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "segments-disagree",
+            loss,
+            "the segments of a store are at different offsets",
+            "Kafka Streams goes by the newest segment and restores what comes after it. Updates that only an older "
+            "segment lacks are lost for ever, silently.",
+            "Lower all segments to the smallest offset (at-least-once), or rebuild the store (exactly-once).",
+            (Repair.LOWER_OFFSETS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "segment-missing",
+            error,
+            "a store of windows or sessions has no segment",
+            "There is nowhere to keep an offset. Under exactly-once every start deletes the whole task and restores "
+            "it, also after a clean close; with transactional stores (4.4) it restores this store alone.",
+            "Create a segment that keeps the offset.",
+            (Repair.CREATE_SEGMENT,),
+        ),
+        FindingKind(
+            "checkpoint-behind",
+            warning,
+            ".checkpoint says a smaller offset than the store",
+            "The file wins: what lies between the two offsets is restored again.",
+            "Move the file aside.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "checkpoint-ahead",
+            loss,
+            ".checkpoint says a greater offset than the store",
+            "The file wins: what lies between the two offsets is never restored, and nobody is told.",
+            "Move the file aside; the offset in the store is that of its rows.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
+        ),
+        FindingKind(
+            "rows-after-checkpoint",
+            loss,
+            "rows were flushed after .checkpoint was written",
+            "The application was killed on 3.9 or 4.2. Under exactly-once the rows may be of a transaction that was "
+            "never committed: every release believes the file, processes their input again, and has it twice. "
+            "At-least-once what came since is restored again.",
+            "Under exactly-once run statecore migrate, which has the task restored, or rebuild its stores; never start "
+            "the application before. At-least-once nothing has to be done.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "checkpoint-stray",
+            loss,
+            ".checkpoint keeps an offset that no store in its directory has",
+            "Where the application has the store, it is gone, and the file is believed: nothing is restored, and its "
+            "rows are missing without a word. Where the application has none, 4.3 and later drop the entry, and in "
+            "global/ 4.2 and older fail at every start.",
+            "Check whether the directory is this application's. Where stores keep their offsets inside, move the file "
+            "aside; where they do not, take the entry out of it.",
+            (Repair.MOVE_ASIDE, Repair.DROP_ENTRIES, Repair.REBUILD),
+        ),
+        FindingKind(
+            "checkpoint-unreadable",
+            error,
+            "a file with offsets cannot be read",
+            "Every start of the application fails at it.",
+            "Where this user may not read it, run this as the one that may. Where it is damaged, move it aside if the "
+            "stores keep their offsets themselves, else rebuild the task.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
+        ),
+        FindingKind(
+            "position-leftover",
+            note,
+            "a .position file of an older release is left",
+            "Kafka Streams 4.3 and later merge it into the store's position at every start, and never delete it.",
+            "Nothing; statecore migrate takes it into the store and moves it aside.",
+            (Repair.MERGE_CHECKPOINT,),
+        ),
+        FindingKind(
+            "older-release",
+            error,
+            "written by Kafka Streams 4.2 or older",
+            "4.3 and later take the offsets over by themselves where the directory was closed cleanly. They lose those "
+            "of segmented stores without a segment, take none over of stores that never had a record, and under "
+            "exactly-once delete the tasks of both, unless stores are transactional.",
+            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. What has no "
+            "offset anywhere it leaves: rebuild that, or have Kafka Streams restore it.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "half-migrated",
+            error,
+            "stores of one task are of different releases",
+            "No release opens all of them: 4.2 fails at those with offsets inside, and later ones find no offset of "
+            "the others where .checkpoint does not say one.",
+            "Run statecore migrate to the release that is to open the directory.",
+        ),
+        FindingKind(
+            "release-cannot-open",
+            error,
+            "the release that was named cannot open the directory",
+            "The application fails at start, or opens segmented stores as empty ones without a word (4.2 and older).",
+            "Run statecore migrate --to that release.",
+        ),
+        FindingKind(
+            "column-family-unknown",
+            error,
+            "a database has a column family that its kind does not have",
+            "Every start of the application fails.",
+            "Check the kind of the store; where the family is another tool's and empty, drop it, else rebuild the "
+            "store.",
+            (Repair.DROP_FAMILY, Repair.REBUILD),
+        ),
+        FindingKind(
+            "column-family-missing",
+            loss,
+            "a database lacks the column family of its rows",
+            "Kafka Streams makes it empty and believes the offset: nothing is restored and every answer is empty.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "older-rows",
+            note,
+            "rows in the column family of an older format",
+            "The application reads both, and converts what it touches.",
+            "Nothing.",
+        ),
+        FindingKind(
+            "older-rows-misread",
+            loss,
+            "rows of an older format that Kafka Streams does not read rightly",
+            "Of a store of emit-final sessions that keeps headers now, each older value is answered with a byte 00 "
+            "before it. With a store of headers in which two older formats have rows the application does not start.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "block-corrupt",
+            loss,
+            "blocks of a database do not match their checksums",
+            "Reads of their keys fail when they come, perhaps weeks later, and with them the application.",
+            "Rebuild the store, and look at the disk.",
+            (Repair.REBUILD,),
+            "scan",
+        ),
+        FindingKind(
+            "file-missing",
+            error,
+            "a database names a file that is not there",
+            "Every start of the application fails.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "database-unreadable",
+            error,
+            "a database cannot be opened",
+            "Every start of the application fails; of a segment 4.2 and older make an empty one, silently.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "not-readable-here",
+            warning,
+            "a database needs RocksDB options that statecore lacks",
+            "If its application opens it with options of its own, nothing is wrong with the database. If none of its "
+            "SST files is there and the application keeps them nowhere else, they were deleted, and every start of "
+            "the application fails. What lies in it is not checked here, and it is neither published, nor advanced, "
+            "nor repaired.",
+            "Keep the database where an option explains it: see which one it is, and what can be done without it. "
+            "Where its SST files are gone and the application sets neither db_paths nor cf_paths, move the store's "
+            "directory away and restore the store.",
+        ),
+        FindingKind(
+            "database-unseen",
+            error,
+            "a database could not be looked at",
+            "Nothing is known of it: this process lacks rights or room for open files, the disk did not answer, or its "
+            "files changed at every try.",
+            "Run this as the user that the application runs as, and again; look at the kernel's log where the disk "
+            "failed.",
+        ),
+        FindingKind(
+            "manifest-truncated",
+            loss,
+            "a database does not know files that lie in it",
+            "Its MANIFEST lost its end. RocksDB opens it without a word, at an older state or an empty one, and "
+            "deletes the files that it does not know.",
+            "Rebuild the store before the application starts.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "current-missing",
+            loss,
+            "a directory has a database's files and no CURRENT",
+            "The application makes an empty database there.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "files-set-aside",
+            warning,
+            "files that a database did not name were kept beside it",
+            "Rows in them may be missing in the store.",
+            "Hold the store against its changelog (statecore diff); rebuild it where rows are missing.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "kind-mismatch",
+            loss,
+            "a store is not of the kind that is declared",
+            "The application fails at start, or reads the rows wrongly: a timestamped store built as a plain one is "
+            "read with the time -1, without an error.",
+            "Correct the spec, or rebuild the store.",
+            (Repair.REBUILD,),
+            "spec",
+        ),
+        FindingKind(
+            "grace-buffer-miskeyed",
+            loss,
+            "Kafka Streams restored a grace buffer wrongly",
+            "Kafka Streams gives every row of the buffer of a join with a grace period (withGracePeriod) a wrong key "
+            "when it restores it, and finds none of them again: the join never emits these records, without a word. "
+            "Records that come later may be joined without waiting for the grace period.",
+            "Rebuild the store: its changelog has these records, and the join emits them after that.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "store-unlogged",
+            loss,
+            "a store that has no changelog",
+            "Kafka Streams wants no offset of it and restores nothing into it: its rows are only here. Under "
+            "exactly-once they go with their task when the next start deletes that.",
+            "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
+            "store first.",
+        ),
+        FindingKind(
+            "store-unread",
+            note,
+            "a store that does not lie in RocksDB",
+            "The application keeps it in a way of its own. Its rows are not looked at here, nor rebuilt; its offset is "
+            "in .checkpoint_<store>.",
+            "Nothing.",
+        ),
+        FindingKind(
+            "store-undeclared",
+            warning,
+            "a store has a directory and is not declared",
+            "The application leaves it alone where it does not have it either; it takes space.",
+            "Correct the spec; or, where the application has no such store any more, delete its directory.",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "store-absent",
+            error,
+            "a declared store has no directory",
+            "The application makes it and restores it; under exactly-once the next start deletes the whole task, "
+            "unless stores are transactional (4.4).",
+            "Rebuild the store, or correct the spec.",
+            (Repair.REBUILD,),
+            "spec",
+        ),
+        FindingKind(
+            "kind-undecided",
+            note,
+            "the spec leaves kinds undecided",
+            "Such a store is judged by what the directory shows of it. Nothing is said of one that has no directory, "
+            "which is right of a store in memory; and no restore takes it.",
+            "Replace each ? by the kind that the application declares: in-memory for a store in memory.",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "transactional-undeclared",
+            warning,
+            "stores are transactional, and the spec does not say so",
+            "Doctor, snapshot and hand-over go by the spec: they say that an exactly-once start wipes a task, which is "
+            "not so with transactional stores (4.4), or that it cures what it does not.",
+            "Write transactional_state_stores: true into the spec, where the application sets "
+            "enable.transactional.statestores, and run this again.",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "task-undeclared",
+            warning,
+            "a directory of a task whose subtopology is not declared",
+            "Kafka Streams ignores it, and restores the stores where it expects them.",
+            "Check the numbers of the subtopologies in the spec against Topology.describe().",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "cleaning-deletes",
+            warning,
+            "a directory is so old that cleaning deletes it",
+            "With state.cleanup.dir.max.age.ms the next start deletes it before anything is looked at: a copy that "
+            "kept its times can vanish.",
+            "Set its time to now (touch).",
+            (Repair.TOUCH,),
+        ),
+        FindingKind(
+            "foreign-file",
+            note,
+            "files of other tools",
+            "Kafka Streams ignores them.",
+            "Delete them when nobody wants them.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "rights",
+            error,
+            "files that the application cannot use",
+            "The application fails at start, or when it writes first.",
+            "Give them the owner and the modes of the application's directory.",
+            (Repair.GIVE,),
+        ),
+        FindingKind(
+            "work-unfinished",
+            warning,
+            "a job of statecore was interrupted here",
+            "Every task is whole, as it was or as it was to be; what lies in .statecore takes space.",
+            "Run the job again, or any other: it settles what was interrupted.",
+        ),
+        FindingKind(
+            "offset-past-end",
+            loss,
+            "an offset past the end of its changelog",
+            "The log was recreated or truncated. Under exactly-once the next start deletes the task and restores what "
+            "the log has, which may be nothing; at-least-once it restores that over the rows that are there.",
+            "Find out what became of the topic, and keep a copy of the directory; then rebuild the store.",
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
+            "brokers",
+        ),
+        FindingKind(
+            "offset-before-start",
+            loss,
+            "an offset before the start of its changelog",
+            "Records in between are gone. Under exactly-once the next start deletes the task and restores what is "
+            "left; at-least-once it restores that over the rows that are there, and what was deleted in between lives "
+            "on.",
+            "Rebuild the store.",
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
+            "brokers",
+        ),
+        FindingKind(
+            "topic-missing",
+            loss,
+            "a store has a changelog that does not exist",
+            "What the store holds is nowhere else. The application makes an empty changelog; under exactly-once it "
+            "deletes the rows then, at-least-once it keeps them and no other instance will have them.",
+            "Keep a copy of the directory before the application starts (statecore snapshot --offline). Check the "
+            "application id and the cluster; find out who deleted the topic.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
+            "topic-recreated",
+            loss,
+            "the changelog is not the one that the store was made of",
+            "The offset fits by chance: the store keeps rows that no log has, and misses those before the offset.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "stale",
+            loss,
+            "the store is older than the deletes that its changelog keeps",
+            "Deletes behind its offset may have been compacted away: Kafka Streams restores the rest of the log, and "
+            "deleted keys live on.",
+            "Rebuild the store, or advance it, which proves whether that has happened.",
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
+            "brokers",
+        ),
+        FindingKind(
+            "partition-unknown",
+            error,
+            "a task of a partition that the changelog does not have",
+            "The application fails at start, or never uses the task.",
+            "Check the application id, and who has changed the number of partitions.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
+            "source-ahead",
+            loss,
+            "a source topic's store is ahead of what the application has committed",
+            "Records in between are processed again, though the table has them already.",
+            "Rebuild the store, which ends where the group has committed.",
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
+            "brokers",
+        ),
+        FindingKind(
+            "global-topic-not-compacted",
+            warning,
+            "the topic of a global store is not compacted",
+            "Retention deletes records that the store holds: a restore gets fewer rows than this instance has.",
+            "Set cleanup.policy=compact on the topic.",
+            (),
+            "brokers",
+        ),
+    )
+
+
+CATALOGUE: Mapping[str, FindingKind] = MappingProxyType({kind.code: kind for kind in _kinds()})
+"""Every kind by its code, in the order of the documentation."""

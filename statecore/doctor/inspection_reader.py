@@ -1,0 +1,443 @@
+"""What lies in an application's state directory, read without changing anything, also while it runs.
+
+Only what is there is told here; what is to be thought of it is for :mod:`statecore.doctor.run_checks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd
+from pathlib import Path
+
+from statecore.discover.kind_detection import Seen, recognise
+from statecore.discover.kind_evidence import BUILT, conclude, listed, of_name
+from statecore.doctor.database_inspection import Depth, look_at_database, without_current
+from statecore.doctor.views import StoreView, TaskView
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.filesystem import tree_bytes
+from statecore.formats.checkpoint import position_file
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
+from statecore.formats.segments import default_segment_interval
+from statecore.formats.task_id import TaskId
+from statecore.progress import NullProgress, Progress
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.statedir.flush_times import flushes
+from statecore.statedir.foreign_files import foreign_in
+from statecore.statedir.journal import read_journal
+from statecore.statedir.offset_files import Leftover, leftovers, offsets_in
+from statecore.statedir.open_stores import writer_among
+from statecore.statedir.permissions import unusable
+from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.statedir.store_on_disk import read_database
+from statecore.statedir.store_places import StorePlace, declared_at, named_instead, store_places
+from statecore.statedir.task_layout import Segment, directories_in, rows_without_current, segment_start, unreadable
+from statecore.statedir.work_directory import entry_of
+from statecore.stores.lock_holder import Holder
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was read of an application's directory.
+
+    Attributes:
+        directory: it.
+        holder: who has it in use, or ``None``.
+        spec: what is declared, or ``None``.
+        whole: whether all tasks and stores were looked at.
+        places: the directories of all stores, also of those that were not looked at.
+        stores: the stores that were looked at, by task.
+        tasks: what lies beside them, by task; of the application's own directory under ``""``.
+        leftovers: files beside the stores that mean something.
+        journal: the request whose directories were being swapped when it was interrupted; empty where none were.
+        left: what interrupted jobs have left in the work directory.
+        read_at_ms: when.
+    """
+
+    directory: StateDirectory
+    holder: Holder | None
+    spec: ApplicationSpec | None
+    whole: bool
+    places: tuple[StorePlace, ...]
+    stores: tuple[StoreView, ...]
+    tasks: Mapping[str, TaskView]
+    leftovers: tuple[Leftover, ...]
+    journal: str
+    left: tuple[str, ...]
+    read_at_ms: int
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the application has transactional state stores: as declared, else as a database shows it."""
+        if self.spec is not None:
+            return self.spec.transactional_state_stores
+        return any(store.transactional for store in self.stores)
+
+
+def look(
+    directory: StateDirectory,
+    *,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    stores: Sequence[str] = (),
+    depth: Depth = Depth(),  # noqa: B008  # it is frozen
+    progress: Progress | None = None,
+    is_locked: bool = False,
+) -> Sight:
+    """Read an application's directory.
+
+    Args:
+        directory: it.
+        spec: what is declared; kinds come from it then.
+        tasks: only these tasks; all without.
+        stores: only these stores; all without.
+        depth: how closely databases are looked at.
+        progress: told the bytes of the databases that were looked at.
+        is_locked: whether the caller holds the application's lock, so that nobody works there.
+
+    Raises:
+        NotFound: a task or store that was named is not there.
+        Invalid: the directory may not be read.
+    """
+    every = store_places(directory)
+    emptied = [GLOBAL] if directory.global_path.is_dir() else []  # files of it may tell of stores that are gone
+    check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)
+    check_named("store", stores, {place.store for place in every}, directory)
+    places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
+    holder = None if is_locked else directory.in_use_by()
+    kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
+    progress = progress or NullProgress()
+    progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
+    looked = []
+    for place in places:
+        kind = kinds[place.topology, place.store]
+        declared = declared_at(spec, place.task, place.store)
+        looked.append(_look(place, kind, declared, depth, progress, running=holder is not None))
+    progress.done()
+    logged = _logged(directory, every, places, looked, spec)
+    views = [
+        replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
+    ]
+    by_task: dict[str, list[StorePlace]] = {}
+    for place in every:
+        if not tasks or place.task in tasks:
+            by_task.setdefault(place.task, []).append(place)
+    found = tuple(leftovers(directory, by_task))
+    if not tasks and not stores:  # one without any store may have files that say something
+        by_task = {name: [] for name in directory.every_task()} | by_task
+    elif not stores and GLOBAL in tasks:
+        by_task = {name: [] for name in emptied} | by_task
+    beside = {name: _task(directory, name, by_task[name]) for name in sorted(by_task)}
+    whole = not tasks and not stores
+    try:
+        journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
+    except OSError as error:
+        raise unreadable(directory.work_path, error) from error
+    if whole:
+        beside[""] = _application(directory)
+    return Sight(
+        directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
+        int(time.time() * 1000),
+    )  # fmt: skip
+
+
+def check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
+    """Refuse a task or store that is not there. Raises ``NotFound``."""
+    for name in wanted:
+        if name not in known:
+            raise NotFound(
+                f"{directory.path} has no {what} {name}{named_instead(name, known)}",
+                code="task-not-found" if what == "task" else "store-not-found",
+                action=f"Name a {what} that exists, or leave --{what} out.",
+                state_dir=str(directory.path),
+                **{what: name},
+            )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a store is, by all its tasks.
+
+    Attributes:
+        kind: its kind.
+        left: what else it may be, where that is not known.
+        mismatch: why it is not what is declared, by task.
+        strange: why no class would open it, by task.
+        miskeyed: how many rows of a grace buffer were seen that Kafka Streams has restored, by task.
+    """
+
+    kind: StoreKind
+    left: str
+    mismatch: Mapping[str, str] = field(default_factory=dict)
+    strange: Mapping[str, str] = field(default_factory=dict)
+    miskeyed: Mapping[str, int] = field(default_factory=dict)
+
+
+def _kinds(
+    every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
+) -> dict[tuple[str | None, str], _Kind]:
+    """Of which kind each store is: one look over all its tasks."""
+    kinds = {}
+    for topology, store in wanted:
+        places = [place for place in every if (place.topology, place.store) == (topology, store)]
+        places = [place for place in places if place.segmented == places[0].segmented]
+        declared = declared_at(spec, places[0].task, store)
+        if declared is not None and declared.kind is StoreKind.CUSTOM:
+            kinds[topology, store] = _Kind(declared.kind, "")
+            continue
+        kind, left = StoreKind.UNKNOWN, BUILT
+        mismatch: dict[str, str] = {}
+        seen, strange = _recognised(places)
+        if seen is not None:
+            kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
+        if declared is not None and declared.kind.can_be_built:
+            if seen is not None and declared.kind not in left:
+                mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
+                    (place.task for place in places), _mismatch(declared.kind, left)
+                )
+            kind = declared.kind
+        said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
+        miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
+        kinds[topology, store] = _Kind(kind, said, mismatch, strange, miskeyed)
+    return kinds
+
+
+def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
+    """The tasks in which a grace buffer has rows as Kafka Streams restores them, and how many were seen."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            found[place.task] = recognise([place]).miskeyed
+    return found
+
+
+def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
+    """The tasks in which a store by itself is not what is declared; none where only all together contradict it."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            seen = recognise([place])
+            _, left, *_ = conclude([*seen.evidence, *of_name(place.store, ())])
+            if not seen.strange and declared not in left:
+                found[place.task] = _mismatch(declared, left)
+    return found
+
+
+def _mismatch(declared: StoreKind, left: frozenset[StoreKind]) -> str:
+    return f"the spec says {declared}, but what is on disk is {listed(left)}"
+
+
+def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
+    """What a store is by all its tasks together, and in which of them it is nothing.
+
+    Where the tasks contradict each other, or one is damaged, each is looked at by itself: a damaged one tells nothing,
+    and one with families that no store has accuses no other.
+    """
+    with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
+        together = recognise(places)
+        if not together.strange:
+            return together, {}
+        if len(places) == 1:
+            return None, {places[0].task: together.strange}
+    found, strange, text = [], {}, ""
+    for place in places if len(places) > 1 else ():
+        with contextlib.suppress(StatecoreError):
+            alone = recognise([place])
+            if alone.strange:
+                strange[place.task] = alone.strange
+            else:
+                found.append(place)
+    with contextlib.suppress(StatecoreError):
+        if found:
+            together = recognise(found)
+            if not together.strange:
+                return together, strange
+            text = together.strange
+    return None, strange | {place.task: text for place in found}
+
+
+def _logged(
+    directory: StateDirectory,
+    every: Sequence[StorePlace],
+    places: Sequence[StorePlace],
+    views: Sequence[StoreView],
+    spec: ApplicationSpec | None,
+) -> dict[tuple[str | None, str], bool]:
+    """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
+    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    filled = _filled_by_sources(directory, views)
+    for place, view in zip(places, views, strict=True):
+        by_store.setdefault((place.topology, place.store), []).append(view)
+    found = {}
+    for place in places:
+        key = place.topology, place.store
+        if key in found:
+            continue
+        declared, of_store = declared_at(spec, place.task, place.store), by_store[key]
+        if declared is not None:
+            found[key] = declared.is_logged
+        elif any(view.databases for view in of_store) and all(view.keeps_no_offset for view in of_store):
+            tasks = {view.task for view in of_store}
+            others = [one for one in every if (one.topology, one.store) == key and one.task not in tasks]
+            found[key] = any(_keeps_offset(other) for other in others) or any(
+                (view.task, view.store) in filled for view in of_store
+            )
+        else:
+            found[key] = True
+    return found
+
+
+def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) -> set[tuple[str, str]]:
+    """Stores without an offset that are restored from a source topic, of which ``.checkpoint`` still says the offset.
+
+    A migration without a spec leaves it there, and Kafka Streams takes it over. Which store is which topic's nobody
+    says, so it is told only where there are no more such stores in a task than such topics.
+    """
+    found = set()
+    for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
+        of_task = [view for view in views if view.task == task]
+        without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
+        said = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
+        said -= {partition.topic for view in of_task for partition in view.offsets}
+        sources = {topic for topic in said if not topic.endswith("-changelog")}
+        if len(without) <= len(sources):
+            found |= {(task, store) for store in without}
+    return found
+
+
+def _keeps_offset(place: StorePlace) -> bool:
+    """Whether a store of a task that is not looked at otherwise is one that is logged, as far as its newest tells."""
+    for path in place.databases[-1:]:
+        with contextlib.suppress(StatecoreError):
+            return not read_database(path).opened().keeps_no_offset
+    return False
+
+
+def _look(
+    place: StorePlace, kind: _Kind, declared: StoreSpec | None, depth: Depth, progress: Progress, *, running: bool
+) -> StoreView:
+    """One store of one task."""
+    segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
+    interval = _interval(kind.kind, declared, segments)
+    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
+    looked = [look_at_database(segment, interval, depth, progress.advance) for segment in segments]
+    databases = tuple(one for one in looked if one is not None)
+    # A segment in the making has no CURRENT yet, and one that expires has none any more.
+    if not running and holder is None:
+        databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
+    outside = offsets_in(place.checkpoint_file).offsets
+    return StoreView(
+        place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
+        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
+        strange=kind.strange.get(place.task, ""), foreign=() if databases else _foreign(place),
+        miskeyed=kind.miskeyed.get(place.task, 0),
+    )  # fmt: skip
+
+
+def _foreign(place: StorePlace) -> tuple[str, ...]:
+    """What a directory without a database holds that no store of RocksDB's would: segments that were emptied would."""
+    return tuple(name for name in foreign_in(place.path) if segment_start(name, place.store) is None)
+
+
+def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
+    """The length of the segments: as declared, else as far as the distances between them tell."""
+    if declared is not None and kind in WINDOWED_KINDS and declared.retention_ms is not None:
+        return declared.segment_interval_ms or default_segment_interval(kind, declared.retention_ms)
+    starts = [segment.start for segment in segments if segment.start is not None]
+    return gcd(*starts) if len(starts) > 1 else None
+
+
+def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) -> TaskView:
+    """What lies beside the stores of a task."""
+    path = directory.path / task
+    prefix = f"{CHECKPOINT_FILE}_"
+    files = _files_in(path)
+    stores = {
+        name.removeprefix(prefix): read
+        for name in files
+        if name.startswith(prefix) and not name.endswith(".tmp") and (read := offsets_in(path / name)).there
+    }
+    positions = {
+        place.store: offsets_in(path / position_file(place.store))
+        for place in places
+        if position_file(place.store) in files
+    }
+    foreign = [
+        name
+        for name in files
+        if not name.startswith(CHECKPOINT_FILE) and not name.endswith((POSITION_SUFFIX, f"{POSITION_SUFFIX}.tmp"))
+        if not name.endswith(".lock")
+    ]
+    written_ns = _written_ns(path / CHECKPOINT_FILE)
+    late = {
+        place.store: flushes(place.databases, path, written_ns).late
+        for place in places
+        if written_ns and task != GLOBAL
+    }
+    return TaskView(
+        task,
+        offsets_in(path / CHECKPOINT_FILE),
+        stores,
+        positions,
+        tuple(foreign),
+        _modified_ms(path),
+        tuple(unusable(directory.path, path)),
+        written_ns,
+        {store: files for store, files in late.items() if files},
+    )
+
+
+def _written_ns(file: Path) -> int:
+    """When a file was written; 0 where there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _modified_ms(path: Path) -> int:
+    """When a directory was changed last; now, where it has gone meanwhile, as tasks go that are given up."""
+    try:
+        return int(path.stat().st_mtime * 1000)
+    except FileNotFoundError:
+        return int(time.time() * 1000)
+
+
+def _application(directory: StateDirectory) -> TaskView:
+    """What lies in the application's own directory beside its tasks."""
+    known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
+    named = {place.task.partition("/")[0] for place in store_places(directory)}
+    foreign = []
+    for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
+        if entry.name not in known | named and TaskId.match(entry.name) is None and not entry.name.startswith("__"):
+            foreign.append(entry.name)
+    files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
+    wrong = [one for file in files if file.exists() for one in unusable(directory.path, file)]
+    return TaskView("", offsets_in(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
+
+
+def _files_in(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir())
+    except OSError:
+        return []
+
+
+def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
+    """The request of a placement that was interrupted, and what jobs have left in the work directory."""
+    work = directory.work_path
+    try:
+        journal = read_journal(work)
+        request = "" if journal is None else journal.request_id
+    except Invalid:
+        request = "unreadable"
+    left = []
+    for path in directories_in(work):
+        if not entry_of(path.name).is_expected and next(path.iterdir(), None) is not None:
+            left.append(path.name)
+    return request, tuple(sorted(left))

@@ -1,0 +1,201 @@
+"""Mends what a look at a task's directory found, in a copy of it: the live directory is never changed.
+
+SST files of the copy are links to the live ones; no repair here writes to any of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from statecore.conversion import plan_conversion
+from statecore.conversion.execute import convert, verify_conversion
+from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.finding_catalog import Repair
+from statecore.doctor.repair_plan import Mending
+from statecore.errors import Invalid, StatecoreError
+from statecore.filesystem import part_from_others, remove_durably
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.offsets import (
+    OFFSET_UNKNOWN,
+    STATUS_CLOSED,
+    STATUS_KEY,
+    encode_int64,
+    offset_key,
+)
+from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.database_state import create_database
+from statecore.statedir.file_ownership import unwritable
+from statecore.statedir.permissions import unusable
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_on_disk import StoreOnDisk, read_store
+from statecore.statedir.store_places import changelog_at, declared_at
+from statecore.statedir.task_layout import StoreDirectory, databases_of
+from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.rocksdb.writes import ChangedDatabase
+
+
+def mend(copy: Path, mendings: Sequence[Mending], how: Circumstances, directory: StateDirectory) -> None:
+    """Do all repairs of one task.
+
+    Args:
+        copy: of the task's directory.
+        mendings: what is done to it.
+        how: the application, its guarantee, and what is declared of it.
+        directory: the application's state directory, whose owner the files of the copy are given to.
+
+    Raises:
+        Invalid: what was found is not there any more, or a repair lacks something.
+        StatecoreError: a database could not be changed; the copy is of no use.
+    """
+    for one in mendings:
+        if one.repair is Repair.GIVE:
+            _give(copy, directory)
+        else:
+            _REPAIRS[one.repair](copy, one, how)
+
+
+def cannot_be_mended(directory: StateDirectory, tasks: Iterable[str]) -> str:
+    """Why this process cannot copy and replace one of some tasks' directories, with its name; empty where it can."""
+    for task in tasks:
+        path = directory.task_path(task)
+        closed, how = unwritable([path]), "change"
+        if closed is None:
+            files = (Path(above, name) for above, _, names in os.walk(path) for name in names)
+            closed, how = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
+        if closed is not None:
+            return f"{task} cannot be mended, because this user (uid {os.geteuid()}) may not {how} {closed}"
+    return ""
+
+
+def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
+    """Stores that have no offset take that of ``.checkpoint``, those that have one keep it, and the file goes."""
+    _drop_entries(copy / CHECKPOINT_FILE, one.names)
+    guarantee = None if how.guarantee is None else how.is_exactly_once
+    plan = plan_conversion(
+        one.task, copy, CURRENT, application_id=how.application_id, spec=how.spec, exactly_once=guarantee
+    )
+    if plan.refused or plan.left:
+        raise Invalid(
+            f"The task {one.task} cannot be mended ({one.repair.value}): {'; '.join((*plan.refused, *plan.left))}.",
+            code="repair-impossible",
+            action="Do what is said, or rebuild its stores (statecore restore --replace). Nothing was changed.",
+            task=one.task,
+        )
+    convert(plan, copy)
+    verify_conversion(plan, copy)
+
+
+def _take_entries_out(copy: Path, one: Mending, _: Circumstances) -> None:
+    _drop_entries(copy / CHECKPOINT_FILE, one.names)
+
+
+def _drop_entries(file: Path, names: Collection[str]) -> None:
+    """Leave entries of no store out, which would otherwise stay in the file."""
+    if not names:
+        return
+    kept = {part: at for part, at in read_offsets(file).items() if str(part) not in names}
+    if kept:
+        file.write_bytes(encode_checkpoint(kept))
+    else:
+        remove_durably(file)
+
+
+def _lower_offsets(copy: Path, one: Mending, _: Circumstances) -> None:
+    """All segments say the smallest offset of all: what an older segment lacks is restored then, in every segment."""
+    store = _read(copy, one)
+    lowest = store.smallest_offsets
+    if not lowest or any(database.state.offsets.keys() != lowest.keys() for database in store.databases):
+        raise _unfit(one, "its segments do not all have an offset", "Rebuild it (statecore restore --replace).")
+    for database in store.databases:
+        if database.state.offsets != lowest:
+            _put(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
+
+
+def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
+    """The segment of time 0 with an unknown offset: the store is restored from the start, and nothing is wiped."""
+    where = copy / one.directory
+    changelog = _changelog(one, how)
+    if databases_of(where):
+        return
+    if one.kind is None or changelog is None:
+        raise _unfit(one, "its kind or its changelog is not known", "Say it in the spec (--spec).")
+    create_database(where / f"{one.store}.0", one.kind, {changelog: OFFSET_UNKNOWN})
+
+
+def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
+    """The changelog partition of a store, as declared or as Kafka Streams names it; ``None`` where it is undecided."""
+    partition = TaskId.parse(one.task).partition
+    if one.changelog is not None or partition is None:
+        return one.changelog
+    declared = declared_at(how.spec, one.task, one.store)
+    if declared is not None and declared.is_undecided:
+        return None
+    return TopicPartition(changelog_at(how.application_id, one.task, one.store, declared), partition)
+
+
+def _set_status(copy: Path, one: Mending, _: Circumstances) -> None:
+    for database in _read(copy, one).databases:
+        if database.state.status != STATUS_CLOSED:
+            _put(database.path, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
+
+
+def _move_aside(copy: Path, one: Mending, _: Circumstances) -> None:
+    """The files were kept elsewhere before; see :meth:`statecore.statedir.task_swap.Exchange.keep`."""
+    for name in one.names:
+        remove_durably(copy / name)
+
+
+def _drop_family(copy: Path, one: Mending, _: Circumstances) -> None:
+    for database in databases_of(copy / one.directory):
+        with ChangedDatabase(database, CURRENT.sst_format) as changed:
+            for name in one.names:
+                changed.drop(name)
+
+
+def _by_copying(copy: Path, one: Mending, _: Circumstances) -> None:
+    """The copy has the time that it must have already."""
+
+
+def _give(copy: Path, directory: StateDirectory) -> None:
+    """What was copied belongs to the owner already; modes that are too narrow, and links that are another's, do not."""
+    for name, _ in unusable(directory.path, copy):
+        path = directory.path / name
+        if path.is_file() and path.lstat().st_nlink > 1:
+            part_from_others(path)  # the live file stays as it is until the swap
+        directory.ownership.give(path)
+
+
+def _read(copy: Path, one: Mending) -> StoreOnDisk:
+    return read_store(StoreDirectory(one.store, copy / one.directory, segmented=True), manifests=True).checked()
+
+
+def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
+    with ChangedDatabase(database, CURRENT.sst_format) as changed:
+        changed.put(OFFSETS_COLUMN_FAMILY, rows)
+
+
+def _unfit(one: Mending, why: str, action: str) -> StatecoreError:
+    return Invalid(
+        f"The store {one.store} in task {one.task} cannot be mended ({one.repair.value}): {why}.",
+        code="repair-impossible",
+        action=f"{action} Nothing was changed.",
+        task=one.task,
+        store=one.store,
+    )
+
+
+_REPAIRS: Mapping[Repair, Callable[[Path, Mending, Circumstances], None]] = {
+    Repair.MERGE_CHECKPOINT: _merge_checkpoint,
+    Repair.LOWER_OFFSETS: _lower_offsets,
+    Repair.CREATE_SEGMENT: _create_segment,
+    Repair.SET_STATUS: _set_status,
+    Repair.MOVE_ASIDE: _move_aside,
+    Repair.DROP_ENTRIES: _take_entries_out,
+    Repair.DROP_FAMILY: _drop_family,
+    Repair.TOUCH: _by_copying,
+}
+"""What each repair does but that which needs the owner; rebuilding is another job's."""

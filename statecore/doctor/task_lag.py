@@ -1,0 +1,144 @@
+"""Offset sums for a person: of each task in a directory, with the end sums of its changelogs where brokers say them.
+
+A versioned store without an offset counts nowhere: a warm copy leaves it empty and does not follow it, so with its
+changelog a copy that is caught up would seem to lag for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from statecore.doctor.inspection_reader import check_named
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.offset_sums import Standing, StoreSum, TaskSum, declared_stores, read_offset_sums
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class OffsetSums:
+    """The tasks of a directory.
+
+    Attributes:
+        directory: whose.
+        tasks: each of them.
+        ends: the end of each changelog partition that the brokers know; empty where nobody was asked.
+        not_asked: why there are no ends; empty where there are.
+        versioned: the versioned stores of each task, by the spec.
+    """
+
+    directory: StateDirectory
+    tasks: tuple[TaskSum, ...]
+    ends: Mapping[TopicPartition, int]
+    not_asked: str
+    versioned: Mapping[str, Set[str]] = field(default_factory=dict)
+
+    def is_followed(self, task: TaskSum, store: StoreSum) -> bool:
+        """Whether a store of a task counts in its end sum and its lag."""
+        has_offset = store.offset is not None and store.offset >= 0
+        return has_offset or store.store not in self.versioned.get(task.task, ())
+
+    def end_sum(self, task: TaskSum) -> int | None:
+        """The sum of the ends of the changelogs that count; ``None`` where one of them is not known."""
+        counted = [one for one in task.stores if self.is_followed(task, one)]
+        ends = [self.ends.get(one.changelog) for one in counted if one.changelog is not None]
+        known = [end for end in ends if end is not None]
+        return sum(known) if known and len(known) == len(counted) else None
+
+    def lag(self, task: TaskSum) -> int | None:
+        """What the task lags behind, in offsets, as Kafka Streams counts it; one that is past its end lags wholly."""
+        end = self.end_sum(task)
+        if end is None:
+            return None
+        return end - task.sum if task.sum <= end else end
+
+    @property
+    def exit_code(self) -> int:
+        """Of ``Corrupted`` where a task is damaged, of ``Invalid`` where one is foreign or may not be read; else 0."""
+        standings = {one.standing for one in self.tasks}
+        if Standing.DAMAGED in standings:
+            return Corrupted.exit_code
+        return Invalid.exit_code if standings & {Standing.FOREIGN, Standing.UNREADABLE} else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document."""
+        return {
+            "application_id": self.directory.application_id,
+            "path": str(self.directory.path),
+            "not_asked": self.not_asked,
+            "exit_code": self.exit_code,
+            "tasks": [self._task(one) for one in self.tasks],
+        }
+
+    def _task(self, task: TaskSum) -> dict[str, Any]:
+        return {
+            "task": task.task,
+            "standing": str(task.standing),
+            "reason": task.reason,
+            "offset_sum": task.sum,
+            "end_offset_sum": self.end_sum(task),
+            "lag": self.lag(task),
+            "stores": [
+                {
+                    "store": one.store,
+                    "changelog": None if one.changelog is None else str(one.changelog),
+                    "offset": one.offset,
+                    "end_offset": None if one.changelog is None else self.ends.get(one.changelog),
+                    "source": str(one.source),
+                    "is_followed": self.is_followed(task, one),
+                    "databases_disagree": one.disagree,
+                    "reason": one.reason,
+                }
+                for one in task.stores
+            ],
+        }
+
+
+def look_at_sums(
+    directory: StateDirectory,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    ends: Callable[[ApplicationSpec, Set[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
+) -> OffsetSums:
+    """The offset sums of a directory's tasks; with a spec also the ends of their changelogs, where brokers answer.
+
+    Args:
+        directory: the application's.
+        spec: what is declared, with the brokers to be asked.
+        tasks: only these; all without.
+        ends: tells the ends of changelogs; without it the brokers are asked.
+
+    Raises:
+        NotFound: a task that was named has no directory.
+        Invalid: the directory may not be read.
+    """
+    every = directory.task_directories()
+    check_named("task", tasks, set(every), directory)
+    sums = read_offset_sums(directory, spec, tasks=[one for one in every if not tasks or one in tasks])
+    if spec is None:
+        return OffsetSums(directory, tuple(sums.values()), {}, "Without a spec no brokers are known.")
+    versioned = {task: {one.name for one in declared_stores(spec, task) if one.kind.is_versioned} for task in sums}
+    changelogs = {one.changelog for task in sums.values() for one in task.stores if one.changelog is not None}
+    try:
+        return OffsetSums(directory, tuple(sums.values()), (ends or _ends)(spec, changelogs), "", versioned)
+    except StatecoreError as error:
+        return OffsetSums(directory, tuple(sums.values()), {}, error.what, versioned)
+
+
+def _ends(spec: ApplicationSpec, changelogs: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    """The log ends of the changelogs that exist, transaction markers counted, as Kafka Streams asks for them."""
+    from statecore.changelog.cluster import Cluster
+
+    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT_S) as cluster:
+        names = {at.topic for at in changelogs}
+        try:
+            topics = cluster.describe_topics(names)
+        except NotFound as error:
+            topics = cluster.describe_topics(names - set(error.context["topics"]))
+        there = [at for at in changelogs if at.topic in topics and at.partition < topics[at.topic].partitions]
+        return {at: log.log_end for at, log in cluster.log_offsets(there).items()}

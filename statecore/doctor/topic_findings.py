@@ -1,0 +1,226 @@
+"""Which offsets of a state directory do not fit the logs that the brokers have. Pure functions over what they said.
+
+The offset of a store is the last one applied, that of a global store the next one. So the first offset that a store has
+not may be the log's start, its end, or between them; elsewhere the log is another one, or has lost what lay between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from statecore.changelog.compaction import NO_LIMIT, why_not_compacted
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.stored_offsets import StoreOffsets
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ProcessingGuarantee
+
+_REBUILT = Severity.ERROR
+"""Of what Kafka Streams itself deletes and reads again from the log."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the brokers said.
+
+    Attributes:
+        topics: those that exist.
+        logs: the offsets of their partitions, as far as something is said of these.
+        committed: source partition → the next offset that the application's group consumes; ``None`` where it has
+            committed none.
+    """
+
+    topics: Mapping[str, TopicDescription]
+    logs: Mapping[TopicPartition, LogOffsets] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+
+
+def finding(
+    code: str,
+    store: StoreOffsets,
+    partition: TopicPartition | None,
+    what: str,
+    severity: Severity | None = None,
+    **evidence: Any,
+) -> Finding:
+    """A finding of a store, with the first repair that its kind has; at the worst severity where none is given."""
+    kind = CATALOGUE[code]
+    repair = kind.repairs[0] if kind.repairs else None
+    return Finding(
+        code,
+        what,
+        severity or kind.severity,
+        task=store.task,
+        store=store.store,
+        partition=partition,
+        evidence=evidence,
+        repair=repair,
+    )
+
+
+def findings_of_offsets(
+    stores: Sequence[StoreOffsets], told: Told, guarantee: ProcessingGuarantee | None = None
+) -> list[Finding]:
+    """What is to be said by the offsets alone, store by store.
+
+    Args:
+        stores: what they say.
+        told: what the brokers said of their topics; a topic that is not in there does not exist.
+        guarantee: the application's; ``None`` where nobody knows it, which counts as the worse one.
+    """
+    return [found for store in stores for found in _of_store(store, told, guarantee)]
+
+
+def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
+    yield from _missing(store, told)
+    if store.is_global:
+        yield from _not_compacted(store, told)
+    for partition in store.partitions:
+        topic = told.topics.get(partition.topic)
+        if topic is None:
+            continue
+        if partition.partition >= topic.partitions:
+            yield finding(
+                "partition-unknown",
+                store,
+                partition,
+                f"It is of partition {partition.partition} of {topic.name}, which has {topic.partitions}.",
+                topic=topic.name,
+                partitions=topic.partitions,
+                topic_id=topic.topic_id,
+            )
+        elif partition in store.known:
+            yield from _of_partition(store, partition, told, guarantee)
+
+
+def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
+    absent = sorted({partition.topic for partition in store.partitions} - told.topics.keys())
+    for topic in absent:
+        known = {str(part): store.offsets[part] for part in sorted(store.known) if part.topic == topic}
+        said = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
+        yield finding(
+            "topic-missing",
+            store,
+            _only([part for part in store.partitions if part.topic == topic]),
+            f"It says {said}, and there is no such topic." if known else f"There is no topic {topic}.",
+            _severity_of_missing(store, topic) if known else Severity.WARNING,
+            topic=topic,
+            offsets=known,
+        )
+
+
+def _severity_of_missing(store: StoreOffsets, topic: str) -> Severity | None:
+    """The application makes its changelogs itself; without a topic that it reads it does not start."""
+    return Severity.ERROR if store.is_global or store.is_source(topic) else None
+
+
+def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
+    return partitions[0] if len(partitions) == 1 else None
+
+
+def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
+    for name in sorted({partition.topic for partition in store.partitions} & told.topics.keys()):
+        topic = told.topics[name]
+        why = why_not_compacted(topic)
+        if not why:
+            continue
+        yield finding(
+            "global-topic-not-compacted",
+            store,
+            None,
+            why,
+            topic=name,
+            cleanup_policy=topic.configs["cleanup.policy"],
+            retention_ms=topic.configs.get("retention.ms", NO_LIMIT),
+            retention_bytes=topic.configs.get("retention.bytes", NO_LIMIT),
+        )
+
+
+def _of_partition(
+    store: StoreOffsets, partition: TopicPartition, told: Told, guarantee: ProcessingGuarantee | None
+) -> Iterator[Finding]:
+    log, offset, following = told.logs[partition], store.offsets[partition], store.known[partition]
+    facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
+    if following > log.log_end:
+        empty = " and is empty" if log.log_start == log.log_end else ""
+        found = finding(
+            "offset-past-end",
+            store,
+            partition,
+            f"It says offset {offset} of {partition}, and the log ends at {log.log_end}{empty}: the topic was created "
+            "again or truncated, or this is another cluster.",
+            _REBUILT if store.is_global else None,
+            **facts,
+        )
+        # Of a log without a record the store may be the only copy, and nothing would be rebuilt.
+        yield replace(found, repair=None) if empty else found
+    elif following < log.log_start:
+        yield finding(
+            "offset-before-start",
+            store,
+            partition,
+            f"It says offset {offset} of {partition}, and the log begins at {log.log_start}: "
+            f"{log.log_start - following} offsets between them are gone.",
+            _REBUILT if store.is_global or guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else None,
+            **facts,
+        )
+    elif partition in told.committed:
+        yield from _ahead(store, partition, told.committed[partition], facts)
+
+
+def _ahead(
+    store: StoreOffsets, partition: TopicPartition, committed: int | None, facts: Mapping[str, Any]
+) -> Iterator[Finding]:
+    following = store.known[partition]
+    if following <= (committed or 0):
+        return
+    has = "nothing" if committed is None else f"{committed}"
+    yield finding(
+        "source-ahead",
+        store,
+        partition,
+        f"It says offset {store.offsets[partition]} of the source topic partition {partition}, and the application's "
+        f"group has committed {has}: what lies between is processed again.",
+        committed=committed,
+        **facts,
+    )
+
+
+def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
+    """The same findings; those of a ``.checkpoint`` that overrules a sound store are mended by moving the file aside.
+
+    Args:
+        found: by what Kafka Streams goes by.
+        alone: the stores that the file overrules, as they are without it.
+        of_alone: what would be found of these.
+    """
+    own = {(one.task, one.store, part): offset for one in alone for part, offset in one.offsets.items()}
+    sound = {(one.task, one.store, part) for one in alone for part in one.known}
+    wrong = {(one.task, one.store, one.partition) for one in of_alone}
+    result = []
+    for one in found:
+        of = one.task, one.store, one.partition
+        if one.partition is None or of not in sound - wrong or Repair.MOVE_ASIDE not in one.kind.repairs:
+            result.append(one)
+            continue
+        offset = own[one.task, one.store, one.partition]
+        what = f"{one.what} So {CHECKPOINT_FILE} says; the store itself says {offset}, and nothing speaks against that."
+        evidence = {**one.evidence, "file": CHECKPOINT_FILE, "store_says": offset}
+        result.append(replace(one, what=what, evidence=evidence, repair=Repair.MOVE_ASIDE))
+    return result
+
+
+def asked_partitions(stores: Sequence[StoreOffsets], topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """The partitions whose logs are to be asked for: those that say an offset, and exist."""
+    every = {partition for store in stores for partition in store.known}
+    return sorted(part for part in every if part.topic in topics and part.partition < topics[part.topic].partitions)
+
+
+def source_partitions(stores: Sequence[StoreOffsets], asked: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Those of some partitions that are of topics which the application reads itself."""
+    wanted = set(asked)
+    return sorted({part for store in stores for part in store.known if part in wanted and store.is_source(part.topic)})

@@ -1,0 +1,1 @@
+"""The rows of a store, decoded, as Arrow batches and as files."""

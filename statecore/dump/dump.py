@@ -1,0 +1,283 @@
+"""The rows of a store of any kind, decoded, as a stream of Arrow batches: task by task, segment by segment in time.
+
+Memory holds a few megabytes of rows at a time, whatever the size of the store. A store that was upgraded in place still
+has rows of its older formats in other column families; they come after the newer ones, with nulls for what they lack.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.discover.kind_detection import families_leave, recognise
+from statecore.discover.kind_evidence import conclude, listed, of_name
+from statecore.dump.deserialisers import Deserialiser
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
+from statecore.images.model import Segmentation
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.readonly_database import Database, opened_database
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_on_disk import DatabaseOnDisk
+from statecore.statedir.store_places import StorePlace, named_instead, store_places
+from statecore.stores.rocksdb.directory_lock import writer_of
+from statecore.tasks.partial_stores import half_deleted
+
+MILLISECONDS = pa.timestamp("ms", tz="UTC")
+"""Times as Parquet and tables have them."""
+
+TIMES = frozenset({"window_start", "session_start", "session_end", "timestamp", "valid_from", "valid_to"})
+"""Columns that hold int64 ms."""
+
+_KEY_IN_FRONT = frozenset(StoreKind) - {
+    StoreKind.VERSIONED_KEY_VALUE,
+    StoreKind.LIST,
+    StoreKind.GRACE_BUFFER,
+    StoreKind.EMIT_FINAL_WINDOW,
+    StoreKind.EMIT_FINAL_SLIDING_WINDOW,
+    StoreKind.EMIT_FINAL_SESSION,
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW,
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW,
+    StoreKind.HEADERS_EMIT_FINAL_SESSION,
+}
+"""Kinds whose rows begin with the key, so that rows of a key prefix lie together."""
+
+_OLDER: dict[StoreKind, tuple[StoreKind, ...]] = {
+    StoreKind.TIMESTAMPED_KEY_VALUE: (StoreKind.KEY_VALUE,),
+    StoreKind.HEADERS_KEY_VALUE: (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.KEY_VALUE),
+    StoreKind.TIMESTAMPED_WINDOW: (StoreKind.WINDOW,),
+    StoreKind.HEADERS_WINDOW: (StoreKind.TIMESTAMPED_WINDOW, StoreKind.WINDOW),
+    StoreKind.HEADERS_SESSION: (StoreKind.SESSION,),
+}
+"""Formats whose rows Kafka Streams still reads below those of a kind (``DualColumnFamilyAccessor``)."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What is to be read.
+
+    Attributes:
+        store: its name.
+        kind: what it is.
+        places: its directories, in the order of tasks.
+        key: what keys become.
+        value: what values become.
+        prefix: only keys that begin with these bytes.
+        segmentation: how its rows are divided by time, where that is known.
+    """
+
+    store: str
+    kind: StoreKind
+    places: tuple[StorePlace, ...]
+    key: Deserialiser
+    value: Deserialiser
+    prefix: bytes = b""
+    segmentation: Segmentation | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of every batch."""
+        nothing = pa.array([], pa.large_binary())
+        return self._finished(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Decoded rows, none of the batches empty. Segments that expire meanwhile are passed over.
+
+        Raises:
+            Corrupted: a database has lost rows or cannot be read, or its rows are not of the kind.
+            Invalid: its column families are not those of the kind, or the deserialisers do not fit.
+        """
+        schema = self.schema
+        for place in self.places:
+            self._refuse_half_deleted(place)
+        for place in self.places:
+            for path in place.databases:
+                with contextlib.suppress(NotFound), opened_database(path) as (on_disk, database):
+                    _refuse_damaged(place, on_disk)
+                    self._check_families(place, path, database.families)
+                    for batch in self._decoded(database, place):
+                        if len(batch):
+                            yield _aligned(batch, schema)
+
+    def estimate(self) -> int:
+        """RocksDB's estimate of the rows of all its databases."""
+        total = 0
+        for place in self.places:
+            for path in place.databases:
+                with contextlib.suppress(NotFound), Database(path) as database:
+                    total += database.estimate(self.kind.data_column_family)
+        return total
+
+    def _refuse_half_deleted(self, place: StorePlace) -> None:
+        # Whoever has the store open may be about to delete a segment that has expired.
+        if (lost := half_deleted(place, self.segmentation)) and not any(map(writer_of, place.databases)):
+            raise Corrupted(
+                f"Store {place.store} of task {place.task}: {lost}",
+                code="store-incomplete",
+                action="Restore it (statecore restore --replace), or name the tasks that are wanted (--task).",
+                store=place.store,
+                task=place.task,
+            )
+
+    def _decoded(self, database: Database, place: StorePlace) -> Iterator[pa.RecordBatch]:
+        for kind in (self.kind, *_OLDER.get(self.kind, ())):
+            first = self.prefix if self.prefix and kind in _KEY_IN_FRONT else None
+            for keys, values in database.chunks(kind.data_column_family, first):
+                if first is not None and not keys[0].startswith(self.prefix):
+                    break
+                yield self._finished(self._rows(kind, keys, values, database.path, place), place)
+
+    def _rows(
+        self, kind: StoreKind, keys: list[bytes], values: list[bytes], path: Path, place: StorePlace
+    ) -> pa.RecordBatch:
+        try:
+            batch = row_format(kind).decode(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()))
+        except Corrupted as error:
+            raise error.restated(
+                f"{error.what.rstrip('.')}, in store {place.store} of task {place.task} ({path}).",
+                store=place.store,
+                task=place.task,
+                kind=str(kind),
+            ) from error
+        if self.prefix:
+            named = batch.column("key").cast(pa.large_binary())
+            # Arrow's starts_with knows strings only; the first bytes are compared instead.
+            batch = batch.filter(pc.equal(pc.binary_slice(named.cast(pa.binary()), 0, len(self.prefix)), self.prefix))
+        return batch
+
+    def _finished(self, batch: pa.RecordBatch, place: StorePlace) -> pa.RecordBatch:
+        count = len(batch)
+        columns: dict[str, pa.Array] = {
+            "task": pa.array([place.task] * count, pa.string()),
+            "partition": pa.array([place.partition] * count, pa.int32()),
+        }
+        for name in batch.schema.names:
+            column = batch.column(name)
+            if name == "key":
+                column = _converted(self.key, column, place)
+            elif name == "value":
+                column = _converted(self.value, column, place)
+            elif name in TIMES:
+                column = column.cast(MILLISECONDS)
+            columns[name] = column
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+    def _check_families(self, place: StorePlace, path: Path, families: frozenset[str]) -> None:
+        if self.kind not in families_leave(families, segmented=place.segmented):
+            others = ", ".join(sorted(families - {DEFAULT_COLUMN_FAMILY})) or "only default"
+            raise Invalid(
+                f"{path} is no {self.kind} store: it has the column families {others}"
+                f"{' in segments' if place.segmented else ''}.",
+                code="kind-mismatch",
+                action="Leave --kind out, or correct it (or the kind in the spec).",
+                kind=str(self.kind),
+                families=sorted(families),
+                store=place.store,
+                task=place.task,
+            )
+
+
+def _refuse_damaged(place: StorePlace, database: DatabaseOnDisk) -> None:
+    try:
+        database.checked()
+    except Corrupted as error:
+        raise error.restated(
+            f"Store {place.store} of task {place.task}: {error.what}", store=place.store, task=place.task
+        ) from error
+
+
+def _converted(by: Deserialiser, column: pa.Array, place: StorePlace) -> pa.Array:
+    try:
+        return by.convert(column)
+    except Invalid as error:
+        raise error.restated(
+            f"{error.what.rstrip('.')}, in store {place.store} of task {place.task}.",
+            store=place.store,
+            task=place.task,
+        ) from error
+
+
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> tuple[StorePlace, ...]:
+    """The directories of a store.
+
+    Raises:
+        NotFound: it has none, or none in these tasks; what there is instead is named.
+    """
+    every = store_places(directory)
+    places = [place for place in every if place.store == store]
+    if not places:
+        raise NotFound(
+            f"{directory.path} has no store {store}{named_instead(store, {place.store for place in every})}",
+            code="store-not-found",
+            action="Name a store that exists; `statecore inspect` shows them. Stores in memory have no directory.",
+            store=store,
+        )
+    known = {place.task for place in places}
+    for task in tasks:
+        if task not in known:
+            raise NotFound(
+                f"Store {store} is not in task {task}{named_instead(task, known)}",
+                code="task-not-found",
+                action="Name a task that has it, or leave --task out.",
+                store=store,
+                task=task,
+            )
+    return tuple(place for place in places if not tasks or place.task in tasks)
+
+
+def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: ApplicationSpec | None) -> StoreKind:
+    """The kind to read a store as: the one given, else the spec's, else the one its directories show.
+
+    Raises:
+        Invalid: nothing tells it, or it is none that lies on disk.
+        Corrupted: a database cannot be read.
+    """
+    first = places[0]
+    kind, source = given, "--kind"
+    if kind is None and spec is not None:
+        every = (*spec.stores, *spec.global_stores)
+        names = (first.topology, first.store)
+        kind = next((one.kind for one in every if (one.topology, one.name) == names), None)
+        source = spec.source
+    if kind is not None and kind is not StoreKind.UNKNOWN:
+        if not kind.can_be_built:
+            custom = kind is StoreKind.CUSTOM
+            why = "the format of such a store is not known" if custom else "such a store has no rows on disk"
+            raise Invalid(
+                f"{source} says {kind} of {first.store}, and {why}.",
+                code="kind-without-rows",
+                action="Give --kind, or correct the spec.",
+                store=first.store,
+                kind=str(kind),
+            )
+        return kind
+    seen = recognise([place for place in places if place.segmented == first.segmented])
+    kind, left, *_ = conclude([*seen.evidence, *of_name(first.store, ())])
+    if seen.strange or kind is StoreKind.UNKNOWN:
+        why = seen.strange or f"it may be {listed(left)}"
+        raise Invalid(
+            f"The kind of {first.store} cannot be told from its directory: {why}.",
+            code="kind-undecided",
+            action="Give --kind, or --spec with the kind decided.",
+            store=first.store,
+        )
+    return kind

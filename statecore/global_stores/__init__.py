@@ -1,0 +1,1 @@
+"""Global stores that follow their topics, and recover by themselves (KIP-406)."""

@@ -1,0 +1,75 @@
+"""What global stores had before they were built anew: kept for a week in ``.statecore/stale``, as all such stores are.
+
+A topic may have lost more than the store: it was created again and nobody has filled it yet, or the brokers are those
+of somebody else. So what a rebuild replaces is never deleted at once, also where it was damaged or not closed.
+
+Of each store three are kept: the oldest, the newest, and the largest of those between. The oldest was there before
+anything happened, but may have been damaged; the newest has what came last, but may be what was built of a topic that
+was empty. So a topic that loses records again and again takes no more room than that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from statecore.errors import StatecoreError
+from statecore.faults import FaultPoints
+from statecore.filesystem import tree_bytes
+from statecore.formats.releases import GLOBAL
+from statecore.statedir.quarantine import delete_aside, delete_expired, move_store_aside, moved_aside
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.work_directory import STALE
+
+_LOG = logging.getLogger(__name__)
+
+_SWEEP_MS = 3_600_000
+
+
+class KeptGlobals:
+    """What the global stores of a directory had before.
+
+    Args:
+        directory: the application's state directory, locked.
+        now: seconds since 1970.
+        faults: points at which a test lets the process die.
+    """
+
+    def __init__(self, directory: StateDirectory, now: Callable[[], float], faults: FaultPoints) -> None:
+        self._directory, self._now, self._faults = directory, now, faults
+        self._swept_ms: int | None = None
+
+    def keep(self, path: Path, live: Path) -> None:
+        """Move the directory of a store here, which was set aside and is built anew.
+
+        Args:
+            path: where it lies.
+            live: the store's place in ``global/``.
+
+        Raises:
+            StatecoreError: the system refused it; it lies where it was, or here.
+        """
+        self._faults.reach("global.before-kept")
+        kept = move_store_aside(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
+        self._faults.reach("global.after-kept")
+        _LOG.info("What the global store %s had before is kept in %s for a week.", live.name, kept.path)
+        place = live.relative_to(self._directory.task_path(GLOBAL))
+        ours = [one for one in moved_aside(self._directory, STALE) if one.task == GLOBAL]
+        between = [one for one in ours if (one.path / place).exists()][1:-1]
+        for one in sorted(between, key=lambda one: tree_bytes(one.path / place))[:-1]:
+            delete_aside(self._directory, one)
+
+    def sweep(self) -> None:
+        """Delete what was kept for a week, once an hour; it fails for nobody, and is done again in an hour."""
+        now_ms = self._now_ms()
+        if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < _SWEEP_MS:
+            return
+        self._swept_ms = now_ms
+        try:
+            delete_expired(self._directory, STALE, now_ms)
+        except StatecoreError as error:
+            _LOG.warning("What was kept of stores for a week is left: %s", error)
+
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)

@@ -1,0 +1,44 @@
+"""What all global stores of a process share."""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.faults import FaultPoints
+from statecore.global_stores.backups import KeptGlobals
+from statecore.global_stores.settings import GlobalSettings
+from statecore.global_stores.state import StateListener
+from statecore.global_stores.topic_ids import RememberedTopics
+from statecore.metrics import Metrics
+from statecore.statedir.state_directory import StateDirectory
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all global stores of a process share.
+
+    Attributes:
+        directory: the application's state directory, locked.
+        cluster: where the topics are.
+        settings: how the stores are kept.
+        topics: the ids of the topics that they are built of.
+        kept: what the stores had before they were built anew.
+        listener: told every change of state, while locks are held.
+        metrics: who is told what is measured.
+        faults: points at which a test lets the process die.
+        clock: seconds that never go back.
+    """
+
+    directory: StateDirectory
+    cluster: Cluster
+    settings: GlobalSettings
+    topics: RememberedTopics
+    kept: KeptGlobals
+    listener: StateListener | None
+    metrics: Metrics
+    faults: FaultPoints
+    clock: Callable[[], float]

@@ -1,0 +1,343 @@
+"""The databases of one global store: which one answers, which one is built, and which are to be closed and moved away.
+
+At any moment each of them is in one place alone, so a step that failed half way (a rename that the disk refused) is
+done again from where it is, and nothing is taken for whole that is not in its place.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.faults import FaultPoints
+from statecore.formats.topic_partition import TopicPartition
+from statecore.global_stores.backups import KeptGlobals
+from statecore.global_stores.offset_validation import Invalidity
+from statecore.global_stores.paths import GlobalPlaces
+from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import RecoveryReason
+from statecore.global_stores.views import HeldStore
+from statecore.statedir.journal import identity_of
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_layout import StoreDirectory, unfinished_in
+from statecore.stores.rocksdb.store import RocksDBStore
+
+_LOG = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class GlobalDatabases:
+    """The databases of one global store. One thread changes them; any thread may ask for a view.
+
+    Args:
+        table: the store.
+        directory: the application's state directory, locked.
+        settings: how it is kept.
+        kept: where what it had before is kept.
+        faults: points at which a test lets the process die.
+
+    Attributes:
+        serving: held over which database answers.
+        live: the one in its place, open; ``None`` while there is none.
+        old: the one with the rows of before, open.
+    """
+
+    def __init__(
+        self,
+        table: GlobalTable,
+        directory: StateDirectory,
+        settings: GlobalSettings,
+        kept: KeptGlobals,
+        faults: FaultPoints,
+    ) -> None:
+        self._table, self._settings, self._kept, self._faults = table, settings, kept, faults
+        self._places = GlobalPlaces(directory, table.name, table.kind, faults)
+        self.serving = threading.RLock()
+        self.live: HeldStore | None = None
+        self.old: HeldStore | None = None
+        self._building: RocksDBStore | None = None
+        self._is_built = False
+        self._retired: list[HeldStore] = []
+        self._is_aside = True  # whether something may be set aside and still there
+
+    @property
+    def runs(self) -> Path:
+        """Where runs of rows are written."""
+        return self._places.runs
+
+    @property
+    def is_building(self) -> bool:
+        """Whether one is open to be built."""
+        return self._building is not None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether one is built whole, and closed, and has to be put in its place before anything else."""
+        return self._is_built
+
+    @property
+    def identity(self) -> str:
+        """RocksDB's name of the database in its place, which it keeps for life; empty where there is none."""
+        return identity_of(self._places.live)
+
+    def open(self) -> tuple[dict[int, int], Invalidity | None]:
+        """Open what is on the disk.
+
+        Returns:
+            The offsets that it has of its topic, by partition; and why it cannot be used, where that is so.
+
+        Raises:
+            Invalid: it is of another kind, of an older release, or of another topic, or this user has no right to it.
+            Fenced: another process has it open.
+            Capacity, Retryable: the system did not give what it takes.
+        """
+        self._places.clear()
+        if not self._places.live.exists():
+            return {}, None
+        if unfinished_in(StoreDirectory(self._table.name, self._places.live, segmented=False)):
+            return {}, Invalidity(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
+        store = self._store(self._places.live)
+        try:
+            store.open()
+            offsets = store.committed_offsets()
+        except (Corrupted, NotFound) as error:
+            _close(store)
+            return {}, unusable(error)
+        found = {at.partition: offset for at, offset in offsets.items() if at.topic == self._table.topic}
+        if offsets and not found:
+            _close(store)
+            raise self._of_another_topic({at.topic for at in offsets})
+        self.live = HeldStore(store)
+        return found, None
+
+    def _of_another_topic(self, topics: Iterable[str]) -> Invalid:
+        named = ", ".join(sorted(topics))
+        return Invalid(
+            f"The global store {self._table.name} in {self._places.live} has offsets of {named}, and is declared to be "
+            f"of {self._table.topic}.",
+            code="changelog-mismatch",
+            action="Declare the topic that the application reads into it. Where that has changed, move the store's "
+            "directory aside: it is built anew from the other topic then.",
+            store=self._table.name,
+            topic=self._table.topic,
+        )
+
+    def open_old(self, *, valid: bool) -> None:
+        """Open the rows of before for who asks for stale ones; or move them away, where the live store is valid.
+
+        Args:
+            valid: whether the live store is there, and nothing is wrong with it as far as known.
+        """
+        if valid:
+            self._keep_aside()
+            return
+        before = self._places.set_aside_before()
+        if before is None:
+            return
+        store = RocksDBStore(before, self._table.kind, read_only=True, settings=self._settings.store)
+        try:
+            store.open()
+        except StatecoreError as error:
+            _LOG.warning("The rows that the global store %s had before cannot be read: %s", self._table.name, error)
+            return
+        self.old = HeldStore(store)
+
+    def begin(self) -> None:
+        """Begin to build one.
+
+        Raises:
+            StatecoreError: as :meth:`RocksDBStore.open`.
+        """
+        self._places.clear()
+        store = RocksDBStore(self._places.new, self._table.kind, create=True, settings=self._settings.store)
+        store.open()
+        self._building = store
+
+    def write(self, runs: Sequence[Path], offsets: Offsets) -> None:
+        """Commit rows and next offsets as one, to the one that is built or else to the live one.
+
+        Raises:
+            StatecoreError: as :meth:`RocksDBStore.ingest` and :meth:`RocksDBStore.commit`.
+        """
+        if self._building is not None:
+            self._write(self._building, runs, offsets)
+            return
+        if self.live is None:
+            raise AssertionError(f"the global store {self._table.name} has no database to write to")
+        with self.live.commits:
+            self._write(self.live.store, runs, offsets)
+
+    def _write(self, store: RocksDBStore, runs: Sequence[Path], offsets: Offsets) -> None:
+        store.ingest(list(runs))
+        self._faults.reach("global.after-ingest")
+        store.commit(dict(offsets))
+        self._faults.reach("global.after-commit")
+
+    def finish(self, expected: Offsets) -> None:
+        """Read through what was built and close it; it is whole then, and not yet in its place.
+
+        Raises:
+            Corrupted: it is not what was written.
+            StatecoreError: it could not be closed; then it is as if nothing had been built.
+        """
+        built = self._building
+        if built is None:
+            return
+        try:
+            built.verify()
+            if built.committed_offsets() != dict(expected):
+                raise Corrupted(
+                    f"The global store {self._table.name} was built, and does not have the offsets that were "
+                    "committed.",
+                    code="offsets-inconsistent",
+                    action="It is built again; look at the disk if this happens twice.",
+                    store=self._table.name,
+                )
+            built.close()
+        except StatecoreError:
+            self._building = None
+            _close(built)
+            raise
+        self._building, self._is_built = None, True
+
+    def put_in_place(self, remember: Callable[[str], None]) -> None:
+        """Move what is built to its place and open it; done again after a failure, it goes on from there.
+
+        Args:
+            remember: told RocksDB's name of the database while it is in no place yet: killed afterwards, nothing that
+                was there before is judged by it.
+
+        Raises:
+            Corrupted, NotFound: what is in its place cannot be used.
+            StatecoreError: the system refused it; what was built is kept.
+        """
+        if self._is_built:
+            remember(self._places.identity_of_built())
+            self._places.place()
+            store = self._store(self._places.live)
+            try:
+                store.open()
+            except StatecoreError:
+                _close(store)
+                raise
+            with self.serving:
+                self.live, self._is_built = HeldStore(store), False
+        if self.live is None:
+            raise AssertionError(f"the global store {self._table.name} has no database")
+
+    def withdraw(self, *, trusted: bool) -> None:
+        """Take the live store from who asks, and what is half built away; :meth:`set_aside` follows.
+
+        Args:
+            trusted: whether its rows are whole, so that who asks for stale ones gets them.
+        """
+        with self.serving:
+            live, self.live = self.live, None
+            if live is not None:
+                if not trusted:
+                    self._retired.append(live)
+                else:
+                    self._retire_old()
+                    self.old = live
+        self._is_built = False
+        building, self._building = self._building, None
+        if building is not None:
+            _close(building)
+
+    def set_aside(self, *, trusted: bool) -> None:
+        """Move what lies in the store's place away.
+
+        Raises:
+            StatecoreError: the system refused it.
+        """
+        if self._places.live.exists():
+            self._is_aside = True
+            self._places.set_aside(trusted=trusted)
+
+    def restored(self) -> None:
+        """The live store is whole: nobody is shown the old one any more. ``serving`` is held."""
+        self._retire_old()
+
+    def _retire_old(self) -> None:
+        if self.old is not None:
+            self._retired.append(self.old)
+        self.old = None
+
+    def reap(self, *, valid: bool) -> None:
+        """Close databases that were replaced and are not read any more, then move away what was set aside.
+
+        It fails for nobody: what could not be moved now is moved by the next start.
+
+        Args:
+            valid: whether the live store is whole.
+        """
+        done = [held for held in self._retired if not held.is_read]
+        self._retired = [held for held in self._retired if held not in done]
+        for held in done:
+            _close(held.store)
+        if self._is_aside and not self._retired and valid:
+            self._keep_aside()
+
+    def _keep_aside(self) -> None:
+        self._is_aside = False
+        try:
+            for path in self._places.aside():
+                self._kept.keep(path, self._places.live)
+        except (StatecoreError, OSError) as error:
+            _LOG.warning("What was set aside of the global store %s is left: %s", self._table.name, error)
+
+    def close(self, *, valid: bool) -> list[StatecoreError]:
+        """Close everything; views end. What is built and not in its place is deleted, and is built again.
+
+        Args:
+            valid: whether the live store is whole, so that nobody needs what was set aside.
+
+        Returns:
+            What could not be done; the rest was.
+        """
+        with self.serving:
+            live, old = self.live, self.old
+            self.live = self.old = None
+        failures: list[StatecoreError] = []
+        for held in (live, old, *self._retired):
+            if held is not None:
+                _close(held.store, failures)
+        self._retired = []
+        building, self._building = self._building, None
+        if building is not None:
+            _close(building, failures)
+        if building is not None or self._is_built:
+            self._is_built = False
+            try:
+                self._places.clear()
+            except StatecoreError as error:
+                failures.append(error)
+        if self._is_aside and valid:
+            self._keep_aside()
+        return failures
+
+    def _store(self, path: Path) -> RocksDBStore:
+        return RocksDBStore(
+            path, self._table.kind, exactly_once=self._settings.exactly_once, settings=self._settings.store
+        )
+
+
+def unusable(error: StatecoreError) -> Invalidity:
+    """Why a store is built anew that cannot be opened, read or written."""
+    return Invalidity(RecoveryReason.STORE_UNUSABLE, error.what.rstrip("."), trusted=False)
+
+
+def _close(store: RocksDBStore, failures: list[StatecoreError] | None = None) -> None:
+    try:
+        store.close()
+    except StatecoreError as error:
+        if failures is None:
+            _LOG.warning("A global store that was replaced could not be closed: %s", error)
+        else:
+            failures.append(error)

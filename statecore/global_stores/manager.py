@@ -1,0 +1,312 @@
+"""The global stores of a process, which recover by themselves where Kafka Streams ends in ERROR (KIP-406).
+
+::
+
+    directory = StateDirectory(state_dir, "my-app")
+    tables = [GlobalTable("rates", StoreKind.TIMESTAMPED_KEY_VALUE, "rates-topic")]
+    with directory.lock(), Cluster(servers) as cluster, GlobalStores(directory, tables, cluster) as stores:
+        stores.start()                                   a thread of its own; or call poll() in a loop
+        with stores.query_view("rates") as rates:
+            rates.get(b"EUR")
+
+All partitions of a topic lie in one database of ``<application>/global/``, with the next offset of each, as Kafka
+Streams has them. The states of a store, and which follow which::
+
+    CREATED ──▶ RESTORING ──▶ RUNNING ──▶ (invalid offset) RESTORING ──▶ RUNNING ──▶ CLOSED
+                    └────────────┴──▶ ERROR, for what is nobody's to recover here
+
+in full in :mod:`.global_state`. Stores are independent: one is built anew while the others are followed and answer.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.releases import CHECKPOINT_FILE, CURRENT
+from statecore.global_stores.backups import KeptGlobals
+from statecore.global_stores.context import Surroundings
+from statecore.global_stores.listener_queue import Telling
+from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState, StateListener, state_of_all
+from statecore.global_stores.store import GlobalStore
+from statecore.global_stores.topic_ids import RememberedTopics
+from statecore.global_stores.views import GlobalView
+from statecore.metrics import NO_METRICS, Metrics
+from statecore.statedir.state_directory import StateDirectory
+
+_LOG = logging.getLogger(__name__)
+
+
+class GlobalStores:
+    """The global stores of a process that holds the application's lock; a context manager.
+
+    Args:
+        directory: the application's state directory, locked by :meth:`StateDirectory.lock` for as long as this is open.
+        tables: the stores.
+        cluster: where their topics are. It is used by whoever polls, so it should be nobody else's.
+        settings: how they are kept.
+        listener: told every change of a store's state, in order, when the call that made it (:meth:`open`,
+            :meth:`poll`, :meth:`close`) has let go of all locks, on that call's thread. It may call everything here,
+            :meth:`close` too; what it raises is logged. By then the state may be a later one.
+        metrics: who is told state, lag, restored records, recoveries and retries.
+        faults: points at which a test lets the process die.
+        clock: seconds that never go back.
+        now: seconds since 1970, by which what stores had before is kept for a week.
+    """
+
+    def __init__(
+        self,
+        directory: StateDirectory,
+        tables: Sequence[GlobalTable],
+        cluster: Cluster,
+        settings: GlobalSettings | None = None,
+        *,
+        listener: StateListener | None = None,
+        metrics: Metrics = NO_METRICS,
+        faults: FaultPoints = NO_FAULTS,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
+        self._settings = settings or GlobalSettings()
+        self._metrics, self._faults, self._clock = metrics, faults, clock
+        self._kept = KeptGlobals(directory, now, faults)
+        self._telling = Telling(listener)
+        self._stores: dict[str, GlobalStore] = {}
+        self._polling = threading.Lock()
+        self._starting = threading.Lock()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._closed = False
+        twice = sorted({one.name for one in self._tables if [two.name for two in self._tables].count(one.name) > 1})
+        if twice:
+            raise Invalid(
+                f"Global stores are declared twice: {', '.join(twice)}.",
+                code="store-duplicated",
+                action="Declare each store once.",
+                stores=twice,
+            )
+
+    @property
+    def state(self) -> GlobalState:
+        """The state of all: ``ERROR`` or ``RESTORING`` where one of the stores is."""
+        if self._closed:
+            return GlobalState.CLOSED
+        if not self._stores:
+            return GlobalState.CREATED if self._tables else GlobalState.RUNNING
+        return state_of_all(store.state for store in self._stores.values())
+
+    @property
+    def stores(self) -> Mapping[str, GlobalStore]:
+        """Each store by name: its state, lag, offsets, recoveries and error."""
+        return self._stores
+
+    def open(self) -> None:
+        """Open what is on the disk, and look once at the topics. Brokers that do not answer now are asked by the polls.
+
+        Raises:
+            Fenced: the lock is not held, or another process has a store open.
+            Invalid: an older release of Kafka Streams wrote the directory, a topic is not compacted and that was not
+                accepted, a store is of another kind, or there are no rights. All is closed again.
+            Capacity: no room.
+        """
+        if self._stores or self._closed:
+            raise Invalid(
+                "Global stores are opened once.", code="stores-opened-already", action="Make another GlobalStores."
+            )
+        self._directory.check_locked()
+        self._refuse_older()
+        self._kept.sweep()
+        around = Surroundings(
+            self._directory,
+            self._cluster,
+            self._settings,
+            RememberedTopics(self._directory, self._faults),
+            self._kept,
+            self._told,
+            self._metrics,
+            self._faults,
+            self._clock,
+        )
+        stores = {table.name: GlobalStore(table, around) for table in self._tables}
+        try:
+            for store in stores.values():
+                store.open()
+            for store in stores.values():
+                store.check_topic()
+        except BaseException:
+            for store in stores.values():
+                _closed_quietly(store)
+            self._telling.tell()
+            raise
+        self._stores = stores
+        self._telling.tell()
+
+    def poll(self) -> int:
+        """One round of every store for which it is time: a look at its logs, and at most a bounded piece of them.
+
+        A store whose brokers do not answer holds this up for the time-outs of cluster and settings, once a pause.
+
+        Returns:
+            Records that were applied.
+        """
+        try:
+            with self._polling:
+                if self._closed:
+                    return 0
+                self._kept.sweep()
+                return sum(store.poll() for store in self._stores.values())
+        finally:
+            self._telling.tell()
+
+    def start(self) -> None:
+        """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done.
+
+        Raises:
+            StatecoreError: as :meth:`open`.
+        """
+        if not self._stores:
+            self.open()
+        with self._starting:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
+                self._thread.start()
+
+    def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
+        """Wait until the state of all is a certain one, or ``ERROR`` or ``CLOSED``; for who polls on the thread.
+
+        Args:
+            state: the state.
+            timeout: seconds.
+
+        Returns:
+            Whether it is the one waited for.
+        """
+        ends = (state, GlobalState.ERROR, GlobalState.CLOSED)
+        with self._changed:
+            self._changed.wait_for(lambda: self.state in ends, timeout)
+        return self.state is state
+
+    def query_view(self, store: str, *, stale: bool = False) -> GlobalView:
+        """A store at its last commit, for a query by any thread; close it afterwards.
+
+        A view stays readable while the store is set aside and built anew.
+
+        Args:
+            store: its name.
+            stale: also while it is not ``RUNNING``: the rows that it had before, whole and old, never those of a store
+                that is half built. ``GlobalView.stale`` says whether it was so.
+
+        Raises:
+            NotFound: there is no such store.
+            Retryable: it is being restored, and stale rows were not asked for or there are none.
+            Invalid: it is not open.
+            StatecoreError: in ``ERROR``: what it cannot recover from.
+        """
+        found = self._stores.get(store)
+        if found is None:
+            if store in {table.name for table in self._tables}:
+                raise Invalid(
+                    f"The global store {store} is not open.",
+                    code="store-not-open",
+                    action="Open it first.",
+                    store=store,
+                )
+            raise NotFound(
+                f"There is no global store {store} here.",
+                code="store-not-found",
+                action=f"Ask for one of {', '.join(table.name for table in self._tables)}.",
+                store=store,
+            )
+        return found.query_view(stale=stale)
+
+    def close(self) -> None:
+        """Stop the thread and close all stores; Kafka Streams starts from the directory with the newest tail to read.
+
+        Raises:
+            StatecoreError: a store could not be closed; the others were.
+        """
+        with self._starting:
+            self._stop.set()
+            thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        failures: list[StatecoreError] = []
+        with self._polling:
+            self._closed = True
+            for store in self._stores.values():
+                try:
+                    store.close()
+                except StatecoreError as error:
+                    failures.append(error)
+        with self._changed:
+            self._changed.notify_all()
+        self._telling.tell()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        if not self._stores:
+            self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _thread_name(self) -> str:
+        return f"{self._directory.application_id}-GlobalStreamThread"
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                applied = self.poll()
+            except Exception as error:
+                _LOG.exception("Following the global stores failed.")
+                failure = Retryable(
+                    f"Following the global stores failed: {type(error).__name__}: {error}.",
+                    code="background-thread-failed",
+                    action="Start again; report it if it happens twice.",
+                )
+                for store in self._stores.values():
+                    store.fail(failure)
+                self._telling.tell()
+                return
+            if not applied:
+                self._stop.wait(self._settings.poll_interval)
+
+    def _told(self, store: str, state: GlobalState, before: GlobalState) -> None:
+        _LOG.info("Global store %s: %s -> %s", store, before, state)
+        self._telling.note(store, state, before)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _refuse_older(self) -> None:
+        file = self._directory.global_path / CHECKPOINT_FILE
+        if file.exists():
+            raise Invalid(
+                f"{file} has offsets of the global stores, as Kafka Streams 4.2 and older keep them; later ones "
+                "take them over and delete the file.",
+                code="migration-required",
+                action=f"Run statecore migrate --to {CURRENT.name} on the directory, then start again.",
+                path=str(file),
+            )
+
+
+def _closed_quietly(store: GlobalStore) -> None:
+    try:
+        store.close()
+    except StatecoreError as error:
+        _LOG.warning("A global store could not be closed: %s", error)

@@ -1,0 +1,82 @@
+"""Whether the next offsets of a global store are offsets of its topic's logs as they are. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.model import LogOffsets
+from statecore.global_stores.state import RecoveryReason
+
+
+@dataclass(frozen=True)
+class Invalidity:
+    """Why a store cannot go on from where it is.
+
+    Attributes:
+        reason: the kind.
+        what: a sentence that names partition and offsets.
+        trusted: whether the rows are whole, if old: of some earlier moment of the topic, or of an earlier topic.
+    """
+
+    reason: RecoveryReason
+    what: str
+    trusted: bool = True
+
+
+def why_invalid(
+    positions: Mapping[int, int], logs: Mapping[int, LogOffsets], epoch_ends: Mapping[int, int | None] = {}
+) -> Invalidity | None:
+    """Why the store must be built anew; ``None`` where every position lies in its log.
+
+    Args:
+        positions: the next offset to read, by partition.
+        logs: what there is, by partition of the topic.
+        epoch_ends: by partition, where the leader epoch under which the position was reached ends now, as far as asked.
+    """
+    for partition, position in sorted(positions.items()):
+        log = logs.get(partition)
+        if log is None:
+            return Invalidity(
+                RecoveryReason.PARTITION_GONE,
+                f"it has offset {position} of partition {partition}, and the topic has {len(logs)} partitions",
+            )
+        if position < log.log_start:
+            return Invalidity(
+                RecoveryReason.BELOW_LOG_START,
+                f"partition {partition} begins at offset {log.log_start} now, and {position} was to be read next",
+            )
+        if position > log.log_end:
+            return Invalidity(
+                RecoveryReason.BEYOND_LOG_END,
+                f"partition {partition} ends at offset {log.log_end}, and {position} was to be read next",
+            )
+        end = epoch_ends.get(partition)
+        if end is not None and end < position:
+            return Invalidity(
+                RecoveryReason.LOG_DIVERGED,
+                f"a new leader of partition {partition} has other records from offset {end} on, and {position} was to "
+                "be read next",
+            )
+    return None
+
+
+def why_unknown(stored: Mapping[int, int]) -> Invalidity | None:
+    """Why the offsets of a store that was opened tell nothing; ``None`` where they can be held against the topic.
+
+    A store that knows some partitions and not others has not seen those: they came to the topic later, and are read
+    from their starts.
+
+    Args:
+        stored: the offsets in the store, by partition.
+    """
+    unknown = sorted(partition for partition, offset in stored.items() if offset < 0)
+    if unknown:
+        return Invalidity(
+            RecoveryReason.OFFSET_UNKNOWN,
+            f"its offset of partition {unknown[0]} is {stored[unknown[0]]}, which is unknown",
+            trusted=False,
+        )
+    if not stored:
+        return Invalidity(RecoveryReason.OFFSET_UNKNOWN, "it has no offset", trusted=False)
+    return None

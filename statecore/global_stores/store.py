@@ -1,0 +1,413 @@
+"""One global store: opened, brought up to its topic, followed, and built anew where its offsets are none any more.
+
+A round asks where the topic's logs are, reads what is new, and commits it with the next offsets of all partitions as
+one. What makes a round impossible decides what comes next (:mod:`.global_patience`):
+
+- an offset that is none of the topic's logs, a topic with another id, a damaged store: the store is set aside and built
+  anew, here, by the rounds that follow;
+- brokers that do not answer, a disk that fails, a topic that is gone: tried again, with growing pauses; the topic not
+  for ever;
+- no room, no rights, records of another kind: ``ERROR``.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import logging
+from collections.abc import Callable, Mapping
+
+from statecore.changelog.compaction import check_compacted
+from statecore.changelog.model import OffsetRange, TopicDescription
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.faults import FaultInjected
+from statecore.formats.topic_partition import TopicPartition
+from statecore.global_stores.context import Surroundings
+from statecore.global_stores.databases import GlobalDatabases, unusable
+from statecore.global_stores.offset_validation import Invalidity, why_invalid, why_unknown
+from statecore.global_stores.reader import LogStartMoved, Look, Round
+from statecore.global_stores.retry_policy import Doing, Patience, Verdict
+from statecore.global_stores.settings import GlobalTable
+from statecore.global_stores.state import GlobalState, RecoveryReason, StateMachine
+from statecore.global_stores.views import GlobalView
+from statecore.metrics import (
+    GLOBAL_STATE,
+    RECORDS_LAG,
+    RECOVERIES,
+    RETRIES,
+    RestoreMetrics,
+    store_tags,
+)
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+_LOG = logging.getLogger(__name__)
+
+
+class GlobalStore:
+    """One global store of a process; :class:`GlobalStores` has them all.
+
+    One thread opens, polls and closes; any thread may query.
+
+    Args:
+        table: what it is.
+        around: what it shares with others.
+    """
+
+    def __init__(self, table: GlobalTable, around: Surroundings) -> None:
+        self.table = table
+        self._around, self._settings = around, around.settings
+        self._databases = GlobalDatabases(table, around.directory, around.settings, around.kept, around.faults)
+        self._machine = StateMachine(table.name, around.listener)
+        self._patience = Patience(around.settings, around.clock)
+        self._tags = store_tags("global", table.name)
+        self._pending: Invalidity | None = None
+        self._topic: TopicDescription | None = None
+        self._described_at: float | None = None
+        self._built_of: str | None = None
+        self._positions: dict[int, int] = {}  # replaced and never changed: other threads look at it
+        self._targets: dict[int, int] | None = None
+        self._committed = False
+        self._epochs: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._doing = Doing.ASKING
+        self._restoring: RestoreMetrics | None = None
+        self._unobserve: list[Callable[[], None]] = []
+        self.error: StatecoreError | None = None
+        """What it cannot recover from, in ``ERROR``; else what the brokers last failed with, until they answer."""
+        self.recoveries: list[Invalidity] = []
+        """Why it was built anew, each time since it was opened."""
+
+    @property
+    def state(self) -> GlobalState:
+        """What it is doing."""
+        return self._machine.state
+
+    @property
+    def lag(self) -> int:
+        """Offsets that it is behind the end of its topic, as of the last look."""
+        positions = self._positions
+        return sum(max(0, end - positions.get(at, 0)) for at, end in self._ends.items())
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition, as far as known."""
+        return {TopicPartition(self.table.topic, at): offset for at, offset in self._positions.items()}
+
+    def open(self) -> None:
+        """Open what is on the disk. Nothing is asked of brokers.
+
+        Raises:
+            Invalid: it is of another kind, of an older release, or this user has no right to it.
+            Fenced: another process has it open.
+            Capacity: no room.
+        """
+        stored, self._pending = self._databases.open()
+        if self._databases.live is not None:
+            self._pending = why_unknown(stored)
+            if self._pending is None and self._around.topics.unreadable:
+                self._pending = Invalidity(
+                    RecoveryReason.TOPIC_UNKNOWN, "what was remembered of its topic's id cannot be read"
+                )
+            if self._pending is None:
+                self._positions = stored
+                self._built_of = self._around.topics.of(self.table.name, self.table.topic, self._databases.identity)
+        self._databases.open_old(valid=self._databases.live is not None and self._pending is None)
+        self._machine.to(GlobalState.RESTORING)
+        metrics = self._around.metrics
+        self._unobserve = [
+            metrics.observe(GLOBAL_STATE, lambda: self.state.number, self._tags),
+            metrics.observe(RECORDS_LAG, lambda: self.lag, self._tags),
+        ]
+
+    def check_topic(self) -> None:
+        """Ask for the topic, so that one that is refused is refused at once; brokers that are away are asked later.
+
+        Raises:
+            Invalid: the topic is not compacted, or this client may not read it.
+        """
+        try:
+            self._describe()
+        except (Retryable, NotFound) as error:
+            self._failed(error)
+
+    def poll(self) -> int:
+        """One round, if it is time for one.
+
+        Returns:
+            Records that were applied.
+        """
+        if self.state not in (GlobalState.RESTORING, GlobalState.RUNNING):
+            return 0
+        self._databases.reap(valid=self.state is GlobalState.RUNNING)
+        if not self._patience.is_over:
+            return 0
+        self._doing = Doing.ASKING
+        try:
+            applied = self._round()
+        except LogStartMoved:
+            self._lost_records()
+        except StatecoreError as error:
+            self._failed(error)
+        except OSError as error:
+            what = f"A round of the global store {self.table.name} failed"
+            self._failed(system_error(error, what, action=RUN_AS_APPLICATION, store=self.table.name))
+        except FaultInjected:
+            raise
+        except Exception as error:
+            _LOG.exception("A round of the global store %s failed.", self.table.name)
+            self._give_up(_defect(self.table.name, error))
+        else:
+            self._patience.succeeded(running=self.state is GlobalState.RUNNING)
+            self.error = None
+            return applied
+        return 0
+
+    def query_view(self, *, stale: bool = False) -> GlobalView:
+        """The store at this instant; see :meth:`GlobalStores.query_view`."""
+        databases = self._databases
+        with databases.serving:
+            state = self.state
+            if state is GlobalState.RUNNING and databases.live is not None:
+                return databases.live.view(stale=False)
+            if state in (GlobalState.CREATED, GlobalState.CLOSED):
+                raise Invalid(
+                    f"The global store {self.table.name} is not open.",
+                    code="store-not-open",
+                    action="Open it first.",
+                    store=self.table.name,
+                )
+            held = databases.live if databases.live is not None and self._pending is None else databases.old
+            if stale and held is not None:
+                return held.view(stale=True)
+            if state is GlobalState.ERROR and self.error is not None:
+                failed = self.error
+                raise failed.restated(failed.what)
+        has_old = "Try again later, or ask for the rows of before (stale=True)."
+        raise Retryable(
+            f"The global store {self.table.name} is being restored from topic {self.table.topic} "
+            f"({self.lag} offsets are left).",
+            code="store-restoring",
+            action="Try again later; there are no older rows of it." if held is None else has_old,
+            store=self.table.name,
+            topic=self.table.topic,
+        )
+
+    def close(self) -> None:
+        """Close everything; views end. Closing again does nothing.
+
+        Raises:
+            StatecoreError: a store could not be closed; the others were.
+        """
+        with self._databases.serving:
+            is_valid = self.state is GlobalState.RUNNING
+            self._machine.to(GlobalState.CLOSED)
+            failures = self._databases.close(valid=is_valid)
+        for end in self._unobserve:
+            end()
+        self._unobserve = []
+        self._end_restore()
+        if failures:
+            raise failures[0]
+
+    # A round.
+
+    def _round(self) -> int:
+        self._around.directory.check_locked()
+        now = self._around.clock()
+        due = self._described_at is None or now - self._described_at >= self._settings.metadata_interval
+        if due or self._topic is None:
+            self._describe()
+        assert self._topic is not None
+        table = self.table
+        look = Look(
+            self._around.cluster,
+            table.topic,
+            self._topic.partitions,
+            self._epochs,
+            exactly_once=self._settings.exactly_once,
+        )
+        self._patience.was_there()
+        invalid = (
+            self._pending or self._why_another(self._topic) or why_invalid(self._positions, look.logs, look.epoch_ends)
+        )
+        if invalid is not None:
+            self._recover(invalid)
+        self._epochs, self._ends = look.epochs, look.ends
+        if self._targets is None:
+            self._begin(look)
+        if self._databases.is_built:
+            self._restored()  # what kept it from its place before is over; nothing is read until it is there
+        applied = self._advance(look)
+        if self.state is GlobalState.RESTORING and self._has_reached(look):
+            self._restored()
+        return applied
+
+    def _describe(self) -> None:
+        """Look at the topic, and refuse one that deletes rows."""
+        table = self.table
+        topic = self._around.cluster.describe_topics([table.topic])[table.topic]
+        if self._topic is None or self._topic.topic_id != topic.topic_id:
+            check_compacted(
+                topic,
+                table.name,
+                accept=self._settings.accept_uncompacted,
+                how_to_accept="GlobalSettings(accept_uncompacted=True)",
+            )
+        self._topic, self._described_at = topic, self._around.clock()
+
+    def _why_another(self, topic: TopicDescription) -> Invalidity | None:
+        """Why the rows are not of this topic; ``None`` where they are, or nobody knows of which they are."""
+        if self._built_of is None or self._built_of == topic.topic_id:
+            return None
+        return Invalidity(
+            RecoveryReason.TOPIC_RECREATED,
+            f"topic {topic.name} was deleted and created again: its id is {topic.topic_id}, and was {self._built_of}",
+        )
+
+    def _begin(self, look: Look) -> None:
+        """Begin to restore: from the offsets of the live store, or a new one from the earliest."""
+        assert self._topic is not None
+        self._doing = Doing.STORING
+        self._built_of = self._topic.topic_id
+        self._committed = False
+        if self._databases.live is None:
+            self._databases.begin()
+        else:
+            self._remember(self._databases.identity)
+        self._positions = {**{at: log.log_start for at, log in look.logs.items()}, **self._positions}
+        self._targets = dict(look.ends)
+        self._restoring = RestoreMetrics(self._around.metrics, self.lag, self._tags)
+
+    def _advance(self, look: Look) -> int:
+        """Apply what one round reads, and commit it with the next offsets."""
+        table, most = self.table, self._settings.round_offsets
+        assert self._built_of is not None
+        starts = {at: self._positions.get(at, log.log_start) for at, log in sorted(look.logs.items())}
+        wanted = {at: max(start, min(look.ends[at], start + most)) for at, start in starts.items()}
+        spans = [OffsetRange(table.topic, at, starts[at], end) for at, end in wanted.items() if end > starts[at]]
+        if not spans and self._committed:
+            return 0
+        self._doing = Doing.READING
+        self._around.faults.reach("global.before-read")
+        read = Round(table, self._settings, self._around.cluster, self._databases.runs)
+        first = self._databases.is_building and not self._committed
+        runs = read.read(spans, self._built_of, first=first) if spans else []
+        self._around.faults.reach("global.after-read")
+        self._doing = Doing.STORING
+        self._databases.write(runs, self._next_offsets(wanted))
+        self._positions, self._committed = wanted, True
+        if self._restoring is not None:
+            self._restoring.restored(read.records)
+        return read.records
+
+    def _next_offsets(self, positions: Mapping[int, int]) -> dict[TopicPartition, int]:
+        return {TopicPartition(self.table.topic, at): offset for at, offset in positions.items()}
+
+    def _remember(self, identity: str) -> None:
+        """Write down of which topic a database of this store is built."""
+        assert self._built_of is not None
+        self._around.topics.remember(self.table.name, self.table.topic, self._built_of, identity)
+
+    def _has_reached(self, look: Look) -> bool:
+        """Whether all that there was at first is applied, as far as the logs still have it."""
+        targets = self._targets or {}
+        return all(self._positions.get(at, 0) >= min(end, look.ends.get(at, 0)) for at, end in targets.items())
+
+    def _restored(self) -> None:
+        """Everything that there was is applied: a store that was built goes to its place, and the store answers."""
+        self._doing = Doing.STORING
+        try:
+            self._databases.finish(self._next_offsets(self._positions))
+        except StatecoreError:
+            self._forget()
+            raise
+        self._databases.put_in_place(self._remember)
+        with self._databases.serving:
+            self._databases.restored()
+            self._machine.to(GlobalState.RUNNING)
+        self._end_restore()
+        self._databases.reap(valid=True)
+        self._around.faults.reach("global.recovered")
+
+    def _forget(self) -> None:
+        """Nothing is restored: the next round begins with it."""
+        self._targets = self._built_of = None
+        self._positions, self._epochs = {}, {}
+
+    # What goes wrong.
+
+    def _recover(self, invalid: Invalidity) -> None:
+        """Set aside what is there, so that the next step builds the store anew."""
+        if not self.recoveries or self.recoveries[-1] is not invalid:  # not one that is tried again
+            _LOG.warning(
+                "The global store %s is built anew from the start of topic %s: %s.",
+                self.table.name,
+                self.table.topic,
+                invalid.what,
+            )
+            self.recoveries.append(invalid)
+            self._around.metrics.add(RECOVERIES, 1, {**self._tags, "reason": invalid.reason.value})
+        self._pending = invalid  # until it is done, whatever fails below
+        self._doing = Doing.STORING
+        self._end_restore()
+        self._patience.begins_anew()
+        with self._databases.serving:
+            self._machine.to(GlobalState.RESTORING)
+            self._databases.withdraw(trusted=invalid.trusted)
+        self._databases.set_aside(trusted=invalid.trusted)
+        self._forget()
+        self._pending = None
+
+    def _failed(self, error: StatecoreError) -> None:
+        """Do what an error of a round means."""
+        self._described_at = None
+        verdict = self._patience.judge(error, self._doing)
+        if verdict is Verdict.GIVE_UP:
+            self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
+            return
+        if verdict is Verdict.REBUILD:
+            self._pending = unusable(error)
+        self.error = error
+        self._around.metrics.add(RETRIES, 1, self._tags)
+        _LOG.info("The global store %s tries again: %s", self.table.name, error)
+
+    def _lost_records(self) -> None:
+        what = "records were deleted while they were to be read next"
+        if self._patience.lost_records() is Verdict.REBUILD:
+            self._pending = Invalidity(RecoveryReason.BELOW_LOG_START, what)
+            return
+        error = Retryable(
+            f"Topic {self.table.topic}: {what}.",
+            code="retention-too-short",
+            action="Give the topic a longer retention, or the store a faster disk; then start again.",
+            store=self.table.name,
+            topic=self.table.topic,
+        )
+        self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
+
+    def _give_up(self, error: StatecoreError) -> None:
+        _LOG.error("The global store %s cannot be followed: %s", self.table.name, error)
+        with self._databases.serving:
+            self.error = error
+            self._machine.to(GlobalState.ERROR)
+        self._end_restore()
+
+    def fail(self, error: StatecoreError) -> None:
+        """Go to ``ERROR``, for something that happened around the store; one that is closed stays so."""
+        with self._databases.serving:
+            if self.state is not GlobalState.CLOSED:
+                self._give_up(error)
+
+    def _end_restore(self) -> None:
+        if self._restoring is not None:
+            self._restoring.close()
+            self._restoring = None
+
+
+def _defect(store: str, error: Exception) -> StatecoreError:
+    return Retryable(
+        f"Following the global store {store} failed: {type(error).__name__}: {error}.",
+        code="background-thread-failed",
+        action="Start again; report it if it happens twice.",
+        store=store,
+    )

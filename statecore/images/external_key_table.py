@@ -1,0 +1,188 @@
+"""The distinct keys that a builder's memory has no room for: records on disk, and tables of one key range each.
+
+When the memory is full, all that is in it and every later record goes to the disk, divided into ranges of keys
+(:mod:`.spill`). Nothing is looked up then. One range after the other is read back when all records have come, and its
+last writes are a table. A range that is too large for that is read in pieces and divided first. Before, ranges are only
+read where the disk would hold many times what is wanted. However much there is on disk, there are about as many ranges
+at any time, and memory follows the budget::
+
+    budget    ├─ buffers: 1/8, and as much while a range is divided ─┤─ a range: up to 2/7 ─┤─ its keys and columns ─┤
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from statecore.images.chunks import chunks_of, columns_of
+from statecore.images.key_table import Columns, KeyTable
+from statecore.images.row_batches import last_writes, unpacked
+from statecore.images.spill import Spill
+
+_RANGES = 32
+"""How many there are at first. The buffers of twice as many do not stay in the processor's caches."""
+
+_SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32
+"""Keys that are kept to tell where ranges are to begin, at most, and what they may have of the budget."""
+
+_LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCK = 64 << 10, 4 << 10, 1 / 512
+"""Bytes of a block on disk: that share of the budget, within these limits."""
+
+_NEEDED = 3
+"""How many times its bytes a range needs when it is read, most of which its columns take if nothing was overwritten."""
+
+_MOST_WRITTEN = 3
+"""How many times the bytes that are wanted may be on disk."""
+
+
+class SpilledTable:
+    """Key ranges on disk.
+
+    Args:
+        directory: where the scratch files are made; must exist.
+        budget: bytes of memory.
+        table: the keys so far, which are taken. It is not needed any more.
+        new_table: makes an empty table.
+
+    Raises:
+        Capacity: the directory has no room.
+        Invalid: a file cannot be made.
+    """
+
+    def __init__(self, directory: Path, budget: int, table: KeyTable, new_table: Callable[[], KeyTable]) -> None:
+        self._budget = self._look_at = budget
+        self._new_table = new_table
+        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, int(budget * _BLOCK))))
+        self._largest = max(self._spill.buffer, (budget - _RANGES * self._spill.buffer) // _NEEDED)
+        ids = table.survivors(tombstones=True)
+        self._sample: list[bytes] = []
+        self._every = max(1, len(ids) // _SAMPLED)
+        self._chance = np.random.default_rng(0)  # what comes in turns must not be sampled in turns
+        chunks = chunks_of(table, ids[:: self._every].copy())
+        self._keep(key for chunk in chunks for key in columns_of(chunk).keys.to_pylist())
+        self._spill.divide(0, _quantiles(self._sample, _RANGES))
+        for chunk in chunks_of(table, ids):
+            self._spill.add(columns_of(chunk))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory."""
+        return self._spill.memory
+
+    @property
+    def written(self) -> int:
+        """Bytes on disk that have not been read back."""
+        return self._spill.written
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes on disk."""
+        return self._spill.file_bytes
+
+    def add(self, columns: Columns) -> None:
+        """Take records; those without a key are left out.
+
+        Raises:
+            Capacity: the disk is full.
+            Invalid: a file cannot be written.
+            Retryable: what was read back is not what was written.
+        """
+        self._spill.add(columns)
+        rows = len(columns.keys)
+        places = self._chance.integers(0, max(1, rows), self._chance.binomial(rows, 1 / self._every))
+        self._keep(columns.keys.take(pa.array(places)).drop_null().to_pylist())
+        if self._spill.written > self._look_at:
+            self._bound_files()
+
+    def tables(self) -> Iterator[KeyTable]:
+        """The last writes of one range after the other, in the order of their keys. What was taken is gone.
+
+        Raises:
+            Capacity: the disk is full, and a range has to be divided.
+            Invalid: a file cannot be written.
+            Retryable: what was read back is not what was written.
+        """
+        while self._spill.ranges:
+            if self._is_large(0):
+                if self._divide(0):
+                    continue
+                self._spill.squeeze(0, self._largest)
+            table = self._new_table()
+            for columns in unpacked(last_writes(self._spill.take(0))):
+                table.append(*columns)
+            self._spill.remove(0, 1)
+            yield table
+            del table  # before the next one is read
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._spill.close()
+
+    def _keep(self, keys: Iterable[bytes]) -> None:
+        """Keep keys that were sampled. When they are too many, half of them go, and only half as many come."""
+        self._sample += keys
+        if len(self._sample) > _SAMPLED or sum(map(len, self._sample)) > self._budget * _SAMPLED_BYTES:
+            self._sample, self._every = self._sample[::2], self._every * 2
+
+    def _bound_files(self) -> None:
+        """Rewrite ranges, one at least, until the files are at most a few times what is wanted of them.
+
+        How much that is, is known of a range that was just rewritten, and taken to be the same share of the others. It
+        can only become more, so the files are not looked at again before they are so large.
+        """
+        ranges = self._spill.ranges
+        while True:
+            number = max(range(len(ranges)), key=lambda number: ranges[number].written - ranges[number].live)
+            before = ranges[number].written
+            if before <= ranges[number].live:
+                break
+            self._rewrite(number)
+            share = ranges[number].live / before
+            wanted = sum(max(one.live, one.written * share) for one in ranges)
+            self._look_at = int(_MOST_WRITTEN * wanted)
+            if self._spill.written <= self._look_at:
+                break
+
+    def _rewrite(self, number: int) -> None:
+        """Drop what was overwritten in a range. The ranges that a large one is divided into become one again."""
+        spill = self._spill
+        if not self._is_large(number):
+            spill.put(number, last_writes(spill.take(number)))
+        elif more := self._divide(number):
+            self._rewrite(number)
+            for part in range(number + 1, number + 1 + more):
+                if self._is_large(part):
+                    self._rewrite(part)
+                    spill.move(part, number)
+                else:
+                    spill.put(number, last_writes(spill.take(part)))
+            spill.remove(number + 1, more)
+        else:
+            spill.squeeze(number, self._largest)
+        one = spill.ranges[number]
+        one.live = one.written
+
+    def _is_large(self, number: int) -> bool:
+        return self._spill.ranges[number].written > self._largest
+
+    def _divide(self, number: int) -> int:
+        """Divide a range into smaller ones; says how many there are more."""
+        ranges = self._spill.ranges
+        first, end = ranges[number].first, ranges[number + 1].first if number + 1 < len(ranges) else None
+        keys = [key for key in self._sample if key > first and (end is None or key < end)]
+        firsts = _quantiles([first, *keys], min(_RANGES, 2 * ranges[number].written // self._largest + 1))
+        if firsts:
+            self._spill.divide(number, firsts)
+        return len(firsts)
+
+
+def _quantiles(keys: Sequence[bytes], parts: int) -> list[bytes]:
+    """The keys that divide some keys into so many parts of about the same size; ascending, and never the least one."""
+    ordered = sorted(set(keys))
+    places = {len(ordered) * part // parts for part in range(1, parts)} - {0}
+    return [ordered[place] for place in sorted(places)]

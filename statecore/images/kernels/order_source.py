@@ -1,0 +1,134 @@
+"""Kernels that order keys bytewise, as RocksDB's comparator has it, eight bytes at a time. Imported only to compile.
+
+Keys are sorted by the eight bytes after the prefix they all share, as numbers, digit by digit. What ties is small as a
+rule and is ordered here by comparing keys; a large group of ties goes around again with its own, longer prefix. So keys
+of any length with any prefixes in common cost what distinguishes them, not what they share.
+"""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import numpy as np
+
+from statecore.images.kernels.kernel import ENTRY_WORDS, SMALL_GROUP
+from statecore.images.kernels.table_source import key_address, key_length
+from statecore.kernels.memory import (
+    compare,
+    copy,
+    get,
+    le32,
+    prefetch,
+    put,
+    put32,
+    put_word,
+    shared,
+    short_word,
+    swap,
+    word,
+)
+
+_ENTRY = ENTRY_WORDS * 8
+_AHEAD = 24
+
+
+def common_prefix(entries, arena, ids, count, depth):
+    """Length of the longest prefix that all keys share, knowing they share ``depth`` bytes."""
+    pivot = key_address(entries, arena, le32(ids)) + depth
+    common = key_length(entries, le32(ids)) - depth
+    for i in range(1, count):
+        key = le32(ids + i * 4)
+        length = min(common, key_length(entries, key) - depth)
+        common = shared(pivot, key_address(entries, arena, key) + depth, length)
+        if common == 0:
+            break
+    return depth + common
+
+
+def words_at(entries, arena, ids, count, depth, out):
+    """Eight bytes of each key from ``depth`` on as a number that orders like them, padded with zeros."""
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(entries + le32(ids + (i + _AHEAD) * 4) * _ENTRY)
+        key = le32(ids + i * 4)
+        length = key_length(entries, key) - depth
+        put_word(out + i * 8, swap(short_word(key_address(entries, arena, key) + depth, length)))
+    return 0
+
+
+def key_lengths(entries, ids, count, out):
+    """The length of each key."""
+    for i in range(count):
+        put(out, i, key_length(entries, le32(ids + i * 4)))
+    return 0
+
+
+def order_ties(entries, arena, ids, count, words, depth, large):
+    """Order small groups of equal words by their keys; report the bounds of large ones, and return how many there are.
+
+    All keys share their first ``depth`` bytes, so none is shorter.
+    """
+    groups, low = 0, 0
+    while low < count:
+        high = low + 1
+        while high < count and word(words + high * 8) == word(words + low * 8):
+            high += 1
+        if high - low > SMALL_GROUP:
+            put(large, 2 * groups, low)
+            put(large, 2 * groups + 1, high)
+            groups += 1
+        elif high - low > 1:
+            for i in range(low + 1, high):
+                moving = le32(ids + i * 4)
+                address = key_address(entries, arena, moving) + depth
+                length = key_length(entries, moving) - depth
+                j = i
+                while j > low:
+                    other = le32(ids + (j - 1) * 4)
+                    other_address = key_address(entries, arena, other) + depth
+                    if compare(other_address, key_length(entries, other) - depth, address, length) <= 0:
+                        break
+                    put32(ids, j, other)
+                    j -= 1
+                put32(ids, j, moving)
+        low = high
+    return groups
+
+
+def sort_words(words, ids, count, to_words, to_ids, counts):
+    """Sort words, and their ids with them, by one byte after the other, last to first; equal bytes cost nothing.
+
+    The spare arrays are as long as the others and are written over; ``counts`` is 8 times 256 zeros.
+    """
+    mask = np.uint64(255)
+    for i in range(count):
+        value = word(words + i * 8)
+        for place in range(8):
+            digit = place * 256 + np.int64((value >> np.uint64(8 * place)) & mask)
+            put(counts, digit, get(counts, digit) + 1)
+    from_words, from_ids = words, ids
+    for place in range(8):
+        shift = np.uint64(8 * place)
+        places = counts + place * 2048
+        if get(places, np.int64((word(words) >> shift) & mask)) == count:
+            continue
+        at = 0
+        for number in range(256):
+            size = get(places, number)
+            put(places, number, at)
+            at += size
+        for i in range(count):
+            value = word(from_words + i * 8)
+            digit = np.int64((value >> shift) & mask)
+            to = get(places, digit)
+            put(places, digit, to + 1)
+            put_word(to_words + to * 8, value)
+            put32(to_ids, to, le32(from_ids + i * 4))
+        from_words, to_words = to_words, from_words
+        from_ids, to_ids = to_ids, from_ids
+    if from_words != words:
+        copy(words, from_words, count * 8)
+        copy(ids, from_ids, count * 4)
+    return 0

@@ -1,0 +1,172 @@
+"""One database, worked on by many: its keys are divided, and its runs are merged and added up slice by slice.
+
+A slice is a range of keys. Whoever works on one reads all runs of the database there, merges those that are to be
+merged (:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of what the database
+will show of these keys. The files of one merge follow one another without a common key, so RocksDB takes them for one
+sorted run, and the image is built without a look at a row::
+
+    keys             a ───────────┬────────────┬──────────── z
+    run 0            ├────────────┼────────────┼───────────┤ ┐  merged: three files,
+    run 1             ├───────────┼────────────┼──────────┤  ┘  one sorted run
+    run 2, 3, 4      ├────────────┼────────────┼───────────┤    as they are
+                       slice 0       slice 1      slice 2
+
+How many slices there are, and where they are cut, follows from the runs alone, never from who works on them: the same
+runs give the same files. The cuts are taken from the indexes of the runs; no row is read to find them.
+
+Each slice compares the hashes of its share of the files that are merged, so that the work is done once; what it reads
+of the others is proven by the checksum of each block. Slices are good only all together (:func:`join_slices`).
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.filesystem import file_sha256
+from statecore.images.digest import EMPTY, combined
+from statecore.images.merge import refuse_records, write_merged
+from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, check_entries
+from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, StoreDigest
+from statecore.images.read_amplification import runs_to_merge
+from statecore.images.runs_digest import added_up
+from statecore.images.tables import KeyRange, Table, damaged, index_entry, open_table
+
+_PLACES_EACH = 16
+"""Places in the indexes, for each slice, among which the cuts are chosen; each run has its share of them."""
+
+
+def merge_slice(
+    directory: Path, runs: Sequence[RunFile], part: int, parts: int, *, limits: MergeLimits = LIMITS
+) -> tuple[SliceContent, list[RunFile]]:
+    """Work on one slice of a database that has nothing below its runs.
+
+    Args:
+        directory: where files are written; must exist.
+        runs: all runs of the database, in the order they are applied.
+        part: number of the slice, from 0.
+        parts: how many there are, from :func:`statecore.images.read_amplification.slices_of`.
+        limits: how much is held at once.
+
+    Returns:
+        What the slice holds, and the files that were written of it.
+
+    Raises:
+        Corrupted: a run is not the file it was when it was finished.
+        Invalid: runs hold records instead of rows.
+        Capacity: no room for a file.
+    """
+    refuse_records(runs)
+    groups = runs_to_merge(runs)
+    merged = [number for group in groups for number in range(len(runs))[group]]
+    for number in merged[part::parts]:
+        if file_sha256(runs[number].path) != runs[number].sha256:
+            raise damaged(runs[number], "is not the file it was when it was finished (its SHA-256 differs)")
+    tables = [open_table(run, run.path) for run in runs]
+    ranges = key_ranges(runs, tables, parts)
+    if part >= len(ranges):
+        nothing = StoreDigest(0, 0, EMPTY)
+        return SliceContent((None,) * len(groups), nothing, (0,) * len(runs)), []
+    keys, entries = ranges[part], [0] * len(runs)
+    made: list[RunFile | None] = []
+    for group in groups:
+        merging = MergingRuns(runs[group], tables[group], keys, limits)
+        path = directory / f"merged-{group.start:05d}"
+        made.append(write_merged(path, runs[group], merging, keep_tombstones=group.start > 0))
+        entries[group] = merging.entries
+    files = [file for file in made if file is not None]
+    left, numbers = _replaced(runs, groups, [[] if file is None else [file] for file in made])
+    opened = [
+        open_table(run, run.path) if number is None else tables[number]
+        for run, number in zip(left, numbers, strict=True)
+    ]
+    adding = MergingRuns(left, opened, keys, limits)
+    content = added_up(adding)
+    for place, count in zip(numbers, adding.entries, strict=True):
+        if place is not None:
+            entries[place] = count
+    return SliceContent(tuple(file and file.run for file in made), content, tuple(entries)), files
+
+
+def key_ranges(runs: Sequence[RunFile], tables: Sequence[Table], parts: int) -> list[KeyRange]:
+    """Ranges of keys with about the same bytes of the runs in each, which cover all keys; at most so many.
+
+    Args:
+        runs: the runs.
+        tables: their files.
+        parts: how many.
+
+    Raises:
+        Corrupted: an index cannot be read.
+    """
+    wanted = max(_PLACES_EACH, _PLACES_EACH * parts // len(runs))
+    samples = sorted(sample for run, table in zip(runs, tables, strict=True) for sample in _samples(run, table, wanted))
+    sums = list(accumulate(size for _, size in samples))
+    cuts: list[bytes] = []
+    for (key, _), size in zip(samples, sums, strict=True):
+        if size * parts >= sums[-1] * (len(cuts) + 1) and key > (cuts[-1] if cuts else b""):
+            cuts.append(key)
+    cuts = cuts[: parts - 1]
+    return [KeyRange(low, high) for low, high in zip([b"", *cuts], [*cuts, None], strict=True)]
+
+
+def _samples(run: RunFile, table: Table, wanted: int) -> list[tuple[bytes, int]]:
+    """Keys that divide a run evenly, each with the bytes that lie between it and the one before."""
+    stride = max(1, table.blocks // wanted)
+    found, before = [], 0
+    for block in range(stride - 1, table.blocks, stride):
+        entry = index_entry(run, table, block)
+        end = entry.offset + entry.size
+        found.append((entry.key, end - before))
+        before = end
+    return found
+
+
+def _replaced(
+    runs: Sequence[RunFile], groups: Sequence[slice], made: Sequence[Sequence[RunFile]]
+) -> tuple[list[RunFile], list[int | None]]:
+    """The runs, with what was made of each group in its place; and which run each of them was."""
+    files: list[RunFile] = []
+    numbers: list[int | None] = []
+    done = 0
+    for group, instead in zip((*groups, slice(len(runs), len(runs))), (*made, []), strict=True):
+        files += [*runs[done : group.start], *instead]
+        numbers += [*range(done, group.start), *([None] * len(instead))]
+        done = group.stop
+    return files, numbers
+
+
+def join_slices(
+    runs: Sequence[RunFile], slices: Sequence[SliceContent], at_hand: Callable[[Run], RunFile]
+) -> MergedDatabase:
+    """What an image is built of when all slices of a database were worked on.
+
+    Args:
+        runs: all runs of the database, in the order they are applied.
+        slices: all of its slices, in order.
+        at_hand: finds the file of a run that was made.
+
+    Raises:
+        Corrupted: the slices do not have all entries of the runs, each once.
+    """
+    check_entries(runs, [sum(counts) for counts in zip(*(one.entries for one in slices), strict=True)])
+    groups = runs_to_merge(runs)
+    made = [
+        [at_hand(run) for run in parts if run is not None] for parts in zip(*(one.made for one in slices), strict=True)
+    ]
+    for parts in made:
+        for one, following in pairwise(parts):
+            if bytes.fromhex(one.max_key) >= bytes.fromhex(following.min_key):
+                raise Corrupted(
+                    f"{one.path} and {following.path} have keys in common, and were made of different ones.",
+                    code="ingest-inconsistent",
+                    action="Run the job again, and report this if it happens twice.",
+                )
+    content = StoreDigest(0, 0, EMPTY)
+    for one_slice in slices:
+        content = combined(content, one_slice.content)
+    return MergedDatabase(tuple(_replaced(runs, groups, made)[0]), content)

@@ -1,0 +1,1 @@
+"""Backup: a state directory published as a snapshot, file by file."""

@@ -1,0 +1,77 @@
+"""Where the files of a snapshot have their second names while it is taken: a directory beside the application's tasks.
+
+It is locked for as long as its job lives, so that what a killed one has left is told from what another one works with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from statecore.filesystem import make_directories
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.work_directory import SCRATCH_PREFIX
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+_HELD = "held"
+_YOUNG_SECONDS = 60.0
+
+
+@contextmanager
+def scratch(directory: StateDirectory) -> Iterator[Path]:
+    """A directory on the file system of the state directory, until the end; those of jobs that were killed go.
+
+    Raises:
+        Invalid, Capacity: it cannot be made.
+    """
+    path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
+    try:
+        _sweep(directory.work_path)
+        make_directories(path, 0o700)
+        held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise system_error(error, f"{path} cannot be made", action=RUN_AS_APPLICATION, path=str(path)) from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(held)
+
+
+def _sweep(work: Path) -> None:
+    for path in work.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime < _YOUNG_SECONDS:
+                continue
+            held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def is_at_work(path: Path) -> bool:
+    """Whether a job still works with such a directory. Nothing is changed by the look.
+
+    Raises:
+        PermissionError: this user may not look.
+    """
+    try:
+        held = os.open(path / _HELD, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(held)
+    return False

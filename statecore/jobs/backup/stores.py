@@ -1,0 +1,214 @@
+"""Which stores of a state directory a snapshot takes, and what stands in the way; only names are read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from statecore.discover.contradicted_kinds import contradictions_in
+from statecore.errors import NotFound, Reason
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.backup.problems import Refuse
+from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.planning.selection import refuse_undecided
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.task_layout import StoreDirectory
+
+
+@dataclass(frozen=True)
+class TakenStore:
+    """A store that a snapshot takes.
+
+    Attributes:
+        task: its task, or ``global``.
+        spec: it, as declared.
+        directory: where it lies.
+    """
+
+    task: str
+    spec: StoreSpec
+    directory: StoreDirectory
+
+    @property
+    def name(self) -> str:
+        """The store, for messages."""
+        return (
+            f"Store {self.spec.name} of task {self.task}" if self.task != GLOBAL else f"Global store {self.spec.name}"
+        )
+
+    @property
+    def changelog(self) -> TopicPartition | None:
+        """Its partition of its changelog; ``None`` for a global store, which has all of them."""
+        partition = TaskId.parse(self.task).partition
+        return None if partition is None else TopicPartition(self.spec.changelog, partition)
+
+
+class Selection(NamedTuple):
+    """What a snapshot takes.
+
+    Attributes:
+        tasks: the tasks that were asked for, or are there.
+        stores: their stores, by task and name.
+        notes: what an operator should know of those that are left out.
+    """
+
+    tasks: tuple[str, ...]
+    stores: tuple[TakenStore, ...]
+    notes: tuple[str, ...]
+
+
+def select_taken(
+    directory: StateDirectory, spec: ApplicationSpec, request: SnapshotRequest, refuse: Refuse
+) -> Selection:
+    """The stores that a snapshot takes.
+
+    Left out, and said: stores in memory, stores of the application's own classes, and stores that the application does
+    not log, because nothing is kept of the first, the format of the second is not known, and the third have no offset.
+
+    Args:
+        directory: the application's.
+        spec: what is declared.
+        request: what of it is asked for.
+        refuse: told every reason why what was asked for cannot be taken.
+
+    Raises:
+        NotFound: a store or a task was named that is not there, or there is none at all.
+        Invalid: nobody has decided a kind or a changelog.
+    """
+    tasks = _tasks(directory, request)
+    declared = {store.name for store in (*spec.stores, *spec.global_stores)}
+    unknown = sorted(set(request.stores) - declared)
+    if unknown:
+        raise NotFound(
+            f"{spec.source} declares no store {', '.join(unknown)}; it declares {', '.join(sorted(declared))}.",
+            code="store-not-declared",
+            action="Name stores of the spec.",
+            stores=unknown,
+        )
+    wanted = {task: _declared(spec, task, request.stores) for task in tasks}
+    undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
+    refuse_undecided(spec, list(undecided))
+    wrong = _of_another_class(directory, spec, wanted, refuse)
+    taken: list[TakenStore] = []
+    for task in tasks:
+        there = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
+        for store in wanted[task]:
+            if (task, store.name) in wrong:
+                continue
+            found = there.pop(store_directory(store.name, store.kind), None)
+            if store.kind is StoreKind.CUSTOM:
+                there.pop(store.name, None)  # such a class has its files where it likes
+            if not store.is_restorable:
+                continue
+            if found is None:
+                refuse(_missing(directory, task, store, there.values()))
+            else:
+                taken.append(TakenStore(task, store, found))
+        if not request.stores:
+            custom = any(store.kind is StoreKind.CUSTOM for store in wanted[task])
+            for found in there.values():
+                if found.databases or not custom:  # else they are files of that store
+                    refuse(_undeclared(spec, task, found))
+    return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
+
+
+def _of_another_class(
+    directory: StateDirectory,
+    spec: ApplicationSpec,
+    wanted: Mapping[str, Sequence[StoreSpec]],
+    refuse: Refuse,
+) -> set[tuple[str, str]]:
+    """Refuse wanted stores that are of the application's own class and declared as another kind, or the reverse."""
+    found = set()
+    for one in contradictions_in(directory, spec, wanted, by_content=False):
+        tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
+        if tasks and one.is_of_another_class:
+            what = f"{one}. Correct the kind in the spec, or move away what is a leftover."
+            refuse(Reason(what, "kind-mismatch", task=tasks[0] if len(tasks) == 1 else "", store=one.store))
+            found |= {(task, one.store) for task in tasks}
+    return found
+
+
+def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ...]:
+    there = directory.task_directories()
+    if directory.stores(GLOBAL):
+        there.append(GLOBAL)
+    absent = [task for task in request.tasks if task not in there]
+    if absent:
+        raise NotFound(
+            f"{directory.path} has no task {', '.join(absent)}; it has {', '.join(there) or 'none'}.",
+            code="task-not-found",
+            action="Name tasks that have a directory.",
+            tasks=absent,
+        )
+    wanted = [
+        task
+        for task in there
+        if (not request.tasks or task in request.tasks)
+        and (not request.partitions or TaskId.parse(task).partition in request.partitions)
+    ]
+    if not wanted:
+        raise NotFound(
+            f"{directory.path} has no task{' of these partitions' if there else ''} to take a snapshot of.",
+            code="task-not-found",
+            action="Give the state.dir of an instance that has run.",
+            state_dir=str(directory.state_dir),
+        )
+    return tuple(wanted)
+
+
+def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[StoreSpec]:
+    found = [store for store in spec.stores_of(task) if not names or store.name in names]
+    return sorted(found, key=lambda store: store.name)
+
+
+def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> Reason:
+    where = directory.task_path(task) / store_directory(store.name, store.kind)
+    other = next((found for found in others if found.store == store.name), None)
+    if other is not None:
+        shape = "has segments" if other.segmented else "has no segments"
+        what = (
+            f"Store {store.name} of task {task} is declared as {store.kind}, and {other.path} {shape}: it is a store "
+            "of another kind. Correct the spec (statecore inspect tells kinds apart)."
+        )
+        return Reason(what, "kind-mismatch", task=task, store=store.name)
+    what = (
+        f"Store {store.name} of task {task} is declared, and there is no {where}. Correct the spec, or name the stores "
+        "that are wanted (--store)."
+    )
+    return Reason(what, "store-directory-missing", task=task, store=store.name)
+
+
+def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> Reason:
+    what = (
+        f"{found.path} is a directory of a store that {spec.source} does not declare for task {task}. Declare the "
+        "store, move the directory away where the application has it no more, or name the tasks (--task) or "
+        "stores (--store) that are wanted."
+    )
+    return Reason(what, "store-undeclared", task=task, store=found.store)
+
+
+def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
+    every = {store.name: store for stores in wanted for store in stores}
+    unlogged = sorted(name for name, store in every.items() if not store.is_logged)
+    memory = sorted(name for name, store in every.items() if store.is_logged and store.kind is StoreKind.IN_MEMORY)
+    custom = sorted(name for name, store in every.items() if store.is_logged and store.kind is StoreKind.CUSTOM)
+    notes = []
+    if custom:
+        notes.append(
+            f"Left out: {', '.join(custom)}. They are of the application's own classes (kind custom), whose format is "
+            "not known; Kafka Streams restores them itself."
+        )
+    if unlogged:
+        notes.append(
+            f"Left out: {', '.join(unlogged)}. The application does not log them (changelog: none), so nothing says "
+            "which moment their rows are of."
+        )
+    if memory:
+        notes.append(f"Left out: {', '.join(memory)}. They lie in memory, and Kafka Streams restores them itself.")
+    return notes

@@ -1,0 +1,137 @@
+"""The stores of a state directory as parents: as they lie there, closed, each at the offset that it says itself.
+
+A state directory says neither of which topic's id its offsets are, nor when they were the end of the log. So the tail
+above such a store has to be whole (:mod:`statecore.changelog.soundness`), and a topic that was made anew is noticed
+only where it is shorter now, as Kafka Streams itself notices it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.bases import Base, Bases, checked_bases
+from statecore.jobs.bases.base import DIRECTORY, Key, Parent, Refused
+from statecore.spec.derived import segment_interval_of
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.store_on_disk import read_database
+from statecore.statedir.task_layout import StoreDirectory
+from statecore.stores.legacy_offsets import read_offsets
+
+
+class DirectoryParents:
+    """The stores of an application's directory; see :class:`statecore.jobs.bases.base.Candidates`.
+
+    Args:
+        directory: the directory; nobody works on its stores.
+        spec: the application as it is declared.
+        refused: parents that were refused after their tails were read, with the reason.
+    """
+
+    def __init__(
+        self, directory: StateDirectory, spec: ApplicationSpec, refused: Mapping[tuple[Key, str], Reason]
+    ) -> None:
+        self._directory, self._spec, self._refused = directory, spec, refused
+
+    def has(self, key: Key) -> bool:
+        """Whether the directory has anything of a store."""
+        return self._found(key) is not None
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        """See :class:`statecore.jobs.bases.base.Candidates`."""
+        found, store = self._found(key), self._spec.store(key[1])
+        if found is None or store is None:
+            return
+        why = self._refused.get((key, DIRECTORY))
+        if why is not None:
+            yield Refused(*key, DIRECTORY, why)
+            return
+        try:
+            yield self._parent(key[0], store, found)
+        except (Retryable, Capacity):
+            raise
+        except StatecoreError as error:
+            yield Refused(*key, DIRECTORY, Reason(error.what.rstrip("."), error.code, **error.context))
+
+    def _found(self, key: Key) -> StoreDirectory | None:
+        store = self._spec.store(key[1])
+        name = "" if store is None else store_directory(store.name, store.kind)
+        return next((one for one in self._directory.stores(key[0]) if one.name == name and any(one.databases)), None)
+
+    def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Parent:
+        databases = _databases(store, found)
+        self._refuse_older_offsets(task, store)
+        said = {segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()}
+        if not store.kind.manages_offsets:
+            said = dict.fromkeys(said, read_offsets(found.checkpoint_file))
+        offsets = next(iter(said.values()))
+        if any(other != offsets for other in said.values()):
+            raise Corrupted(
+                f"its segments stand at different offsets ({', '.join(sorted(map(_words, said.values())))})",
+                code="segment-offsets-differ",
+                action="",
+            )
+        if not offsets:
+            raise Corrupted("it has no offset", code="store-offset-missing", action="")
+        if OFFSET_UNKNOWN in offsets.values():
+            return _empty(offsets)
+        is_global = task == GLOBAL
+        starts = {part: offset + (not is_global) for part, offset in offsets.items()}
+        # Looks at kind, status and files, and changes nothing.
+        bases = Bases({segment: Base(path) for segment, path in databases.items()}, starts, global_store=is_global)
+        checked_bases(bases, store.kind, list(starts))
+        interval = segment_interval_of(store) if store.kind.is_segmented else None
+        newest = max((segment for segment in databases if segment is not None), default=-1)
+        return Parent(
+            DIRECTORY,
+            {part: ParentEnd(part, "", end, -1, None) for part, end in starts.items()},
+            frozenset(databases),
+            -1 if interval is None else newest * interval,
+            databases={segment: str(path) for segment, path in databases.items()},
+        )
+
+    def _refuse_older_offsets(self, task: str, store: StoreSpec) -> None:
+        """Refuse a store whose offset an older release keeps in a file, which wins over that of the database."""
+        file = self._directory.task_path(task) / CHECKPOINT_FILE
+        if any(part.topic == store.changelog for part in read_offsets(file)):
+            raise Corrupted(
+                f"{CHECKPOINT_FILE} of an older Kafka Streams has its offset: start the application once, so that it "
+                "takes it over",
+                code="offset-in-checkpoint-file",
+                action="",
+            )
+
+
+def _empty(offsets: Mapping[TopicPartition, int]) -> Parent:
+    """A store whose changelog was empty when it was closed: nothing lies below, so no delete can be missing."""
+    return Parent(DIRECTORY, {part: ParentEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
+
+
+def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:
+    """The databases of a store, by segment."""
+    if not store.kind.is_segmented:
+        return {None: found.path}
+    interval = segment_interval_of(store)
+    assert interval is not None  # every segmented kind has one
+    databases: dict[int | None, Path] = {}
+    for segment in found.segments:
+        if segment.start is None or segment.start % interval:
+            raise Corrupted(
+                f"{segment.path.name} is no segment of {interval} ms, which the declared retention has",
+                code="segment-start-misaligned",
+                action="",
+                segment=segment.path.name,
+                expected=interval,
+            )
+        databases[segment.start // interval] = segment.path
+    return databases
+
+
+def _words(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"offset {offset} of {part}" for part, offset in sorted(offsets.items())) or "none"

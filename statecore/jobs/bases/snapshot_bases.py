@@ -1,0 +1,165 @@
+"""The snapshots of a repository as parents: the newest first, then older ones that end elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from statecore.errors import Corrupted, Reason
+from statecore.jobs.bases.base import DAMAGED, Key, Parent, Refused
+from statecore.jobs.bases.delete_horizons import horizons_since
+from statecore.repository.application_repository import Shelf
+from statecore.repository.compatibility import differences
+from statecore.repository.head import SnapshotEntry
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskPart
+from statecore.spec.model import ApplicationSpec
+
+_TRIED = 5
+"""Snapshots of which a store is tried at most. Each costs two requests, and what the newest one lacks older ones mostly
+lack as well."""
+
+
+class SnapshotParents:
+    """The stores of the snapshots that count; see :class:`statecore.jobs.bases.base.Candidates`.
+
+    Args:
+        shelf: where they are.
+        spec: the application as it is declared now.
+        entries: those that count, newest first.
+        newest: the newest, where there is one.
+        parts: all of its parts.
+        refused: parents that were refused after their tails were read, with the reason.
+        newer: snapshots that do not count here, and are newer than all that do.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        spec: ApplicationSpec,
+        entries: Sequence[SnapshotEntry],
+        newest: Manifest | None,
+        parts: Mapping[str, TaskPart],
+        refused: Mapping[tuple[Key, str], Reason],
+        newer: Sequence[SnapshotEntry] = (),
+    ) -> None:
+        self._shelf, self._spec, self._refused = shelf, spec, refused
+        self._entries, self._newer = entries, newer
+        self._horizons: dict[str, dict[str, int]] = {}
+        self._manifests: dict[str, Manifest | Corrupted] = {}
+        self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
+        if newest is not None:
+            self._manifests[newest.snapshot] = newest
+            for reference in newest.parts:
+                self._parts[newest.snapshot, reference.task] = parts[reference.task]
+
+    def counts(self, snapshot: str) -> bool:
+        """Whether a snapshot counts."""
+        return any(one.snapshot == snapshot for one in self._entries)
+
+    def named(self, key: Key, snapshot: str) -> Parent | None:
+        """The store of the snapshot that a frozen plan names; ``None`` where that does not count any more, or cannot
+        be read.
+        """
+        entry = next((one for one in self._entries if one.snapshot == snapshot), None)
+        found = None if entry is None else self._store(entry, key)
+        return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
+
+    def task(self, snapshot: str, task: str) -> TaskPart | None:
+        """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
+        entry = next((one for one in self._entries if one.snapshot == snapshot), None)
+        found = None if entry is None else self._part(entry, task)
+        return found if isinstance(found, TaskPart) else None
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        """See :class:`statecore.jobs.bases.base.Candidates`."""
+        seen = set()
+        refused: list[Parent] = []
+        for entry in self._entries[:_TRIED]:
+            found = self._store(entry, key)
+            if found is None:
+                continue
+            if isinstance(found, Corrupted):
+                yield Refused(*key, entry.snapshot, Reason(found.what, found.code, **found.context))
+                continue
+            ends = (tuple((end.topic_partition, end.topic_id, end.end) for end in found.changelogs), found.kind)
+            if ends in seen:  # what speaks against one speaks against the other
+                continue
+            seen.add(ends)
+            parent = self._parent(entry, key, found)
+            if (why := self._why_not(key, found)) is not None:
+                yield Refused(*key, entry.snapshot, why)
+            elif (why := self._refused.get((key, entry.snapshot))) is not None:
+                if not why.startswith(DAMAGED):  # whose older ones may be whole
+                    refused.append(parent)
+                yield Refused(*key, entry.snapshot, why)
+            elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
+                yield Refused(
+                    *key,
+                    entry.snapshot,
+                    Reason(
+                        f"the same speaks against it as against {better.name}", "same-as-newer", snapshot=better.name
+                    ),
+                )
+            else:
+                yield parent
+
+    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
+        """A store of a snapshot, as far as it and all newer snapshots have seen how long deletes were kept."""
+        if entry.snapshot not in self._horizons:
+            newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
+            self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
+        seen = self._horizons[entry.snapshot].get(key[0])
+        return Parent.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
+
+    def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
+        """What speaks against a store, whatever its topics are."""
+        if store.left_to_restore:
+            return Reason("it is empty there, for Kafka Streams to restore", "base-empty")
+        different = differences(key[0], store, self._spec, empty=False)
+        if different:
+            one = different[0]
+            return Reason(
+                f"its {one.what} is {one.there} there, and the spec declares {one.declared}",
+                "snapshot-spec-mismatch",
+                field=one.what,
+                found=str(one.there),
+                expected=str(one.declared),
+            )
+        return None
+
+    def _store(self, entry: SnapshotEntry, key: Key) -> StoreSnapshot | Corrupted | None:
+        part = self._part(entry, key[0])
+        if part is None or isinstance(part, Corrupted):
+            return part
+        return next((store for store in part.stores if store.store == key[1]), None)
+
+    def _part(self, entry: SnapshotEntry, task: str) -> TaskPart | Corrupted | None:
+        where = entry.snapshot, task
+        if where not in self._parts:
+            try:
+                manifest = self._manifest(entry)
+                reference = manifest.part(task)
+                self._parts[where] = None if reference is None else self._shelf.parts([reference])[task].part
+            except Corrupted as error:
+                self._parts[where] = error
+        return self._parts[where]
+
+    def _manifest(self, entry: SnapshotEntry) -> Manifest:
+        if entry.snapshot not in self._manifests:
+            try:
+                self._manifests[entry.snapshot] = self._shelf.manifest(entry).value
+            except Corrupted as error:
+                self._manifests[entry.snapshot] = error
+        found = self._manifests[entry.snapshot]
+        if isinstance(found, Corrupted):
+            raise found
+        return found
+
+
+def _has_all_of(parent: Parent, refused: Parent) -> bool:
+    """Whether what speaks against one parent's tail speaks against that of another: it is longer, and not younger."""
+    return all(
+        part in refused.ends
+        and end.end <= refused.ends[part].end
+        and (end.read_at_ms or 0) <= (refused.ends[part].read_at_ms or 0)
+        for part, end in parent.ends.items()
+    )

@@ -1,0 +1,138 @@
+"""Whether the tails that were read may be put upon their parents: known when all of them have been read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import least_horizon_ms, stricter
+from statecore.changelog.model import TopicDescription
+from statecore.changelog.soundness import ParentEnd, missed_deletes, start_moved, truncation
+from statecore.errors import Reason
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+
+
+class Unsound(NamedTuple):
+    """What was found out of parents when their tails had been read.
+
+    Attributes:
+        refused: those upon which nothing of what was read may be put.
+        for_good: those of them that are not to be tried again, with the reason.
+    """
+
+    refused: tuple[Refused, ...]
+    for_good: Mapping[tuple[Key, str], Reason]
+
+    @staticmethod
+    def of(refused: Iterable[Refused]) -> Unsound:
+        """Of some parents."""
+        found = tuple(refused)
+        return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
+
+
+def unsound(
+    plan: RestorePlan,
+    parents: Mapping[Key, Parent],
+    runs: Mapping[Key, Sequence[RangeResult]],
+    topics: Mapping[str, TopicDescription],
+    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+    finished_ms: int | None,
+) -> Unsound:
+    """The parents that turned out not to be sound, with the reason.
+
+    Args:
+        plan: what was read.
+        parents: what it was to be put upon.
+        runs: what came of it.
+        topics: the changelogs; as they were when they kept deletes for the shortest time, since the plan was made.
+        epoch_ends: asks where leader epochs end in the logs as they are now: one that was truncated below the plan's
+            end since may have other records there.
+        finished_ms: when the last of it had been read, by the cluster's clock, in ms since the epoch; ``None`` where
+            that does not tell it.
+    """
+    truncated = truncations(plan, parents, epoch_ends)
+    refused: list[Refused] = []
+    for key, parent in parents.items():
+        moved, missed = None, None
+        for part in plan.stores[key]:
+            seen = [
+                result.statistics
+                for result in runs.get(key, ())
+                if result.offset_range.topic_partition == part.topic_partition
+            ]
+            end = parent.ends[part.topic_partition]
+            moved = moved or start_moved(end, seen)
+            if parent.segments and missed is None:  # without rows there is none that a delete could miss
+                end = replace(end, horizon_ms=_horizon_of(end, part))
+                missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
+        if moved is not None:
+            refused.append(Refused(*key, parent.name, moved))
+        elif key in truncated:
+            refused.append(Refused(*key, parent.name, truncated[key], is_passing=True))
+        elif missed is not None:
+            refused.append(Refused(*key, parent.name, missed, missed_deletes=True))
+    return Unsound.of(refused)
+
+
+def found_unsound(
+    plan: RestorePlan,
+    parents: Mapping[Key, Parent],
+    runs: Mapping[Key, Sequence[RangeResult]],
+    topics: Mapping[str, TopicDescription],
+    cluster: Cluster,
+) -> Unsound:
+    """What :func:`unsound` finds, by what the brokers say now that all has been read.
+
+    Args:
+        plan: what was read.
+        parents: what it was to be put upon.
+        runs: what came of it.
+        topics: the changelogs as they were when it was planned.
+        cluster: where they are.
+
+    Raises:
+        NotFound: a topic is gone.
+        Retryable: no broker answered in time.
+        Invalid: this client may not ask.
+    """
+    if not parents:
+        return Unsound.of(())
+    finished_ms = cluster.time_ms()
+    now = cluster.describe_topics(topics)
+    return unsound(plan, parents, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
+
+
+def truncations(
+    plan: RestorePlan,
+    keys: Iterable[Key],
+    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+) -> dict[Key, Reason]:
+    """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
+
+    Args:
+        plan: what was read.
+        keys: the stores.
+        epoch_ends: asks where leader epochs end in the logs as they are now.
+    """
+    stores = plan.stores
+    parts = [(key, part) for key in keys for part in stores[key]]
+    planned = {part.topic_partition: part.leader_epoch for _, part in parts if part.leader_epoch >= 0}
+    told = epoch_ends(planned) if planned else {}
+    found: dict[Key, Reason] = {}
+    for key, part in parts:
+        end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
+        why = truncation(end, told.get(part.topic_partition), called="the plan's end")
+        if why is not None:
+            found.setdefault(key, why)
+    return found
+
+
+def _horizon_of(end: ParentEnd, part: PartitionPlan) -> int | None:
+    """How long deletes were kept behind a parent's end, as far as it was recorded: then, and when the plan was made."""
+    seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
+    return least_horizon_ms(seen)

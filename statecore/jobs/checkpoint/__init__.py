@@ -1,0 +1,1 @@
+"""Checkpoint: the newest snapshot, advanced by the tails of the changelogs."""

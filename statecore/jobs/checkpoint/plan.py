@@ -1,0 +1,199 @@
+"""The plan of a checkpoint: a parent for each store, the tails above them, frozen under the request's id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import shortest_horizon_ms
+from statecore.errors import Invalid, Reason
+from statecore.jobs.bases.base import Key, Refused, grouped
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.job_files import JobHome
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
+from statecore.repository.application_repository import Shelf
+from statecore.repository.manifest import TaskPart
+from statecore.repository.publication import Publication
+from statecore.spec.duration import format_duration
+from statecore.spec.model import ApplicationSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan(PlannedTails):
+    """What a checkpoint does.
+
+    Attributes:
+        candidates: the snapshots.
+    """
+
+    candidates: SnapshotParents
+
+    def below(self, task: str) -> TaskPart | None:
+        """The task in the snapshot that was the newest when the plan was made."""
+        return self.candidates.task(self.frozen.newest, task)
+
+    @property
+    def made_ms(self) -> int:
+        """When the ends were read, in ms since the epoch."""
+        return self.frozen.cut_ms
+
+    @property
+    def not_advanced(self) -> frozenset[Key]:
+        """The stores of which a parent was refused, and none was found."""
+        return frozenset(one.key for one in self.refused) - self.parents.keys()
+
+    @property
+    def aloud(self) -> tuple[str, ...]:
+        """What is said at once: which parents are not used, and what is read whole therefore."""
+        return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest))
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Why the stores that no snapshot is advanced for have none."""
+        return grouped(self.refused_of_lacking)
+
+    @property
+    def refused_of_lacking(self) -> tuple[Refused, ...]:
+        """Every base that was refused of the stores that none was found for."""
+        return tuple(one for one in self.refused if one.key in self.not_advanced)
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """The shortest time after which deletes of one of the changelogs may be gone; ``None`` where none go."""
+        return shortest_horizon_ms(self.topics.values())
+
+
+def plan_checkpoint(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: CheckpointRequest,
+    shelf: Shelf,
+    publication: Publication,
+    home: JobHome,
+    refused: Mapping[tuple[Key, str], Reason],
+    parallelism: Callable[[], int],
+) -> CheckpointPlan:
+    """The frozen plan of this request, or a new one, frozen now where something is to be read.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what is asked for.
+        shelf: where the snapshots are.
+        publication: what it knows of the newest snapshot.
+        home: where the plan is frozen.
+        refused: parents that were refused after their tails were read, with the reason.
+        parallelism: batches that the engine works on at once.
+
+    Raises:
+        Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planning.plan_restore`; or the
+        repository
+            cannot be read.
+    """
+    candidates = SnapshotParents(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
+    why: tuple[str, ...] = ()
+    if not refused and not request.plan_only:
+        found = _taken_up(cluster, spec, request, home, candidates)
+        if isinstance(found, CheckpointPlan):
+            return found
+        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}.",)
+    made_at = time.time()
+    planned = plan_restore(
+        cluster,
+        spec,
+        request,
+        parallelism=parallelism,
+        candidates=candidates,
+        versioned_ms=request.versioned_interval,
+        builds=False,
+    )
+    newest = "" if publication.newest is None else publication.newest.snapshot
+    parents, before, _ = planned.chosen
+    frozen = FrozenPlan(
+        planned.plan,
+        request.partitions,
+        made_at,
+        request.request_id,
+        newest=newest,
+        refused=before,
+        read_at_ms=planned.read_at_ms,
+    )
+    if planned.plan.offsets and not request.plan_only:
+        home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
+    old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
+    notes = (
+        *why,
+        *planned.notes,
+        *grouped(before),
+        *_rebuilt(_whole(planned.plan), newest),
+        *_kept(old, request.versioned_interval),
+    )
+    return CheckpointPlan(
+        frozen=frozen, parents=parents, refused=before, topics=planned.topics, notes=notes, candidates=candidates
+    )
+
+
+def _taken_up(
+    cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotParents
+) -> CheckpointPlan | str | None:
+    """The plan of an earlier try of this request; or why it cannot be taken up, where there is one."""
+    content = home.read(PLAN_SUFFIX)
+    if content is None:
+        return None
+    try:
+        frozen = FROZEN_PLAN.decode(content)
+    except Invalid as error:
+        return error.what
+    if not covers(frozen, spec, request):
+        return "it was of other stores"
+    topics = topics_of(cluster, frozen.plan)
+    try:
+        check_unchanged(frozen.plan, topics)
+    except Invalid as error:  # a new plan refuses what was of another topic
+        return error.what
+    if frozen.newest and not candidates.counts(frozen.newest):
+        return f"the snapshot {frozen.newest} that it was to advance does not count any more"
+    parents = still_standing(cluster, frozen, topics, candidates)
+    if isinstance(parents, str):
+        return parents
+    notes = (TAKEN_UP, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
+    return CheckpointPlan(
+        frozen=frozen,
+        parents=parents,
+        refused=frozen.refused,
+        topics=topics,
+        notes=notes,
+        candidates=candidates,
+        taken_up=True,
+    )
+
+
+def _whole(plan: RestorePlan) -> list[Key]:
+    """The stores of which the whole changelog is read."""
+    return [key for key, parts in plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
+
+
+def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:
+    if not stores:
+        return ()
+    names = ", ".join(sorted({store for _, store in stores}))
+    return (
+        f"Versioned stores stay as the snapshot has them, because no tail advances them: {names}. They are rebuilt "
+        f"when that is {format_duration(versioned_ms)} old.",
+    )
+
+
+def _rebuilt(stores: Collection[Key], newest: str) -> tuple[str, ...]:
+    if not stores:
+        return ()
+    if not newest:
+        return ("There is no snapshot yet: the whole changelogs are read.",)
+    named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
+    more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
+    return (f"No snapshot is advanced for {named}{more}: the whole changelog is read.",)

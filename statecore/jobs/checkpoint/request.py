@@ -1,0 +1,100 @@
+"""What a checkpoint is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from statecore.jobs.field_types import Choice, Duration, Flag, Text
+from statecore.jobs.fields import declare
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.restore.request import (
+    TRANSACTION_WAIT,
+    VERSIONED,
+    WHERE,
+    Budgeted,
+    OfSpec,
+    Planned,
+    Reading,
+    Selected,
+    check_repository,
+)
+
+POLICY = "Where the tail is not enough"
+
+DEFAULT_VERSIONED_MS = 86_400_000
+"""How long a versioned store stays as the snapshot has it, where nobody says otherwise."""
+
+
+class WhenRefused(StrEnum):
+    """What is done with a store that no snapshot can be advanced to the end of."""
+
+    REBUILD = "rebuild"
+    """Its whole changelog is read."""
+
+    RECONCILE = "reconcile"
+    """Where deletes may be missing and nothing else is wrong, the whole log is compared with the newest snapshot, and
+    only the difference is published; all other stores are rebuilt."""
+
+    REFUSE = "refuse"
+    """Nothing is published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
+    """A request to advance the newest snapshot of one application by the tails of its changelogs."""
+
+    repository: str = field(
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where the snapshots are: s3://bucket/prefix, or file:///path",
+            section=WHERE,
+            check=check_repository,
+        ),
+    )
+    when_refused: WhenRefused = field(
+        default=WhenRefused.REBUILD,
+        metadata=declare(
+            Choice(WhenRefused),
+            title="Where no snapshot can be advanced",
+            help="what is done with a store whose snapshots do not fit its changelog any more, are damaged, or may "
+            "have missed deletes. rebuild: its whole changelog is read. reconcile: where only deletes may be missing, "
+            "the whole log is compared with the snapshot and the difference published. refuse: nothing is published",
+            section=POLICY,
+        ),
+    )
+    transaction_wait: float = field(default=0.0, metadata=TRANSACTION_WAIT)
+    versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
+    versioned_interval: int = field(
+        default=DEFAULT_VERSIONED_MS,
+        metadata=declare(
+            Duration(),
+            title="Versioned stores anew",
+            help="with versioned latest: how long a versioned store stays as the snapshot has it, before it is rebuilt "
+            "from the whole of its changelog; its rows depend on every record, so no tail advances it",
+            section=POLICY,
+        ),
+    )
+    fold: bool = field(
+        default=True,
+        metadata=declare(
+            Flag(),
+            title="Fold",
+            help="merge runs of databases that have many of them, when the checkpoint counts",
+            section=POLICY,
+            on_command_line=False,
+        ),
+    )
+    decided_upon: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("SNAPSHOT"),
+            title="Decided upon",
+            help="by schedule: the last snapshot when this checkpoint was found to be due; where there is another one "
+            "by now, somebody else has made it, and nothing is done",
+            section=POLICY,
+            on_command_line=False,
+            in_form=False,
+        ),
+    )

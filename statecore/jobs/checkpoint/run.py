@@ -1,0 +1,412 @@
+"""The checkpoint: the newest snapshot of an application, advanced by the tails of its changelogs, at the tails' cost.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      head, manifest and parts of the newest snapshot       nothing is changed
+    plan      a parent for each store, then freeze the offsets      nothing was published before this line
+    read      [parent's end, end) of each changelog → runs, put into the repository under their hashes
+    judge     was each tail whole, or read in time?                 else the next parent, and a new plan; or the
+                                                                    whole log is compared with the parent
+    publish   parts of the tasks that have news, manifest, head     one swap; what has no news is taken over
+    fold      where runs became many (statecore.jobs.compact.run)          a publication of its own
+
+Neither the older runs nor the files below them are read or moved. Where nothing is new nothing is published, but for
+the moment up to which that is known, now and then: the age of a snapshot decides whether deletes may be missing.
+
+A small tail is read by this process itself, which is done before an engine has started; the runs are the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, Reason
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.bases.base import DAMAGED, Key, grouped
+from statecore.jobs.bases.reconcile import Reconciled, rebased
+from statecore.jobs.checkpoint.changed_tasks import news_of
+from statecore.jobs.checkpoint.plan import CheckpointPlan, plan_checkpoint
+from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
+from statecore.jobs.checkpoint.schedule import made_since
+from statecore.jobs.checkpoint.validate_tails import Judge
+from statecore.jobs.compact.after_checkpoint import FoldedAfter, fold_after
+from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.in_progress_marker import Word, said_under_way
+from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.job_files import RepositoryHome
+from statecore.jobs.pipeline.publish import Made, task_parts
+from statecore.jobs.pipeline.range_tasks import ClusterSettings
+from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.stages import publish_rows, read_runs
+from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.processes import of_this_machine
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
+from statecore.progress import NullProgress, Progress
+from statecore.repository.application_repository import Shelf
+from statecore.repository.manifest import TaskPart
+from statecore.repository.publication import Publication, Published
+from statecore.spec.writer import spec_hash
+
+ORIGIN = "checkpoint"
+
+LITTLE = 2_000_000
+"""Offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
+
+_READERS = (
+    "statecore.jobs.pipeline.range_tasks",
+    "statecore.images.runs",
+    "statecore.images.kernels.kernel",
+    "statecore.changelog.reader",
+)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """What a service keeps from one checkpoint to the next.
+
+    Attributes:
+        shelf: the repository, opened.
+        cluster: the brokers, connected.
+    """
+
+    shelf: Shelf
+    cluster: Cluster
+
+
+def run_checkpoint(
+    request: CheckpointRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+    warm: Warm | None = None,
+    little: int = LITTLE,
+) -> RestoreReport | RestorePlan:
+    """Advance the newest snapshot of an application.
+
+    Args:
+        request: of which application, in which repository.
+        engine: who reads tails that are long.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+        warm: what an earlier checkpoint of this process has opened.
+        little: offsets of all tails below which this process reads them itself.
+
+    Returns:
+        The report; with ``request.plan_only`` the plan, and nothing was changed.
+
+    Raises:
+        NotFound: there is no repository, or no such topic.
+        Fenced: others have published what this one worked on, and it cannot be put upon that.
+        Invalid, Capacity, Corrupted, Retryable: as their docs say; nothing was published.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = spec_of(request)
+        shelf = Shelf.at(request.repository, spec.application_id) if warm is None else warm.shelf
+        home = RepositoryHome(shelf, request.request_id)
+        around = Surroundings(spec, home, progress or NullProgress(), faults, say)
+        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster, little).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request)) from error
+
+
+def _day(made: str) -> str:
+    return made[: len("2026-11-23")]
+
+
+def _doing(request: CheckpointRequest) -> str:
+    return f"a checkpoint was made in {request.repository}"
+
+
+class _Checkpoint(Job):
+    """One run of a checkpoint."""
+
+    def __init__(
+        self,
+        request: CheckpointRequest,
+        around: Surroundings,
+        shelf: Shelf,
+        engine: Engine,
+        cluster: Cluster | None,
+        little: int,
+    ) -> None:
+        super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
+        self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
+        self.little = little
+        self.refused: dict[tuple[Key, str], Reason] = {}
+        self.made: list[TaskPart] = []
+        self.reconciled: Mapping[Key, Reconciled] = {}
+        self.heals = False
+        self._said: set[str] = set()
+
+    def run(self) -> RestoreReport | RestorePlan:
+        """Make the checkpoint, or its plan."""
+        if self.request.plan_only:
+            planned = self._plan(self._publication())
+            for note in planned.notes:
+                if note not in self._said:
+                    self.say(f"note: {note}")
+            return planned.plan
+        with self.attempted(), said_under_way(self.shelf) as word:
+            return self._run(word)
+
+    def _run(self, word: Word) -> RestoreReport:
+        with self.phase("plan"):
+            self.progress.phase("plan")
+            publication = self._publication()
+            if (earlier := publication.earlier()) is not None:
+                word.is_ours()  # of the killed attempt
+                self.home.forget(PLAN_SUFFIX)  # which the killed attempt did not come to
+                self.progress.done("published already")
+                return self._report(None, Made({}, {}), (), earlier)
+            if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
+                if self.home.read(PLAN_SUFFIX) is not None:
+                    word.is_ours()
+                    self.home.forget(PLAN_SUFFIX)
+                self.progress.done("made by others")
+                return self._report(None, Made({}, {}), (faster,), None)
+            planned = self._plan(publication)
+            if planned.taken_up:
+                word.is_ours()
+            self.progress.done()
+        self.faults.reach("checkpoint.after-plan")
+        while True:  # each round refuses a parent more, and a store that has none left is read whole
+            read = self._read(planned)
+            self.faults.reach("checkpoint.after-runs")
+            if (made := self._sound(planned, read)) is not None:
+                break
+            self.home.forget(PLAN_SUFFIX)  # else it would be taken up
+            with self.phase("plan again"):
+                planned = self._plan(publication)
+        published = self._publish(publication, planned, made)
+        self.home.forget(PLAN_SUFFIX)
+        self.faults.reach("checkpoint.after-publication")
+        folded = FoldedAfter() if published is None else self._fold(publication)
+        if (
+            published is not None
+            and publication.newest is not None
+            and _day(published.made) != _day(publication.newest.made)
+        ):
+            self.home.sweep()  # once a day, because to look costs as much as to write
+        notes = (*planned.notes, *map(str, self.reconciled.values()), *folded.notes)
+        report = self._report(planned, made, notes, published)
+        return self._healed(report, folded.damaged) if folded.damaged else report
+
+    def _sound(self, planned: CheckpointPlan, read: Made) -> Made | None:
+        """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
+        judgement = Judge(
+            spec=self.spec,
+            shelf=self.shelf,
+            settings=self._settings(),
+            connect=self._cluster,
+            when_refused=self.request.when_refused,
+            engine=self.engine,
+            engine_of_little=InProcessEngine(_READERS),
+            little=self.little,
+            memory_budget=self.request.memory_budget,
+            phase=self.phase,
+            progress=self.progress,
+            faults=self.faults,
+        ).judged(planned, read)
+        self.reconciled = judgement.reconciled
+        self._say(grouped(judgement.unsound.refused))
+        self.refused |= judgement.unsound.for_good
+        return None if judgement.unsound.refused else judgement.made
+
+    def _settings(self) -> ClusterSettings:
+        return ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
+
+    def _say(self, lines: Iterable[str]) -> None:
+        """Say lines aloud, each once."""
+        for line in lines:
+            if line not in self._said:
+                self._said.add(line)
+                self.say(line)
+
+    def _publication(self) -> Publication:
+        return Publication(
+            self.shelf,
+            self.spec,
+            request=request_name(self.request.request_id),
+            origin=ORIGIN,
+            clock=time.time,
+            faults=self.faults,
+        )
+
+    def _plan(self, publication: Publication) -> CheckpointPlan:
+        with self._cluster() as cluster:
+            planned = plan_checkpoint(
+                cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
+            )
+            self.taken_up = planned.taken_up
+            if planned.plan.offsets >= self.little:
+                self.brokers = cluster.brokers()
+        self._refuse_what_must_not_be_rebuilt(planned)
+        self._say(planned.aloud)
+        return planned
+
+    def _refuse_what_must_not_be_rebuilt(self, planned: CheckpointPlan) -> None:
+        if self.request.when_refused != WhenRefused.REFUSE or not planned.not_advanced:
+            return
+        if not self.request.plan_only:
+            self.home.forget(PLAN_SUFFIX)  # a retry would take it up
+        lines = [f"  {line}" for line in planned.lacking]
+        raise Invalid(
+            "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
+            code="advance-refused",
+            action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
+            problems=[one.to_json() for one in planned.refused_of_lacking],
+        )
+
+    def _expected(self) -> int:
+        return self.engine.expected(self.spec)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Cluster]:
+        if self.cluster is not None:
+            yield self.cluster
+            return
+        with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
+            yield cluster
+
+    def _read(self, planned: CheckpointPlan) -> Made:
+        plan = planned.plan
+        if not plan.offsets:
+            return Made({}, {})
+        engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
+        cluster = self._settings()
+        address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
+        with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
+            shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
+            if engine is self.engine:
+                self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
+            with self.phase("read"):
+                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.parents)
+                versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)
+        return Made(runs, versions)
+
+    @contextmanager
+    def _place(self, workers: Workers, plan: RestorePlan) -> Iterator[StagingPlace]:
+        """Where the workers keep what they tell one another: on this machine where all of them are here."""
+        with ExitStack() as stack:
+            if workers.are_here():
+                made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
+                yield PassingPlace(stack.enter_context(made))
+                return
+            yield self.home.place(plan.plan_id)
+            self.home.discard(plan.plan_id)
+            self.home.sweep()
+
+    def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
+        """Publish what is new; ``None`` where nothing is."""
+        is_whole = not self.request.stores and not self.request.partitions
+        news = news_of(
+            planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
+        )
+        cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
+        if not news.tasks and not cuts:
+            return None
+        with self.phase("publish"):
+            self.progress.phase("publish")
+            self.made = task_parts(
+                planned.plan.of_tasks(news.tasks),
+                made,
+                {},
+                parents=planned.parents,
+                cut_ms=planned.made_ms,
+                spec_digest=spec_hash(self.spec),
+            )
+            published = publication.publish(
+                self.made,
+                whole=False,
+                tasks=planned.plan.tasks if is_whole else None,
+                rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
+                refused=planned.not_newest,
+                cuts=cuts,
+                hourly=True,
+            )
+            self.progress.done("" if published is None else published.snapshot)
+        return published
+
+    def _fold(self, publication: Publication) -> FoldedAfter:
+        """Merge what has become many runs."""
+        if not self.request.fold or self.heals:
+            return FoldedAfter()
+        parts = {**publication.parts(), **{part.task: part for part in self.made}}
+        with self.phase("fold"):
+            return fold_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
+
+    def _healed(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+        """Another checkpoint, in which no snapshot is a parent of the stores that nobody could fetch.
+
+        The policy for refused parents holds for them. It is of this machine, because an engine's request is another.
+        """
+        request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
+        home = RepositoryHome(self.shelf, request.request_id)
+        around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
+        job = _Checkpoint(request, around, self.shelf, of_this_machine(self.engine), self.cluster, self.little)
+        job.heals = True
+        snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
+        why = Reason(f"{DAMAGED}, as a fold has found", "base-damaged")
+        job.refused = {(key, snapshot): why for key in damaged for snapshot in snapshots}
+        healed = job.run()
+        assert isinstance(healed, RestoreReport)
+        return replace(healed, notes=(*report.notes, *healed.notes))
+
+    def _report(
+        self,
+        planned: CheckpointPlan | None,
+        made: Made,
+        notes: tuple[str, ...],
+        published: Published | None,
+    ) -> RestoreReport:
+        plan = None if planned is None else planned.plan
+        stores = (
+            []
+            if plan is None
+            else [
+                store_report(
+                    self.reconciled[key].parts if key in self.reconciled else parts,
+                    made.runs.get(key, ()),
+                    None,
+                    made.versions.get(key),
+                )
+                for key, parts in sorted(plan.stores.items())
+            ]
+        )
+        warnings = () if published is None else published.warnings
+        for warning in warnings:
+            self.say(f"warning: {warning}")
+        return RestoreReport(
+            **asdict(self.attempt),
+            plan_id="" if plan is None else plan.plan_id,
+            processing_guarantee=str(self.spec.processing_guarantee),
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+            stores=tuple(stores),
+            work=work_of(made.runs, {}),
+            cpu=cpu_of(made.runs, {}),
+            notes=(*notes, *warnings),
+            placed=False,
+            finished=utc_now(),
+            ran_on=self.ran_on,
+            repository=self.shelf.url,
+            published=published,
+        )

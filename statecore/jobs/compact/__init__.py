@@ -1,0 +1,1 @@
+"""Compaction: runs of a snapshot merged, so that they stay few."""

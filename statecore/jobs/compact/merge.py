@@ -1,0 +1,155 @@
+"""The work of a fold: runs come out of the repository, are merged, and what they have become goes in.
+
+As many at once as have :data:`BATCH_BYTES`, or one that has more: so much of the disk is taken, twice at most, and
+besides that small results until they fill a pack. Memory holds a few megabytes a core, whatever the sizes.
+
+A run that is missing or damaged is found by its hash. Its database is left as it is, and the others go on: they would
+gain nothing by waiting, and nobody can read the damaged one any better without them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from statecore.cores import usable_cores
+from statecore.errors import Corrupted, Invalid
+from statecore.faults import FaultPoints
+from statecore.images.merge import merge_runs
+from statecore.images.model import RunFile
+from statecore.jobs.compact.plan import Merge
+from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.repository.application_repository import Shelf
+from statecore.repository.download import FILES, download
+from statecore.repository.manifest import Extent, StoredRun
+
+BATCH_BYTES = 512 << 20
+"""Bytes of runs that are brought at once."""
+
+
+@dataclass
+class Merged:
+    """What became of merges.
+
+    Attributes:
+        outputs: what each of them has become, by its place in the plan, and where that lies; ``None`` where no row was
+            left. Those that were left out are not there.
+        findings: what is wrong with those that were left out, for the operator.
+        damaged: those of them whose files are not what was put, or are gone, by their places.
+        brought_bytes: bytes that came.
+        written_bytes: bytes of all outputs.
+    """
+
+    outputs: dict[int, StoredRun | None] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
+    brought_bytes: int = 0
+    written_bytes: int = 0
+
+
+class Merger:
+    """Carries merges out.
+
+    Args:
+        shelf: where the runs are.
+        scratch: an empty directory of this machine.
+        advance: told bytes of runs that were merged, as it goes.
+        faults: points at which tests let the process die.
+        batch_bytes: bytes of runs that are brought at once.
+    """
+
+    def __init__(
+        self, shelf: Shelf, scratch: Path, advance: Callable[[int], None], faults: FaultPoints, batch_bytes: int
+    ) -> None:
+        self._shelf, self._scratch, self._advance, self._faults = shelf, scratch, advance, faults
+        self._batch_bytes = batch_bytes
+        self._publisher = Publisher(ShelfAddress(shelf.url, shelf.application_id))
+        self._made = Merged()
+
+    def run(self, merges: Sequence[Merge]) -> Merged:
+        """Carry out all of them; every output is durable when this returns.
+
+        Raises:
+            Retryable: the repository could not be reached.
+            Capacity, Invalid: the disk is full, or something may not be written.
+            StatecoreError: see :func:`statecore.repository.upload.put_files`.
+        """
+        outputs = self._scratch / "outputs"
+        outputs.mkdir()
+        for batch in _batches(merges, self._batch_bytes):
+            brought = self._scratch / "inputs"
+            usable = self._brought([(number, merges[number]) for number in batch], brought)
+            self._faults.reach("fold.after-download")
+            with ThreadPoolExecutor(usable_cores(), "statecore-fold") as pool:
+                work = [pool.submit(_merged, one, brought, outputs / str(number)) for number, one in usable]
+                for (number, one), done in zip(usable, work, strict=True):
+                    try:
+                        self._keep(number, done.result())
+                    except (Corrupted, Invalid) as error:
+                        self._leave_out(number, one, error)
+                    self._advance(one.bytes)
+            shutil.rmtree(brought)
+            self._faults.reach("fold.after-merge")
+        self._publisher.flush()
+        return self._made
+
+    def _brought(self, merges: Sequence[tuple[int, Merge]], directory: Path) -> list[tuple[int, Merge]]:
+        """Bring the runs of some merges; those that came whole."""
+        try:
+            self._bring([one for _, one in merges], directory)
+            return list(merges)
+        except Corrupted:  # of which of them: those that came are not brought again
+            usable = []
+            for number, one in merges:
+                try:
+                    self._bring([one], directory)
+                    usable.append((number, one))
+                except Corrupted as error:
+                    self._leave_out(number, one, error)
+                    self._advance(one.bytes)
+            return usable
+
+    def _bring(self, merges: Sequence[Merge], directory: Path) -> None:
+        wanted = [file for one in merges for file in one.wanted]
+        self._made.brought_bytes += download(self._shelf, wanted, directory, keeps=False).bytes
+
+    def _keep(self, number: int, output: RunFile | None) -> None:
+        if output is None:
+            self._made.outputs[number] = None
+            return
+        self._made.written_bytes += output.file_bytes
+
+        def lies(extents: Sequence[Extent]) -> None:
+            self._made.outputs[number] = StoredRun(output.run, extents[0])
+            output.path.unlink()
+
+        self._publisher.publish([output], lies)
+
+    def _leave_out(self, number: int, merge: Merge, error: Corrupted | Invalid) -> None:
+        if isinstance(error, Corrupted):
+            self._made.damaged.add(number)
+        self._made.findings.append(
+            f"The runs of {merge.name} were not folded, and stay as they are: {error.what} {error.action}"
+        )
+
+
+def _merged(merge: Merge, brought: Path, path: Path) -> RunFile | None:
+    runs = [RunFile.of(one.run, brought / FILES / one.run.sha256) for one in merge.inputs]
+    return merge_runs(path, runs, keep_tombstones=not merge.is_lowest)
+
+
+def _batches(merges: Sequence[Merge], batch_bytes: int) -> Iterator[list[int]]:
+    """The merges, by their places, as many together as have so many bytes."""
+    batch: list[int] = []
+    size = 0
+    for number, one in enumerate(merges):
+        if batch and size + one.bytes > batch_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(number)
+        size += one.bytes
+    if batch:
+        yield batch

@@ -1,0 +1,1 @@
+"""Diagnosis of state directories, as a job."""

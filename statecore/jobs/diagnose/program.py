@@ -1,0 +1,54 @@
+"""An examination as a program, for who runs it beside itself: a request as JSON in, a report or an error as JSON out.
+
+It has no engine, so it never runs by ``spark-submit``; whoever started it with ``--here`` holds its standard input
+(:mod:`statecore.jobs.starter`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.run import run_examine
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.program import parser_of, reporting, request_in, write_report
+from statecore.jobs.starter import end_with_the_starter
+from statecore.progress import MachineProgress
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job.
+
+    Returns:
+        The exit code: 0, whatever was found, or that of the error's kind. Report or error lie in the file named by
+        ``--report``.
+    """
+    parser = parser_of("examine_job.py", "Examine state directories.", "ExamineRequest")
+    parser.add_argument("--here", action="store_true", help="end with whoever started it")
+    options = parser.parse_args(arguments)
+    if options.here:
+        end_with_the_starter()
+    return reporting(options.report, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    attempt = Attempt.begin("", "", "")
+    try:
+        request = request_in(options, ExamineRequest)
+        attempt = replace(attempt, application_id=request.application_id or "", state_dir=request.state_dir)
+        found = run_examine(request, MachineProgress())
+    except Exception as cause:
+        error = as_statecore_error(cause, f"{attempt.state_dir} was examined")
+        write_report(options.report, attempt.failed(error.to_json()))
+        sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
+        return error.exit_code
+    write_report(options.report, found.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

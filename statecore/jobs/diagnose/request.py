@@ -1,0 +1,108 @@
+"""What an examination of state directories is asked for; a repair is asked for the same, and more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from statecore.jobs.field_types import Choice, Duration, Flag, Text
+from statecore.jobs.fields import Request, declare
+from statecore.jobs.restore.request import STATE_DIR, WHAT, only_stores, optional_spec
+from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.task_names import only_tasks
+from statecore.spec.model import ProcessingGuarantee
+
+BROKERS = "Brokers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamineRequest(Request):
+    """A request to say what is wrong with the directories of applications."""
+
+    state_dir: str = field(
+        metadata=STATE_DIR,
+    )
+    application_id: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Application id",
+            help="only this application, by Kafka Streams' application.id",
+            otherwise="that of the spec; without one every application that is there",
+        ),
+    )
+    spec_path: str | None = field(
+        default=None,
+        metadata=optional_spec(
+            help="the application's stores.yaml, which the directory is held against",
+            otherwise="what the directory itself tells",
+        ),
+    )
+    processing_guarantee: ProcessingGuarantee | None = field(
+        default=None,
+        metadata=declare(
+            Choice(ProcessingGuarantee),
+            title="Guarantee",
+            help="the application's processing.guarantee",
+            otherwise="that of the spec; without one findings are as bad as under either, and a repair does what is "
+            "right under either",
+        ),
+    )
+    tasks: tuple[str, ...] = field(
+        default=(),
+        metadata=only_tasks("every task, and the global stores"),
+    )
+    stores: tuple[str, ...] = field(
+        default=(),
+        metadata=only_stores("every store"),
+    )
+    scan: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Scan",
+            help="read every row and verify its checksum; without it only what opens the databases is read",
+            section=WHAT,
+        ),
+    )
+    release: TargetRelease | None = field(
+        default=None,
+        metadata=declare(
+            Choice(TargetRelease),
+            title="Release",
+            help="the release of Kafka Streams that is to open the directory",
+            section=WHAT,
+            otherwise="the newest",
+            option="--for",
+        ),
+    )
+    cleanup_max_age_ms: int | None = field(
+        default=None,
+        metadata=declare(
+            Duration(),
+            title="Greatest age",
+            help="the application's state.cleanup.dir.max.age.ms, such as 7d, if it sets one: directories that it "
+            "would delete are found, and get the time of now from a repair",
+            section=WHAT,
+            otherwise="it sets none",
+            option="--cleanup-max-age",
+        ),
+    )
+    bootstrap_servers: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("HOST:PORT"),
+            title="Brokers",
+            help="brokers whose topics the offsets are held against",
+            section=BROKERS,
+            otherwise="those of the spec; without one none are asked",
+        ),
+    )
+    offline: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Do not ask the brokers",
+            help="do without the brokers, so that offsets are not held against the topics",
+            section=BROKERS,
+        ),
+    )

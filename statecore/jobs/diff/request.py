@@ -1,0 +1,209 @@
+"""What a comparison is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from statecore.errors import Invalid
+from statecore.jobs.field_types import Document, FilePath, Flag, Text, Whole
+from statecore.jobs.fields import declare
+from statecore.jobs.restore.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores, optional_spec
+from statecore.jobs.task_names import only_tasks
+
+LATEST = "latest"
+"""In place of a snapshot's id: the newest."""
+
+AGAINST = "What it is held against (one of these)"
+
+_SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
+
+
+def _check_snapshot(_: str, snapshot: str) -> None:
+    if not _SNAPSHOT.fullmatch(snapshot):
+        raise Invalid(
+            f"{snapshot!a} is no snapshot.",
+            code="snapshot-invalid",
+            action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots).",
+            snapshot=snapshot,
+        )
+
+
+def _check_state_dir(_: str, path: str) -> None:
+    if not path:
+        raise Invalid(
+            "No state directory was given.",
+            code="option-missing",
+            action="Give Kafka Streams' own state.dir.",
+            option="state_dir",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffRequest(Budgeted, Reading):
+    """A request to hold a state directory against another one, a snapshot, or its changelogs."""
+
+    state_dir: str = field(
+        metadata=declare(
+            FilePath(where="on the machine where the driver runs"),
+            title="State directory",
+            help="the state.dir that is looked at",
+            check=_check_state_dir,
+        ),
+    )
+    application_id: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"), title="Application id", help="Kafka Streams' application.id", otherwise="that of the spec"
+        ),
+    )
+    spec_path: str | None = field(
+        default=None,
+        metadata=optional_spec(
+            help="the application's stores.yaml: says the kinds of stores, how long rows are kept, and where the "
+            "brokers are",
+            otherwise="kinds as the directory or the snapshot shows them",
+        ),
+    )
+    spec: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=declare(
+            Document(),
+            title="Spec",
+            help="what stores.yaml would say, in place of its path",
+            on_command_line=False,
+            in_form=False,
+        ),
+    )
+    with_state_dir: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath(where="on the same machine"),
+            title="Other state directory",
+            help="another state.dir, of the same application",
+            section=AGAINST,
+            check=_check_state_dir,
+        ),
+    )
+    with_snapshot: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Snapshot",
+            help="a snapshot of the repository that is named: latest, or its id",
+            section=AGAINST,
+            check=_check_snapshot,
+        ),
+    )
+    with_changelog: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Changelogs",
+            help="what the changelogs say, up to the offsets that the stores have committed; needs the spec",
+            section=AGAINST,
+        ),
+    )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where the snapshot is: s3://bucket/prefix, or file:///path",
+            section=AGAINST,
+            check=check_repository,
+        ),
+    )
+    stores: tuple[str, ...] = field(
+        default=(),
+        metadata=only_stores("every store"),
+    )
+    tasks: tuple[str, ...] = field(
+        default=(),
+        metadata=only_tasks("every task that has a directory"),
+    )
+    ignore_expired: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Ignore expired segments",
+            help="leave out segments whose rows have expired by the newest row of either side; needs the retention, "
+            "from the spec or the snapshot",
+            section=WHAT,
+        ),
+    )
+    examples: int = field(
+        default=5,
+        metadata=declare(
+            Whole(words="a number of rows", digits=4),
+            title="Examples",
+            help="how many rows of each difference are shown of each store of a task",
+            section=WHAT,
+        ),
+    )
+    scratch_dir: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath(where="that the driver and all executors share"),
+            title="Scratch directory",
+            help="where a snapshot is brought to, or a changelog is built; it takes the room of the stores, and is "
+            "empty again in the end",
+            section=LIMITS,
+            otherwise="the state directory, beside the application's own",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        super().__post_init__()
+        sides = (self.with_state_dir is not None, self.with_snapshot is not None, self.with_changelog)
+        if sum(sides) != 1:
+            raise Invalid(
+                "A state directory is held against one thing at a time.",
+                code="options-conflict" if any(sides) else "option-missing",
+                action="Give exactly one of with_state_dir (--with-state-dir), with_snapshot (--with-snapshot) and "
+                "with_changelog (--with-changelog).",
+                options=["with_state_dir", "with_snapshot", "with_changelog"],
+            )
+        if self.with_snapshot is not None and self.repository is None:
+            raise Invalid(
+                "Nobody knows where the snapshot is.",
+                code="option-missing",
+                action="Name the repository (--repository).",
+                option="repository",
+            )
+        if self.spec_path is not None and self.spec is not None:
+            raise Invalid(
+                "The spec was given twice.",
+                code="options-conflict",
+                action="Give one of spec_path and spec.",
+                options=["spec", "spec_path"],
+            )
+        if self.application_id is None and not self.has_spec:
+            raise Invalid(
+                "Nobody knows which application is meant.",
+                code="option-missing",
+                action="Give --application-id, or the spec (--spec).",
+                option="application_id",
+            )
+        if self.with_changelog and not self.has_spec:
+            raise Invalid(
+                "Nobody knows which changelogs there are.",
+                code="option-missing",
+                action="Give the spec (--spec).",
+                option="spec",
+            )
+        if self.ignore_expired and self.with_snapshot is None and not self.has_spec:
+            raise Invalid(
+                "Nobody knows how long rows are kept.",
+                code="option-missing",
+                action="Give the spec (--spec).",
+                option="spec",
+            )
+
+    @property
+    def has_spec(self) -> bool:
+        """Whether a spec was given."""
+        return self.spec_path is not None or self.spec is not None

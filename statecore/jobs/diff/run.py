@@ -1,0 +1,317 @@
+"""The comparison: a state directory held against another one, a snapshot, or its changelogs, row by row.
+
+Order of things; nothing of what is compared is changed, and what is made is taken away, also where something fails::
+
+    look      which stores, and how far each has come          also while the application runs: what was flushed
+    fetch     a snapshot into a scratch directory, or          (jobs/diff/reference.py)
+    build     the changelogs up to the stores' own offsets
+    compare   the engine's workers: a store of a task each     (statecore.jobs.diff.store_diff)
+
+Sides at different offsets differ rightly; so offsets are compared as well, and said first.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from statecore import __version__
+from statecore.dump.dump import kind_of
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Segmentation
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.bases.base import Key
+from statecore.jobs.diff.reference import Reference, References
+from statecore.jobs.diff.report import DiffReport, StoreDiff, worst
+from statecore.jobs.diff.request import DiffRequest
+from statecore.jobs.diff.tasks import DiffSide, DiffTask, compare_batch, told
+from statecore.jobs.engine import Engine, Question, Started
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.pipeline.stages import Watch, batched, run_batches
+from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.restore.report import RanOn
+from statecore.progress import NullProgress, Progress
+from statecore.spec.derived import retention_of, segment_interval_of
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import load_spec, parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_offsets import Standing, standing_of
+from statecore.statedir.store_places import (
+    StorePlace,
+    application_directory,
+    changelog_at,
+    declared_at,
+    named_instead,
+    store_places,
+)
+
+_LITTLE = 64 << 20
+"""Bytes of files below which this process compares alone: others would take longer to start."""
+
+_ROW_BYTES = 100
+"""About what a row takes: sizes of work are counted in rows."""
+
+_NOWHERE = Standing()
+
+
+def run_diff(
+    request: DiffRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> DiffReport:
+    """Compare.
+
+    Args:
+        request: what with what.
+        engine: who compares, and builds what a changelog says.
+        progress: told how far it is; ``None`` for nobody.
+        say: told what an operator should read at once.
+
+    Returns:
+        What was found; differences are no error.
+
+    Raises:
+        NotFound: there is no such application, task, store, snapshot or topic.
+        Invalid: the request does not fit spec, directory or topics, or a store is not of its kind.
+        Corrupted: a database or a file of the snapshot cannot be read.
+        Retryable, Capacity: brokers, repository, workers or disk were not there, or have no room.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        return _Diff(request, engine, progress or NullProgress(), say).run()
+    except Exception as error:
+        raise as_statecore_error(error, f"{request.state_dir} was compared") from error
+
+
+class _Diff:
+    """One comparison."""
+
+    def __init__(self, request: DiffRequest, engine: Engine, progress: Progress, say: Callable[[str], None]) -> None:
+        self._request, self._engine, self._progress, self._say = request, engine, progress, say
+        self._began = time.monotonic()
+        self._phases: dict[str, float] = {}
+        self._notes: list[str] = []
+        self._spec = _spec_of(request)
+        self._application = request.application_id or (self._spec.application_id if self._spec else "")
+        self._directory = application_directory(Path(request.state_dir), self._application)
+
+    def run(self) -> DiffReport:
+        """All steps in order."""
+        with self._phase("look"):
+            self._progress.phase("look")
+            places = self._places(self._directory)
+            standings = self._standings(places, self._spec)
+            self._progress.done()
+        with ExitStack() as made:
+            if self._request.with_changelog and self._spec is not None:  # whoever builds goes on with comparing
+                self._engine = Started(made.enter_context(self._engine.start("diff", self._spec)))
+            references = References(self._request, self._spec, self._directory, self._engine, self._progress)
+            with self._phase("reference"):
+                reference = made.enter_context(references.of(standings))
+            for note in reference.notes:
+                self._note(note)
+            told_in = self._told_in(reference, made)
+            with self._phase("look again"):
+                tasks, left_out = self._tasks(places, reference, told_in)
+            running = self._says_running(self._directory)
+            reference_running = reference.scratch is None and self._says_running(reference.directory)
+            with self._phase("compare"):
+                stores, ran_on = self._compare(tasks, told_in, reference.spec)
+        return DiffReport(
+            application_id=self._application,
+            state_dir=str(self._directory.path),
+            reference=reference.words,
+            verdict=worst([store.verdict for store in stores]),
+            running=running,
+            reference_running=reference_running,
+            stores=tuple(sorted(stores, key=lambda store: (store.store, len(store.task), store.task))),
+            left_out={f"{task}/{store}": why for (task, store), why in sorted(left_out.items())},
+            notes=tuple(self._notes),
+            host=socket.gethostname(),
+            release=__version__,
+            finished=utc_now(),
+            seconds=time.monotonic() - self._began,
+            phases=dict(self._phases),
+            ran_on=ran_on,
+        )
+
+    def _places(self, directory: StateDirectory) -> dict[Key, StorePlace]:
+        """The stores of a directory that are asked for."""
+        stores, tasks = self._request.stores, self._request.tasks
+        return {
+            (place.task, place.store): place
+            for place in store_places(directory)
+            if (not stores or place.store in stores) and (not tasks or place.task in tasks)
+        }
+
+    def _standings(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, Standing]:
+        return {
+            key: standing_of(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
+            for key, place in places.items()
+        }
+
+    def _tasks(
+        self, here: Mapping[Key, StorePlace], reference: Reference, told_in: Path
+    ) -> tuple[list[DiffTask], dict[Key, str]]:
+        """What is compared, and what is not."""
+        spec = reference.spec
+        there = self._places(reference.directory)
+        if reference.scratch is not None:  # it may hold more than was asked for
+            tasks = {task for task, _ in here} | set(self._request.tasks)
+            there = {key: place for key, place in there.items() if key[0] in tasks}
+        keys = sorted({*here, *there})
+        if reference.only is not None:
+            keys = [key for key in keys if key in reference.only]
+        left_out = dict(reference.left_out)
+        keys = [key for key in keys if key not in left_out]
+        self._check_named(keys, left_out)
+        mine, theirs = self._standings(here, spec), self._standings(there, spec)
+        kinds: dict[tuple[str | None, str], StoreKind] = {}
+        tasks_made = []
+        for number, key in enumerate(keys):
+            places = [found for found in (here.get(key), there.get(key)) if found is not None]
+            name = places[0].topology, places[0].store
+            if name not in kinds:
+                kinds[name] = self._kind(name[1], [*_of_store(here, name), *_of_store(there, name)], spec)
+            tasks_made.append(
+                DiffTask(
+                    number,
+                    *key,
+                    kinds[name],
+                    _side(here.get(key), mine.get(key, _NOWHERE)),
+                    _side(there.get(key), theirs.get(key, _NOWHERE)),
+                    self._request.examples,
+                    self._segmentation(key, spec) if self._request.ignore_expired else None,
+                    str(told_in),
+                )
+            )
+        return tasks_made, left_out
+
+    def _check_named(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
+        """Refuse a store or a task that was named and that neither side has."""
+        known = [*keys, *left_out]
+        for what, code, names, at in (
+            ("store", "store-not-found", self._request.stores, 1),
+            ("task", "task-not-found", self._request.tasks, 0),
+        ):
+            have = {key[at] for key in known}
+            for name in names:
+                if name not in have:
+                    raise NotFound(
+                        f"Neither side has a {what} {name}{named_instead(name, have)}",
+                        code=code,
+                        action=f"Name a {what} that exists, or leave --{what} out.",
+                        **{what: name},
+                    )
+
+    def _kind(self, store: str, places: list[StorePlace], spec: ApplicationSpec | None) -> StoreKind:
+        """What a store is: as declared, or as its directories show it, or nobody knows."""
+        declared = declared_at(spec, places[0].task, store)
+        if declared is not None and declared.kind.can_be_built:
+            return declared.kind
+        try:
+            return kind_of([place for place in places if place.databases], None, None)
+        except (Invalid, IndexError):
+            if any(place.databases for place in places):
+                self._note(f"The kind of {store} cannot be told: its rows are compared as they lie. --spec says it.")
+            return StoreKind.UNKNOWN
+
+    def _segmentation(self, key: Key, spec: ApplicationSpec | None) -> Segmentation | None:
+        declared = declared_at(spec, *key)
+        if declared is None or not declared.kind.is_segmented:
+            return None
+        retention, interval = retention_of(declared), segment_interval_of(declared)
+        return None if retention is None or interval is None else Segmentation(retention, interval)
+
+    def _says_running(self, directory: StateDirectory) -> bool:
+        holder = directory.in_use_by()
+        if holder is None:
+            return False
+        self._note(f"{directory.path} is in use by {holder}: what was flushed there is compared.")
+        return True
+
+    def _compare(
+        self, tasks: list[DiffTask], told_in: Path, spec: ApplicationSpec | None
+    ) -> tuple[list[StoreDiff], RanOn]:
+        largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
+        total = sum(task.file_bytes for task in tasks)
+        engine, of = self._engine, spec or ApplicationSpec.undeclared(self._application)
+        if isinstance(engine, ProcessEngine) and engine.processes is None and total < _LITTLE:
+            engine = InProcessEngine()
+        with engine.start("diff", of) as workers:
+            if not isinstance(engine, InProcessEngine):
+                self._progress.phase(f"wait for {workers.called}")
+            parallelism = workers.parallelism()
+            self._progress.done()
+            ran_on = workers.check(Question(None, (), ()))
+            self._progress.phase("compare", total, "bytes")
+            batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
+            with Watch(lambda: told(told_in), self._progress) as watch:
+                found = run_batches(workers, batches, compare_batch, f"{self._directory.path} was compared")
+            self._progress.advance(total - watch.seen)
+            self._progress.done()
+        return found, ran_on
+
+    def _told_in(self, reference: Reference, made: ExitStack) -> Path:
+        """An empty directory in which tasks say how far they are; those of a cluster may not see it."""
+        if reference.scratch is None:
+            return Path(made.enter_context(tempfile.TemporaryDirectory(prefix="statecore-diff-")))
+        path = reference.scratch / ".told"
+        path.mkdir()
+        return path
+
+    def _note(self, note: str) -> None:
+        self._notes.append(note)
+        self._say(f"note: {note}")
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._phases[name] = round(time.monotonic() - began, 3)
+
+
+def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
+    """The spec that was given, if one was. Raises ``Invalid`` where it is of another application."""
+    if request.spec is not None:
+        spec = parse_spec(request.spec, "<spec of the request>")
+    elif request.spec_path is not None:
+        spec = load_spec(Path(request.spec_path))
+    else:
+        return None
+    if request.application_id not in (None, spec.application_id):
+        raise Invalid(
+            f"{spec.source} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
+            code="spec-application-mismatch",
+            action="Give the spec of this application, or its application id.",
+            application_id=request.application_id,
+            found=spec.application_id,
+        )
+    return spec
+
+
+def _of_store(places: Mapping[Key, StorePlace], name: tuple[str | None, str]) -> list[StorePlace]:
+    return [place for place in places.values() if (place.topology, place.store) == name]
+
+
+def _side(place: StorePlace | None, standing: Standing) -> DiffSide:
+    return DiffSide(
+        "" if place is None else str(place.path.absolute()),
+        {segment: str(path.absolute()) for segment, path in standing.databases.items()},
+        _named(standing.offsets),
+        _named(standing.position),
+        standing.file_bytes,
+    )
+
+
+def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(part): offset for part, offset in sorted(offsets.items())}

@@ -1,0 +1,1 @@
+"""Fetch: from a repository into a state directory."""

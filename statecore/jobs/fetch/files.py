@@ -1,0 +1,156 @@
+"""The files of a fetch on this machine: what came, what is here already, and the room for the rest.
+
+::
+
+    <application>/.statecore/fetched/files/<sha256>     came whole; any later fetch finds it, whatever it is asked for
+                                     partial/<random>   on its way
+
+They stay where a fetch was killed, until one has come to its end or a day is over (``placement.apply.recover``).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from statecore.errors import Capacity
+from statecore.filesystem import FileMoment, file_hashes, file_sha256
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch
+from statecore.jobs.pipeline import staging
+from statecore.repository.application_repository import Shelf
+from statecore.repository.download import Downloaded, Wanted, download, forget_partial
+from statecore.statedir.state_directory import StateDirectory, ensure_room
+from statecore.statedir.work_directory import FETCHED
+
+_MARGIN = 1.1
+"""What databases take beside the bytes of their files, at most: what RocksDB writes around them."""
+
+_EACH = 64 << 10
+"""Bytes that a database takes beside them whatever its size."""
+
+
+class FetchedFiles:
+    """The files of a fetch.
+
+    Args:
+        directory: the application's state directory.
+
+    Attributes:
+        path: where they lie.
+        hashed: what those were that are here when they were hashed, by hash.
+    """
+
+    def __init__(self, directory: StateDirectory) -> None:
+        self._directory = directory
+        self.path = directory.work_path / FETCHED
+        self.hashed: dict[str, FileMoment | None] = {}
+
+    def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
+        """Bytes of the files of these stores that neither came yet nor are here otherwise.
+
+        Args:
+            stores: the stores.
+            at_hand: hashes of :meth:`at_hand`.
+        """
+        missing = (one for one in _each_once(stores) if not self._has(one))
+        return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
+
+    def _has(self, one: Wanted) -> bool:
+        try:
+            return (self.path / staging.file_name(one.sha256)).stat().st_size == one.extent.bytes
+        except OSError:
+            return False
+
+    def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
+        """Refuse where the disk cannot hold what comes and what is made of it, under the application's lock.
+
+        What came half is deleted first: nobody goes on with it.
+
+        Raises:
+            Capacity: with how much there is and how much is needed.
+        """
+        forget_partial(self.path)
+        ownership = self._directory.ownership
+        linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
+        databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
+        merged = sum(store.merged_bytes for store in stores)
+        needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
+        try:
+            ensure_room(self._directory.path, needed)
+        except Capacity as error:
+            error.action = "Make room there, or fetch fewer tasks (--task, --instance)."
+            raise
+
+    def at_hand(self, stores: Sequence[StoreToFetch]) -> dict[str, Path]:
+        """Files of the tasks that are to be replaced which the snapshot has, too, by hash.
+
+        A file of a database never changes once it is written, so only those of the same size are read.
+        """
+        wanted: dict[int, set[str]] = {}
+        for store in stores:
+            for one in store.data_files:
+                if not self._has(one):
+                    wanted.setdefault(one.extent.bytes, set()).add(one.sha256)
+        candidates = []
+        for task in sorted({store.task for store in stores}) if wanted else ():
+            for path in self._directory.task_path(task).rglob("*.*"):
+                with suppress(OSError):
+                    if path.suffix in DATA_SUFFIXES and path.is_file() and path.stat().st_size in wanted:
+                        candidates.append(path)
+        found = {}
+        for path in candidates:
+            with suppress(OSError):  # one that cannot be read is brought
+                moment = FileMoment.of(path)
+                found[sha256 := file_sha256(path)] = path
+                self.hashed[sha256] = moment
+        hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
+        return {sha256: path for sha256, path in found.items() if sha256 in hashes}
+
+    def bring(
+        self, shelf: Shelf, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path], advance: Callable[[int], None]
+    ) -> Downloaded:
+        """Bring what is not here.
+
+        Args:
+            shelf: where it is.
+            stores: whose files.
+            at_hand: from :meth:`at_hand`.
+            advance: told the bytes that came, and those that were here, one call at a time.
+
+        Raises:
+            Corrupted: a file in the repository is damaged or missing.
+            Retryable, Capacity, Invalid: see :func:`download`.
+        """
+        self._drop_damaged(stores)
+        one_at_a_time = threading.Lock()
+
+        def told(amount: int) -> None:
+            with one_at_a_time:
+                advance(amount)
+
+        came = download(shelf, _each_once(stores), self.path, at_hand=at_hand, advance=told)
+        self.hashed.update(came.hashed)
+        return came
+
+    def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
+        """Those that an earlier try has brought are looked at again: this disk may have changed them since."""
+        hashes = sorted({one.sha256 for one in _each_once(stores)})
+        paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
+        moments = [FileMoment.of(path) for path in paths]
+        for path, moment, sha256 in zip(paths, moments, file_hashes(paths), strict=True):
+            if path.name == sha256:
+                self.hashed[sha256] = moment
+            else:
+                path.unlink()
+
+    def drop(self) -> None:
+        """Delete them all."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _each_once(stores: Iterable[StoreToFetch]) -> list[Wanted]:
+    return list({one.sha256: one for store in stores for one in store.wanted}.values())

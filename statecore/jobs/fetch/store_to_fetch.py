@@ -1,0 +1,143 @@
+"""A store of a snapshot on its way into a state directory: which files it takes, and what is built of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from statecore.filesystem import FileMoment
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import StoreDigest
+from statecore.images.read_amplification import runs_to_merge
+from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.repository.download import Wanted
+from statecore.repository.manifest import StoreSnapshot, TaskPart
+
+COUNTED_BYTES = 64 << 20
+"""Bytes of files up to which all rows of a store are read to find out what it holds, where nobody knows it. That takes
+less than a tenth of a second; of a large store it would take as long as to bring it."""
+
+_ROW_BYTES = 100
+"""About what a row takes: sizes of work are counted in rows."""
+
+
+@dataclass(frozen=True)
+class StoreToFetch:
+    """One store of one task.
+
+    Attributes:
+        task: the task.
+        snapshot: the store, as the snapshot has it.
+        left: whether it is placed empty, for Kafka Streams to restore it.
+    """
+
+    task: str
+    snapshot: StoreSnapshot
+    left: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(task, store)."""
+        return self.task, self.snapshot.store
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """What its databases will say."""
+        known = self.snapshot.offsets
+        return dict.fromkeys(known, OFFSET_UNKNOWN) if self.left else known
+
+    @property
+    def wanted(self) -> Iterator[Wanted]:
+        """The files that it takes."""
+        of = f"of store {self.snapshot.store!r} of task {self.task}"
+        whose = {"task": self.task, "store": self.snapshot.store}
+        for database in () if self.left else self.snapshot.databases:
+            for stored in database.runs:
+                yield Wanted(stored.run.sha256, stored.extent, f"A run {of}", whose)
+            for file in database.base:
+                yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}", whose)
+
+    @property
+    def data_files(self) -> Iterator[Wanted]:
+        """Those that have rows (SST files, blob files), and never change in a database either."""
+        names = {file.sha256: file.name for database in self.snapshot.databases for file in database.base}
+        return (one for one in self.wanted if names.get(one.sha256, ".sst").endswith(DATA_SUFFIXES))
+
+    @property
+    def merged_bytes(self) -> int:
+        """Bytes that merging its runs may add on the disk, at most."""
+        if self.left or self.snapshot.kind.is_versioned:
+            return 0
+        total = 0
+        for database in self.snapshot.databases:
+            runs = [stored.run for stored in database.runs]
+            base = [file.extent.bytes for file in database.base if file.name.endswith(".sst")]
+            groups = runs_to_merge(runs, base if database.base else None)
+            total += sum(run.file_bytes for group in groups for run in runs[group])
+        return total
+
+    def is_counted(self, content: StoreDigest | None, *, asked: bool = False) -> bool:
+        """Whether all rows are read to find out what it holds, where that is not known.
+
+        Args:
+            content: what it holds, where that is known.
+            asked: whether somebody wants to know it whatever it costs.
+        """
+        return asked or content is not None or self.snapshot.file_bytes <= COUNTED_BYTES
+
+    def is_linked(self, content: StoreDigest | None) -> bool:
+        """Whether its databases are links alone: neither are its runs merged, nor its rows read.
+
+        Args:
+            content: what it holds, where that is known.
+        """
+        if self.left:
+            return True
+        told = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        told = told or content is not None
+        return told and not self.merged_bytes and not self.snapshot.kind.is_versioned
+
+    def built(
+        self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None, *, count: bool = False
+    ) -> StoreToBuild:
+        """What is built.
+
+        Args:
+            hashed: files that were hashed as they came, and what they were then, by their hash.
+            content: what it holds, where that is known.
+            count: whether all rows are read where it is not known, however large it is.
+        """
+        store = self.snapshot
+        runs = tuple(stored.run for database in store.databases for stored in database.runs)
+        bases = tuple(
+            BaseFiles(database.segment, {file.name: file.sha256 for file in database.base})
+            for database in store.databases
+            if database.base
+        )
+        stream_time = -1 if store.stream_time is None else store.stream_time
+        return StoreToBuild(
+            self.task,
+            store.store,
+            store.kind,
+            self.offsets,
+            () if self.left else (AppliedRuns(runs, stream_time),),
+            store.segmentation,
+            () if self.left else bases,
+            0 if self.left else store.file_bytes // _ROW_BYTES,
+            {one.sha256: hashed[one.sha256] for one in self.wanted if one.sha256 in hashed},
+            None if self.left else content,
+            self.is_counted(content, asked=count),
+        )
+
+
+def stores_to_fetch(parts: Collection[TaskPart], versioned: VersionedStart) -> list[StoreToFetch]:
+    """The stores of some tasks of a snapshot."""
+    history = versioned is VersionedStart.HISTORY
+    return [
+        StoreToFetch(part.task, store, store.left_to_restore or (history and store.kind.is_versioned))
+        for part in parts
+        for store in part.stores
+    ]

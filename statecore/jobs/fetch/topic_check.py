@@ -1,0 +1,246 @@
+"""Whether the stores of a snapshot fit the live topics: could Kafka Streams go on from their offsets, and be right?
+
+================================================  =====================================================================
+what is compared                                  otherwise
+================================================  =====================================================================
+the topic is there, and the same (its id)         offsets of a topic that was made anew mean nothing
+the log begins at or before the store's end       what lies between is gone, and under exactly-once the task is wiped
+the log reaches as far as the store, and the      the records that the store has were lost, and others took their place
+epoch of its end has not ended before it
+the end is younger than ``delete.retention.ms``,  deletes that lie beyond the end may be compacted away, and the store
+or the log has not grown since                    would keep the dead keys
+================================================  =====================================================================
+
+It is what a checkpoint asks of a parent before it reads a tail (:mod:`statecore.changelog.soundness`), by the same
+clock and the same horizon: that of the cluster, and the least of what the snapshot recorded and the topic says. The
+tail itself is Kafka Streams' to read, so nobody can tell here whether it is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import NO_TIME, refusal
+from statecore.errors import Invalid, NotFound, Reason
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import parent_end, told_epoch_ends
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch
+from statecore.repository.manifest import ChangelogEnd
+
+_SHOWN = 5
+
+
+class _Verdict(NamedTuple):
+    wrong: Reason | None = None
+    doubt: Reason | None = None
+
+    def hardened(self) -> _Verdict:
+        """What is doubtful counts as wrong: a newer snapshot did not fit."""
+        assert self.doubt is not None
+        said = Reason(f"{self.doubt}; and a newer snapshot did not fit", self.doubt.code, **self.doubt.context)
+        return _Verdict(wrong=said)
+
+
+class _Topics(NamedTuple):
+    """What the cluster says: topics and logs as they are, where the epochs of ends end there, and the time in ms. And
+    by task for how long deletes were kept, as newer snapshots say.
+    """
+
+    topics: Mapping[str, TopicDescription]
+    logs: Mapping[TopicPartition, LogOffsets]
+    epoch_ends: Mapping[tuple[TopicPartition, int], int | None]
+    now_ms: int | None
+    horizons: Mapping[str, int]
+
+
+def check_topics(
+    cluster: Cluster,
+    stores: Iterable[StoreToFetch],
+    horizons: Mapping[str, int] = MappingProxyType({}),
+    *,
+    no_doubts: bool = False,
+) -> list[Reason]:
+    """Compare what stores end at with the topics as they are now.
+
+    Args:
+        cluster: where the topics are.
+        stores: the stores.
+        horizons: by task the least time in ms for which deletes were kept, as newer snapshots say.
+        no_doubts: whether what nobody knows speaks against a store: a newer snapshot did not fit, and an older one
+            whose age or topic is not known may fit even less.
+
+    Returns:
+        What the operator should know although nothing speaks against them.
+
+    Raises:
+        Invalid: a store does not fit; all reasons are named.
+        Retryable: no broker could be reached.
+    """
+    ends = [(store, end) for store in stores if not store.left for end in store.snapshot.changelogs]
+    try:
+        topics = cluster.describe_topics({end.topic for _, end in ends})
+    except NotFound as error:
+        raise _gone(error) from error
+    present = {end.topic_partition for _, end in ends if end.partition < topics[end.topic].partitions}
+    try:
+        logs = cluster.log_offsets(present)
+        known = [parent_end(end, None, None) for _, end in ends if end.topic_partition in present]
+        seen = _Topics(topics, logs, told_epoch_ends(known, cluster.epoch_ends), cluster.time_ms(), horizons)
+    except NotFound as error:
+        raise _gone(error) from error
+    wrong, doubts = [], []
+    for store, end in ends:
+        verdict = _compare(store, end, seen)
+        if no_doubts and verdict.doubt and (store.snapshot.horizon_ms is None or not end.topic_id):
+            verdict = verdict.hardened()
+        wrong += [_placed(store, end, verdict.wrong)] if verdict.wrong is not None else []
+        doubts += [_placed(store, end, verdict.doubt)] if verdict.doubt is not None else []
+    if wrong:
+        more = [f"... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+        raise Invalid(
+            "The snapshot does not fit the topics:\n  " + "\n  ".join([*wrong[:_SHOWN], *more]) + "\n",
+            code="snapshot-topics-mismatch",
+            action="Rebuild the stores from their changelogs (statecore restore), or let Kafka Streams do it.",
+            problems=[one.to_json() for one in wrong],
+        )
+    if len(doubts) > _SHOWN:
+        more_of_it = Reason(f"... and {len(doubts) - _SHOWN} more of the same kind", "more", count=len(doubts) - _SHOWN)
+        doubts = [*doubts[:_SHOWN], more_of_it]
+    return doubts
+
+
+def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
+    """What is said of an end, with whose it is."""
+    return Reason(
+        f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} {why}",
+        why.code,
+        **{
+            **why.context,
+            "task": store.task,
+            "store": store.snapshot.store,
+            "topic": end.topic,
+            "partition": end.partition,
+        },
+    )
+
+
+def _gone(error: NotFound) -> Invalid:
+    return Invalid(
+        f"The snapshot has stores of topics that do not exist: {error.what}",
+        code="changelog-topic-missing",
+        action="Look whether these are the right brokers and the right application; stores of topics that are gone "
+        "are of no use to it.",
+        **error.context,
+    )
+
+
+def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
+    log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
+    if log is None:
+        return _Verdict(Reason("is no partition any more", "partition-not-found"))
+    if end.topic_id and end.topic_id != topic.topic_id:
+        return _Verdict(Reason("is of a topic that was created anew since the snapshot was made", "topic-recreated"))
+    if end.offset < 0:
+        return _Verdict()
+    if log.log_start > end.end:
+        return _Verdict(
+            Reason(
+                f"begins at {log.log_start} now, after the store's end {end.end}",
+                "records-deleted",
+                log_start=log.log_start,
+                end=end.end,
+            )
+        )
+    if log.log_end < end.end:
+        return _Verdict(
+            Reason(
+                f"ends at {log.log_end} now, before the store's end {end.end}",
+                "log-ends-before-parent",
+                log_end=log.log_end,
+                end=end.end,
+            )
+        )
+    why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
+    if why is not None:
+        return _Verdict(Reason(f"does not fit: {why}", why.code, **why.context))
+    recorded = seen.horizons.get(store.task, ENDLESS_MS)
+    return _compare_ages(store, end, log, horizon_seen(topic), recorded, seen.now_ms)
+
+
+def _compare_ages(
+    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, told: int, seen: int, now_ms: int | None
+) -> _Verdict:
+    """Whether deletes may be missing behind an end: by what the topic says, and what newer snapshots recorded."""
+    unnamed = (
+        None
+        if end.topic_id
+        else Reason("has no topic id in the snapshot, so a topic that was made anew is not seen", "topic-id-unknown")
+    )
+    recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
+    horizon = min(told, seen, ENDLESS_MS if recorded is None else recorded)
+    if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
+        return _Verdict(doubt=unnamed)
+    grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
+    values = {"grown": log.log_end - end.end}
+    if horizon == ENDLESS_MS:
+        return _Verdict(
+            doubt=Reason(
+                f"{grown}, and nobody knows whether it was compacted when the snapshot was made",
+                "cleanup-policy-unknown",
+                **values,
+            )
+        )
+    if cut_ms is None:
+        return _Verdict(
+            doubt=Reason(
+                f"{grown}, and nobody knows how old the store is; if it is older "
+                f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
+                "parent-age-unknown",
+                **values,
+                retention_ms=horizon,
+            )
+        )
+    if now_ms is None:
+        return _Verdict(
+            doubt=Reason(f"{grown}, and nobody knows the store's age: {NO_TIME}", "cluster-time-unknown", **values)
+        )
+    source = "delete.retention.ms, as snapshots recorded it" if horizon < told else "delete.retention.ms"
+    age_ms = abs(now_ms - cut_ms)  # a clock that was ahead tells no age either
+    if age_ms > horizon:
+        return _Verdict(
+            Reason(
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have "
+                f"been compacted away after {retention:.0f} s ({source})",
+                "deletes-compacted",
+                **values,
+                age_ms=age_ms,
+                retention_ms=horizon,
+                is_recorded=horizon < told,
+            )
+        )
+    if recorded is None:
+        return _Verdict(
+            doubt=Reason(
+                f"{grown}, and the snapshot does not say for how long deletes were kept "
+                "when it was made, or not by the cluster's clock; it may keep keys that were deleted since",
+                "retention-unknown",
+                **values,
+            )
+        )
+    if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
+        return _Verdict(
+            doubt=Reason(
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to have read what "
+                f"it grew by before {retention:.0f} s (delete.retention.ms) are over",
+                "retention-nearly-over",
+                **values,
+                age_ms=age_ms,
+                retention_ms=horizon,
+            )
+        )
+    return _Verdict(doubt=unnamed)

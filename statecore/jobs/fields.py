@@ -1,0 +1,226 @@
+"""The declaration of a request: every field of a job's request is said once, and all of its forms come from there.
+
+::
+
+    @dataclass(frozen=True, kw_only=True)
+    class RestoreRequest(OfApplication, Staged, Reading, Planned):
+        replace: bool = field(
+            default=False,
+            metadata=declare(Flag(), title="Replace what is there", help="replace the stores …", section=WHERE),
+        )
+
+==========================  =======================================================================================
+form                        made by
+==========================  =======================================================================================
+JSON                        :meth:`Request.from_json` and :meth:`Request.to_json`
+options of a command        ``statecore/cli/request_options.py``
+Params of a Dag's form      ``statecore/airflow/form.py``
+==========================  =======================================================================================
+
+A job declares its request as a frozen dataclass (``kw_only``) over the groups of fields that it shares with others
+(``request.py``). The fields are shown in the order in which they read: those of the groups from left to right, then
+its own. A Dag file imports this whenever it is parsed, so nothing outside the standard library is imported here. That,
+and numbers that templates render as text, is why a request is no :class:`statecore.documents.DocumentType`; it is as
+strict as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from inspect import get_annotations
+from typing import Any, ParamSpec, Self
+
+from statecore.errors import Invalid
+from statecore.jobs.field_types import Flag, Value
+
+_KEY = "statecore"
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is said of a field beside its type and default.
+
+    Attributes:
+        value: what it may be, and in which unit it counts.
+        title: its name for a reader; heads it in a form.
+        help: what it means: a phrase that goes on after its name, without a capital and without a full stop.
+        section: the heading that it stands under, in a form and in a command's help; ``None`` for the top, where a
+            form shows what a run has to say.
+        otherwise: what holds where it is left out, in words; ``None`` where the default says it.
+        option: the command line's option; ``""`` for the field's name with dashes.
+        on_command_line: whether there is an option for it.
+        option_required: whether the command cannot do without the option, although the field has a default.
+        in_form: whether a form shows it.
+        check: refuses a value of the right type that makes no sense: given the field's name and the value it raises
+            ``Invalid``. It is not asked about ``None``.
+    """
+
+    value: Value
+    _: KW_ONLY
+    title: str
+    help: str
+    section: str | None = None
+    otherwise: str | None = None
+    option: str = ""
+    on_command_line: bool = True
+    option_required: bool = False
+    in_form: bool = True
+    check: Callable[[str, Any], None] | None = None
+
+
+def _as_metadata(make: Callable[_P, Declaration]) -> Callable[_P, Mapping[str, Declaration]]:
+    def made(*args: _P.args, **kwargs: _P.kwargs) -> Mapping[str, Declaration]:
+        return {_KEY: make(*args, **kwargs)}
+
+    return made
+
+
+declare = _as_metadata(Declaration)
+"""The ``metadata`` of a dataclass's field; the arguments are those of :class:`Declaration`."""
+
+
+@dataclass(frozen=True)
+class DeclaredField:
+    """A field of a request.
+
+    Attributes:
+        name: its name, in Python, in JSON and in a form.
+        said: its declaration.
+        required: whether a request cannot do without it.
+        default: its default; ``None`` for one that is required, and for one whose default is made for each request.
+    """
+
+    name: str
+    said: Declaration
+    required: bool
+    default: Any
+
+    @property
+    def option(self) -> str:
+        """Its option on a command line."""
+        return self.said.option or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def otherwise(self) -> str:
+        """What holds where it is left out, for a reader; empty where that goes without saying."""
+        if self.said.otherwise is not None:
+            return self.said.otherwise
+        if self.default in (None, ()) or isinstance(self.said.value, Flag):
+            return ""
+        return str(self.said.value.to_form(self.default))
+
+
+def declared_fields(request: type) -> Mapping[str, DeclaredField]:
+    """The fields of a request by name, in the order in which they read.
+
+    Args:
+        request: the dataclass.
+
+    Raises:
+        TypeError: a field without a declaration.
+    """
+    found = {}
+    for item in fields(request):
+        if _KEY not in item.metadata:
+            raise TypeError(f"{request.__name__}.{item.name} has no declaration: give it metadata=declare(...)")
+        required = item.default is MISSING and item.default_factory is MISSING
+        default = None if item.default is MISSING else item.default
+        found[item.name] = DeclaredField(item.name, item.metadata[_KEY], required, default)
+    return {name: found[name] for name in _reading_order(request) if name in found}
+
+
+def _reading_order(request: type) -> dict[str, None]:
+    """Dataclasses order the fields of several bases from right to left; a reader expects them as they are written."""
+    order: dict[str, None] = {}
+    for base in request.__bases__:
+        order |= _reading_order(base)
+    return order | dict.fromkeys(get_annotations(request))
+
+
+class Request:
+    """What every request of a job is: values that were looked at, and a JSON form."""
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        for name, declared in declared_fields(type(self)).items():
+            value = getattr(self, name)
+            if declared.said.check is not None and value is not None:
+                declared.said.check(name, value)
+
+    @classmethod
+    def from_json(cls, document: Any) -> Self:
+        """Read a request from JSON, as a Spark job takes it as ``--request``.
+
+        Absent and null fields take their defaults. Numbers may come as text, which is how templates render them;
+        nothing else is guessed: a ``replace`` of ``"false"`` must not replace anything.
+
+        Raises:
+            Invalid: no JSON object, a field that does not exist, one of the wrong type, or one that is missing.
+        """
+        declared = declared_fields(cls)
+        if not isinstance(document, dict):
+            needed = [name for name, one in declared.items() if one.required or one.said.option_required]
+            raise Invalid(
+                "The request is no JSON object.",
+                code="request-not-json",
+                action=f"Write one such as {{{', '.join(f'{name!r}: ...' for name in needed)}}}.".replace("'", '"'),
+            )
+        unknown = sorted(set(document) - declared.keys())
+        if unknown:
+            raise Invalid(
+                f"The request has unknown fields: {', '.join(unknown)}.",
+                code="field-unknown",
+                action=f"Use these: {', '.join(sorted(declared))}.",
+                fields=unknown,
+            )
+        given = {name: value for name, value in document.items() if value is not None}
+        missing = [name for name, one in declared.items() if one.required and name not in given]
+        if missing:
+            raise Invalid(
+                f"The request lacks {', '.join(missing)}.",
+                code="field-missing",
+                action="Give it a value.",
+                fields=missing,
+            )
+        return cls(**{name: _read(declared[name], value) for name, value in given.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """The request as JSON; ``from_json`` is its inverse."""
+        return {
+            name: None if (value := getattr(self, name)) is None else declared.said.value.to_json(value)
+            for name, declared in declared_fields(type(self)).items()
+        }
+
+    def to_words(self, without: Collection[str] = ()) -> tuple[str, ...]:
+        """The words of a command line that ask for the same; there are none of what is left to its default.
+
+        Args:
+            without: the names of fields that are left out.
+        """
+        words: list[str] = []
+        for name, declared in declared_fields(type(self)).items():
+            value = getattr(self, name)
+            if name in without or not declared.said.on_command_line or value is None or value == declared.default:
+                continue
+            said = declared.said.value.to_form(value)
+            if isinstance(declared.said.value, Flag):
+                words.append(declared.option)
+                continue
+            for one in said if isinstance(said, list) else [said]:
+                words += [declared.option, str(one)]
+        return tuple(words)
+
+
+def _read(declared: DeclaredField, value: Any) -> Any:
+    try:
+        return declared.said.value.from_json(value)
+    except ValueError as error:
+        unit = f" ({declared.said.value.unit})" if declared.said.value.unit else ""
+        raise Invalid(
+            f"The request is not well-formed: {declared.name}{unit}: {error}.",
+            code="field-invalid",
+            action="Correct the field that is named.",
+            field=declared.name,
+        ) from error

@@ -1,0 +1,1 @@
+"""What jobs have reported: of one directory, and of all."""

@@ -1,0 +1,374 @@
+"""The directory of reports, newest first, without reading each of them each time.
+
+::
+
+    <reports>/<application>/<request>.json    a report: made by a job, never changed but by a retry of its request
+    <reports>/.index/<application>.json       what its newest reports say in short; anybody may delete it
+
+An index is nothing but a copy: the file names, sizes and times it was made from are in it, and whoever finds another
+one on disk reads what is new and writes the index again. Where it cannot be written it is kept in memory. What is shown
+follows from the newest :data:`KEPT` reports of an application and from nothing else, so reading is bounded and an
+index made anew says the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
+from pathlib import Path
+from typing import Any
+
+from statecore.documents import DocumentType, Fields, plain
+from statecore.errors import Invalid
+from statecore.jobs.attempt import Instance
+from statecore.jobs.history.report_head import (
+    Outcome,
+    ReportError,
+    ReportHead,
+    RestoredPartition,
+    read_head,
+    read_partitions,
+    read_report,
+)
+
+log = logging.getLogger(__name__)
+
+KEPT = 500
+"""Newest reports of an application that are looked at; nobody reads years of them."""
+
+INDEX = ".index"
+
+
+@dataclass(frozen=True)
+class InstanceReports:
+    """What the reports say of one instance.
+
+    Attributes:
+        instance: application, host and state directory.
+        attempts: what its reports say in short, newest first; at least one.
+        partitions: the latest restore of each store partition, by store, then partition, then task.
+    """
+
+    instance: Instance
+    attempts: tuple[ReportHead, ...]
+    partitions: tuple[RestoredPartition, ...]
+
+    @property
+    def last(self) -> ReportHead:
+        """The latest attempt that was to change something; a plan only when there is nothing else."""
+        return next((head for head in self.attempts if head.outcome is not Outcome.PLANNED), self.attempts[0])
+
+    @property
+    def last_restored(self) -> ReportHead | None:
+        """The latest attempt that restored a state directory."""
+        return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+
+    @property
+    def last_published(self) -> ReportHead | None:
+        """The latest attempt that published a snapshot, whether it restored a state directory as well or not."""
+        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
+
+    @property
+    def last_succeeded(self) -> ReportHead | None:
+        """The latest attempt that did what it was to do."""
+        return next((head for head in self.attempts if head.succeeded), None)
+
+
+@dataclass(frozen=True)
+class ApplicationReports:
+    """What the reports in one application's directory say.
+
+    Attributes:
+        name: the directory's name, which is the application's id but for characters that no file name should have.
+        instances: newest first.
+        unreadable: names of files that are no reports.
+    """
+
+    name: str
+    instances: tuple[InstanceReports, ...]
+    unreadable: tuple[str, ...]
+
+
+class ReportIndex:
+    """The reports in a directory. For several threads; several processes may use one directory.
+
+    Args:
+        directory: where the reports lie; it need not exist.
+        keep: whether the index is written; a mere visitor leaves nothing behind.
+        most: how many of the newest reports of an application are looked at.
+    """
+
+    def __init__(self, directory: Path, *, keep: bool = True, most: int = KEPT) -> None:
+        self.directory, self.keep, self._most = Path(directory), keep, most
+        self._known: dict[str, _Entries] = {}
+        self._guard = threading.Lock()
+
+    def names(self) -> list[str]:
+        """The directories of the applications that have reports, the one written to last first. Reads no report."""
+        return [name for _, name in sorted(((_newest(files), name) for name, files in self._listing()), reverse=True)]
+
+    def application(self, name: str) -> ApplicationReports:
+        """What the reports in one application's directory say; reads those that changed, and keeps the index.
+
+        A name that is none of a directory here has no reports.
+        """
+        if name in ("", ".", "..", INDEX) or "/" in name or "\0" in name:
+            return ApplicationReports(name, (), ())
+        listed = _listed(self.directory / name, self._most)
+        if not listed:
+            return ApplicationReports(name, (), ())
+        with self._guard:
+            entries = self._known.get(name)
+            if entries is None or entries.signatures != listed:
+                # Another process may have read what is new; the one before was of less use than that.
+                entries = _load(self._file(name)) or entries or _Entries()
+            if entries.signatures != listed:
+                entries = _refreshed(entries, self.directory / name, listed)
+                if self.keep:
+                    _save(self._file(name), entries)
+            self._known[name] = entries
+        return entries.application(name)
+
+    def heads(self, only: Callable[[str], bool] = lambda _: True, skip: int = 0) -> Iterator[ReportHead | None]:
+        """What the reports say in short, the one written last first; each is read as it is asked for.
+
+        Args:
+            only: told the name of an application's directory: whether its reports are asked for.
+            skip: how many of the newest are not.
+
+        Yields:
+            A report's head, or ``None`` for a file that is no report.
+        """
+        files = [
+            (signature, name, file)
+            for name, listed in self._listing()
+            if only(name)
+            for file, signature in listed.items()
+        ]
+        for signature, name, file in sorted(files, reverse=True)[skip:]:
+            entries = self._known.get(name)
+            if entries is not None and entries.signatures.get(file) == signature:
+                head = entries.heads.get(file)
+            else:
+                head = _head(self.directory / name / file, signature)
+            yield head
+
+    def _listing(self) -> list[tuple[str, dict[str, Signature]]]:
+        try:
+            with os.scandir(self.directory) as entries:
+                names = [entry.name for entry in entries if entry.is_dir() and entry.name != INDEX]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        listing = [(name, _listed(self.directory / name, self._most)) for name in names]
+        return [(name, listed) for name, listed in listing if listed]
+
+    def _file(self, name: str) -> Path:
+        return self.directory / INDEX / f"{name}.json"
+
+
+Signature = tuple[int, int, int]
+"""Modification time in ns, size and inode of a file: a report that is written again gets another."""
+
+
+class _Entries:
+    """What is known of one application's reports, file by file.
+
+    Of each report its head is kept, and those of its store partitions that no later report has.
+    """
+
+    def __init__(self) -> None:
+        self.signatures: dict[str, Signature] = {}
+        self.heads: dict[str, ReportHead] = {}
+        self.partitions: dict[tuple[Instance, str, str, int], tuple[str, RestoredPartition]] = {}
+        self._application: ApplicationReports | None = None
+
+    def add(self, name: str, signature: Signature, path: Path) -> None:
+        """Read one more report."""
+        self.signatures[name] = signature
+        try:
+            document = read_report(path)
+            head = _named(read_head(document, signature[0] / 1e9), path)
+            instance = head.attempt.instance
+
+            def is_newer(*partition: Any) -> bool:
+                known = self.partitions.get((instance, *partition))
+                return known is None or (head.when, name) >= (known[1].when, known[0])
+
+            partitions = list(read_partitions(document, head, is_newer))
+        except ReportError as cause:
+            log.warning("The report %s is passed over: %s", path, cause)
+            return
+        self.heads[name] = head
+        self.partitions |= {(instance, part.store, part.task, part.partition): (name, part) for part in partitions}
+
+    def application(self, name: str) -> ApplicationReports:
+        """The same by instance."""
+        if self._application is None:
+            self._application = ApplicationReports(
+                name, tuple(self._instances()), tuple(sorted(self.signatures.keys() - self.heads.keys()))
+            )
+        return self._application
+
+    def _instances(self) -> list[InstanceReports]:
+        heads: dict[Instance, list[tuple[str, str, ReportHead]]] = {}
+        for name, head in self.heads.items():
+            heads.setdefault(head.attempt.instance, []).append((head.when, name, head))
+        parts: dict[Instance, list[RestoredPartition]] = {}
+        for (instance, *_), (_, part) in self.partitions.items():
+            parts.setdefault(instance, []).append(part)
+        found = [
+            InstanceReports(
+                instance,
+                tuple(head for *_, head in sorted(named, key=lambda item: item[:2], reverse=True)),
+                tuple(sorted(parts.get(instance, ()), key=lambda part: (part.store, part.partition, part.task))),
+            )
+            for instance, named in heads.items()
+        ]
+        return sorted(found, key=lambda one: one.last.when, reverse=True)
+
+    def save(self) -> bytes:
+        """The index."""
+        return _DOCUMENT.encode(
+            _Index(
+                {name: (*signature, self.heads.get(name)) for name, signature in self.signatures.items()},
+                tuple(self.partitions.values()),
+            )
+        )
+
+    @staticmethod
+    def load(data: bytes) -> _Entries:
+        """Read an index back. Raises ``Invalid`` for what is none, and ``KeyError`` for one that is of two minds."""
+        index, entries = _DOCUMENT.decode(data), _Entries()
+        for name, (modified, size, inode, head) in index.files.items():
+            entries.signatures[name] = (modified, size, inode)
+            if head is not None:
+                entries.heads[name] = head
+        for name, part in index.partitions:
+            instance = entries.heads[name].attempt.instance
+            entries.partitions[instance, part.store, part.task, part.partition] = (name, part)
+        return entries
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What the file of an index says.
+
+    Attributes:
+        files: by name the signature of a report and what it says in short, unless it is no report.
+        partitions: the store partitions that are kept, each with the name of its report.
+    """
+
+    files: Mapping[str, tuple[int, int, int, ReportHead | None]]
+    partitions: tuple[tuple[str, RestoredPartition], ...]
+
+
+def _form(index: _Index) -> Fields:
+    """The names of a partition's fields are left out: there may be thousands of partitions."""
+    fields: Fields = plain(index)
+    return {**fields, "partitions": [[name, list(part.values())] for name, part in fields["partitions"]]}
+
+
+def _lifted(fields: Fields) -> Fields:
+    return {
+        **fields,
+        "partitions": [[name, dict(zip(_NAMES, values, strict=True))] for name, values in fields["partitions"]],
+    }
+
+
+_NAMES = tuple(item.name for item in fields_of(RestoredPartition))
+_DOCUMENT = DocumentType("index of reports", 2, _Index, "It is made anew.", form=_form, lift=_lifted)
+
+
+def _named(head: ReportHead, path: Path) -> ReportHead:
+    """A report's head with an application: where the spec that says it could not be read, the directory's name."""
+    if head.attempt.application_id:
+        return head
+    return replace(head, attempt=replace(head.attempt, application_id=path.parent.name))
+
+
+def _head(path: Path, signature: Signature) -> ReportHead | None:
+    try:
+        return _named(read_head(read_report(path), signature[0] / 1e9), path)
+    except ReportError as cause:
+        log.warning("The report %s is passed over: %s", path, cause)
+        return None
+
+
+def _newest(listed: Mapping[str, Signature]) -> int:
+    return max(modified for modified, *_ in listed.values())
+
+
+def _refreshed(known: _Entries, directory: Path, listed: Mapping[str, Signature]) -> _Entries:
+    """What is known when the directory has these files."""
+    changed = [name for name, signature in known.signatures.items() if listed.get(name) != signature]
+    # A report of store partitions that is gone, or was written again, may have hidden older ones: all are read anew.
+    hidden = any(name in known.heads and known.heads[name].succeeded for name in changed)
+    entries = _Entries() if hidden else _copy(known)
+    for name in changed:
+        entries.signatures.pop(name, None)
+        entries.heads.pop(name, None)
+    for name, signature in listed.items():
+        if name not in entries.signatures:
+            entries.add(name, signature, directory / name)
+    return entries
+
+
+def _copy(entries: _Entries) -> _Entries:
+    copy = _Entries()
+    copy.signatures, copy.heads = dict(entries.signatures), dict(entries.heads)
+    copy.partitions = dict(entries.partitions)
+    return copy
+
+
+def _listed(directory: Path, most: int) -> dict[str, Signature]:
+    """The newest reports of an application."""
+    found: list[tuple[int, str, Signature]] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(".json"):
+                    with suppress(OSError):  # a retry has just removed it
+                        status = entry.stat()
+                        signature = (status.st_mtime_ns, status.st_size, status.st_ino)
+                        found.append((status.st_mtime_ns, entry.name, signature))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name: signature for _, name, signature in heapq.nlargest(most, found)}
+
+
+def _load(file: Path) -> _Entries | None:
+    try:
+        return _Entries.load(file.read_bytes())
+    except (OSError, Invalid, KeyError):
+        return None  # none yet, or torn, or of another release
+
+
+def _save(file: Path, entries: _Entries) -> None:
+    """Keep an index; where that is denied, whoever asks next has to read again."""
+    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
+    with suppress(OSError):
+        try:
+            file.parent.mkdir(exist_ok=True)
+            partial.write_bytes(entries.save())
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def reports_directory(environment: Mapping[str, str]) -> Path:
+    """Where a site's reports lie: ``STATECORE_REPORTS``, or ``$AIRFLOW_HOME/statecore/reports``."""
+    home = environment.get("AIRFLOW_HOME") or str(Path("~/airflow").expanduser())
+    return Path(environment.get("STATECORE_REPORTS") or Path(home) / "statecore" / "reports")
+
+
+def directory_name(application_id: str) -> str:
+    """The name of an application's directory among the reports."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", application_id)

@@ -1,0 +1,197 @@
+"""Where a job keeps what a retry of it needs: the files of its request, and what its tries have staged.
+
+With a state directory that is the application's own directory, under its lock. Without one it is the repository, where
+the files are pointers, and a job has no lock: two tries of one request do the same, and of two jobs one wins the head.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+
+from statecore.errors import NotFound, Retryable, StatecoreError
+from statecore.filesystem import discard_tree, make_directories, write_durably
+from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, plan_path, request_name, sweep_plans
+from statecore.repository.application_repository import Shelf
+
+_TRIES = 20
+_KEPT_SECONDS = 86_400.0
+_KEPT_REQUESTS_SECONDS = 7 * 86_400.0
+
+
+class JobHome(ABC):
+    """The files of one request, by suffix (:mod:`statecore.jobs.planning.frozen_plan`), and the staging of plans."""
+
+    @abstractmethod
+    def read(self, suffix: str) -> bytes | None:
+        """A file of the request; ``None`` where it has none."""
+
+    @abstractmethod
+    def save(self, suffix: str, content: bytes) -> None:
+        """Write a file of the request: durable, complete or not at all."""
+
+    @abstractmethod
+    def forget(self, suffix: str) -> None:
+        """Take a file of the request away; none there is fine."""
+
+    @abstractmethod
+    def place(self, plan_id: str) -> StagingPlace:
+        """Where the tasks of a plan keep what they make."""
+
+    @abstractmethod
+    def discard(self, plan_id: str) -> None:
+        """Delete what was staged for a plan, as far as that goes."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Delete what nobody will retry any more, as far as that goes."""
+
+
+class DirectoryHome(JobHome):
+    """An application's directory.
+
+    Args:
+        work_path: the application's ``.statecore``, locked.
+        staging: the directory below which plans are staged.
+        request_id: the request.
+    """
+
+    def __init__(self, work_path: Path, staging: Path, request_id: str) -> None:
+        self._work, self._plan = work_path, plan_path(work_path, request_id)
+        self.staging = staging
+
+    def _file(self, suffix: str) -> Path:
+        return self._plan.with_suffix(suffix)
+
+    def read(self, suffix: str) -> bytes | None:
+        """See :class:`JobHome`."""
+        try:
+            return self._file(suffix).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, suffix: str, content: bytes) -> None:
+        """See :class:`JobHome`."""
+        make_directories(self._plan.parent)
+        write_durably(self._file(suffix), content)
+
+    def forget(self, suffix: str) -> None:
+        """See :class:`JobHome`."""
+        self._file(suffix).unlink(missing_ok=True)
+
+    def place(self, plan_id: str) -> StagingPlace:
+        """See :class:`JobHome`."""
+        return DirectoryPlace(str((self.staging / plan_id).absolute()))
+
+    def discard(self, plan_id: str) -> None:
+        """See :class:`JobHome`."""
+        discard_tree(self.staging / plan_id)
+
+    def sweep(self) -> None:
+        """See :class:`JobHome`."""
+        sweep_plans(self._work, time.time())
+
+
+class RepositoryHome(JobHome):
+    """A repository, for a job that has no state directory.
+
+    Args:
+        shelf: what the repository has of the application.
+        request_id: the request.
+    """
+
+    def __init__(self, shelf: Shelf, request_id: str) -> None:
+        self._shelf, self._request = shelf, request_name(request_id)
+
+    def _staging(self, plan_id: str) -> str:
+        """Two requests may have one plan, and the first to end deletes what it has staged."""
+        return f"{plan_id}-{self._request}"
+
+    def _pointer(self, suffix: str) -> str:
+        return self._shelf.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
+
+    def read(self, suffix: str) -> bytes | None:
+        """See :class:`JobHome`."""
+        found = self._shelf.pointers.read(self._pointer(suffix))
+        return None if found is None else found.content
+
+    def save(self, suffix: str, content: bytes) -> None:
+        """See :class:`JobHome`. Two tries of one request may write at once; either's word is as good."""
+        name = self._pointer(suffix)
+        for _ in range(_TRIES):
+            found = self._shelf.pointers.read(name)
+            if found is not None and found.content == content:
+                return
+            if self._shelf.pointers.swap(name, content, None if found is None else found.version) is not None:
+                return
+        raise Retryable(
+            f"{name} in {self._shelf.url} is written by others all the time.",
+            code="write-conflict",
+            action="Look who runs jobs under the same request id, then try again.",
+            repository=self._shelf.url,
+        )
+
+    def forget(self, suffix: str) -> None:
+        """See :class:`JobHome`."""
+        self._shelf.blobs.delete(self._pointer(suffix))
+
+    def place(self, plan_id: str) -> StagingPlace:
+        """See :class:`JobHome`."""
+        from statecore.jobs.pipeline.repository_place import RepositoryPlace
+
+        return RepositoryPlace(self._shelf.url, self._shelf.application_id, self._staging(plan_id))
+
+    def discard(self, plan_id: str) -> None:
+        """See :class:`JobHome`."""
+        discard_staging(self._shelf, self._staging(plan_id))
+
+    def sweep(self) -> None:
+        """See :class:`JobHome`."""
+        sweep_stagings(self._shelf, time.time())
+        sweep_requests(self._shelf, time.time())
+
+
+def discard_staging(shelf: Shelf, plan_id: str) -> None:
+    """Delete what the tasks of a plan have staged in a repository, as far as that goes."""
+    with suppress(StatecoreError):
+        for blob in list(shelf.blobs.list(f"{shelf.names.staging(plan_id)}/")):
+            shelf.blobs.delete(blob.name)
+
+
+def sweep_stagings(shelf: Shelf, now: float) -> None:
+    """Delete what was staged for plans of which nobody has heard for a day, as far as that goes.
+
+    A plan that is being worked on has a word of its workers that is seconds old.
+
+    Args:
+        shelf: what the repository has of the application.
+        now: seconds since the epoch.
+    """
+    newest: dict[str, float] = {}
+    names: dict[str, list[str]] = {}
+    with suppress(StatecoreError):
+        for blob in shelf.blobs.list(shelf.names.stagings):
+            plan = blob.name.removeprefix(shelf.names.stagings).split("/")[0]
+            newest[plan] = max(newest.get(plan, 0.0), blob.modified)
+            names.setdefault(plan, []).append(blob.name)
+        for plan, modified in newest.items():
+            for name in names[plan] if now - modified > _KEPT_SECONDS else ():
+                with suppress(NotFound):
+                    shelf.blobs.delete(name)
+
+
+def sweep_requests(shelf: Shelf, now: float) -> None:
+    """Delete the files of requests that nobody has retried for a week, as far as that goes.
+
+    Args:
+        shelf: what the repository has of the application.
+        now: seconds since the epoch.
+    """
+    with suppress(StatecoreError):
+        for blob in list(shelf.blobs.list(shelf.names.requests)):
+            if now - blob.modified > _KEPT_REQUESTS_SECONDS:
+                with suppress(NotFound):
+                    shelf.blobs.delete(blob.name)

@@ -1,0 +1,1 @@
+"""Migration of a state directory to another release of Kafka Streams, as a job."""

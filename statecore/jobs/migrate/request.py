@@ -1,0 +1,109 @@
+"""What a migration of a state directory is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from statecore.jobs.field_types import Choice, Flag, Text
+from statecore.jobs.fields import Request, declare
+from statecore.jobs.restore.request import (
+    APPLICATION_ID,
+    APPROVED,
+    OWNER,
+    STATE_DIR,
+    WHAT,
+    check_request_id,
+    optional_spec,
+)
+from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.task_names import only_tasks
+from statecore.spec.model import ProcessingGuarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrateRequest(Request):
+    """A request to make a state directory what another release of Kafka Streams opens."""
+
+    application_id: str = field(
+        metadata=APPLICATION_ID,
+    )
+    state_dir: str = field(
+        metadata=STATE_DIR,
+    )
+    to: TargetRelease = field(
+        metadata=declare(
+            Choice(TargetRelease),
+            title="Release",
+            help="the release of Kafka Streams that is to open the directory next; from which one it comes is seen",
+            section=WHAT,
+        ),
+    )
+    apply: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Apply",
+            help="do it; without it the plan is shown, and nothing is changed",
+            section=WHAT,
+        ),
+    )
+    approved: str = field(
+        default="",
+        metadata=APPROVED,
+    )
+    tasks: tuple[str, ...] = field(
+        default=(),
+        metadata=only_tasks("every task, and the global stores"),
+    )
+    spec_path: str | None = field(
+        default=None,
+        metadata=optional_spec(
+            help="the application's stores.yaml: says which store has which topic where the names do not tell, the "
+            "kinds, and the guarantee",
+            section=WHAT,
+            otherwise="what the directory itself tells",
+        ),
+    )
+    processing_guarantee: ProcessingGuarantee | None = field(
+        default=None,
+        metadata=declare(
+            Choice(ProcessingGuarantee),
+            title="Guarantee",
+            help="the application's processing.guarantee, which decides what becomes of stores that were not closed",
+            section=WHAT,
+            otherwise="that of the spec; without one such stores are refused",
+        ),
+    )
+    lose_headers: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Lose headers",
+            help="convert stores with record headers for a release that knows none, also where rows have some",
+            section=WHAT,
+        ),
+    )
+    if_there: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="If there",
+            help="a state directory that is not there yet, or has no task of the application, is nothing to do and no "
+            "error: for commands that run before every start, also the first",
+            section=WHAT,
+        ),
+    )
+    owner: str | None = field(default=None, metadata=OWNER)
+    request_id: str = field(
+        default_factory=lambda: uuid.uuid4().hex,
+        metadata=declare(
+            Text("ID"),
+            title="Request id",
+            help="name of this request, in reports",
+            section=WHAT,
+            otherwise="a new one",
+            in_form=False,
+            check=check_request_id,
+        ),
+    )

@@ -1,0 +1,290 @@
+"""Stage two, as an engine's workers do it: build the image of a store partition from its runs.
+
+A task is idempotent and safe under retries, speculation and kills, as those of stage one are
+(:mod:`statecore.jobs.pipeline.range_tasks`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.documents import DocumentType
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.filesystem import file_sha256, is_as_it_was, link_or_copy, tree_bytes
+from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Image, RunFormat
+from statecore.jobs.answers import answer, answers
+from statecore.jobs.engine import Failure
+from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.merge_tasks import SliceResult, forget_slice, joined, spent_on
+from statecore.jobs.pipeline.staging_place import StagingPlace
+from statecore.jobs.pipeline.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
+from statecore.objectstore.base import Blobs
+from statecore.statedir.database_state import read_database_state
+from statecore.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from statecore.images.bases import Bases
+
+
+@dataclass(frozen=True)
+class ImageTask:
+    """Build the databases of one store of one task.
+
+    Attributes:
+        place: where its files are.
+        directory: where the image is built: ``<staging>/<plan id>``, which all share who build images or place them.
+        built: the store, and what it is built of.
+        memory_budget: bytes of records to hold at once.
+        slices: all slices of the databases whose runs were merged before.
+    """
+
+    place: StagingPlace
+    directory: str
+    built: StoreToBuild
+    memory_budget: int
+    slices: tuple[SliceResult, ...] = ()
+
+    @property
+    def task(self) -> str:
+        """Kafka Streams' task id, or ``global``."""
+        return self.built.task
+
+    @property
+    def store(self) -> str:
+        """The store."""
+        return self.built.store
+
+    @property
+    def where(self) -> str:
+        """Where its work is done, for messages."""
+        return self.directory
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """A finished image, and the wall and CPU seconds of the thread that built it and of its slices."""
+
+    task: str
+    store: str
+    image: Image
+    seconds: float
+    cpu: float
+
+
+IMAGE_RESULT = DocumentType(
+    "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+)
+
+_IMAGES_AT_ONCE = 2
+
+
+def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
+    """Build images from their runs, except those that an earlier attempt of the plan has built.
+
+    Two at once, where there are several: a small database is mostly waiting for the disk, which RocksDB has dozens of
+    small files forced to. Stores with versions hold records in memory, up to the budget, and are built alone.
+    """
+    together = [task for task in tasks if not task.built.kind.is_versioned]
+    alone = [task for task in tasks if task.built.kind.is_versioned]
+    if len(together) < _IMAGES_AT_ONCE:
+        return answers(_build_store, tasks)
+    built: list[ImageResult | Failure] = []
+    left = deque(together)
+    failed = threading.Event()
+
+    def build() -> None:
+        while not failed.is_set():
+            try:
+                task = left.popleft()
+            except IndexError:  # the other one may have taken the last
+                return
+            found = answer(_build_store, task)
+            built.append(found)
+            if isinstance(found, Failure):
+                failed.set()
+
+    with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
+        for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:
+            building.result()
+    return built if failed.is_set() else built + answers(_build_store, alone)
+
+
+def _build_store(task: ImageTask) -> ImageResult:
+    directory = Path(task.directory)
+    staging.check_shared(directory)
+    final = staging.image_path(directory, task.task, task.store)
+    found = _finished_image(task, final)
+    if found is not None:
+        return found
+    watch = Stopwatch("image", cpu_clock=time.thread_time)  # another image may be built beside it
+    with staging.attempt_directory(directory) as attempt:
+        blobs = task.place.blobs()
+        try:
+            image = _build_into(attempt, task, blobs)
+        except Corrupted:
+            # A retry must not find the same files again.
+            forget(blobs, task.built)
+            for of_slice in task.slices:
+                forget_slice(blobs, of_slice)
+            raise
+        seconds, cpu = spent_on(task.slices)
+        result = ImageResult(task.task, task.store, image, watch.wall["image"] + seconds, watch.cpu["image"] + cpu)
+        while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
+            found = _finished_image(task, final)
+            if found is not None:
+                return found
+    return result
+
+
+def forget(blobs: Blobs, built: StoreToBuild) -> None:
+    """Take away what a store was to be built of, the word of it first; a directory below it stays as it is."""
+    for name in built.results:
+        blobs.delete(name)
+    for run in built.runs:
+        blobs.delete(staging.run_name(run))
+    for sha256 in built.base_hashes:
+        blobs.delete(staging.file_name(sha256))
+
+
+def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
+    from statecore.images.image import SegmentedRuns, build_image
+
+    built = task.built
+    target, scratch = attempt / staging.DATABASE, attempt / "scratch"
+    scratch.mkdir()
+    files = [
+        [replace(staging.at_hand(blobs, run, scratch), hashed=built.hashed.get(run.sha256)) for run in part.runs]
+        for part in built.parts
+    ]
+    runs = [file for of_part in files for file in of_part]
+    segmented = None
+    if built.segmentation is not None and not built.kind.is_versioned:
+        segmented = SegmentedRuns(built.store, built.segmentation, built.stream_time)
+    elif built.segmentation is not None and any(run.format is RunFormat.RECORDS for run in runs):
+        from statecore.images.versions.build import build_version_runs
+
+        of = built.segmentation
+        records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
+        runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
+    merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
+    bases = _bases(scratch, built, blobs)
+    image = build_image(
+        target,
+        built.kind,
+        runs,
+        built.offsets,
+        segmented=segmented,
+        bases=bases,
+        merged=merged,
+        content=built.content,
+        counts=built.is_counted,
+    )
+    shutil.rmtree(scratch)
+    return image
+
+
+def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | None:
+    """The databases below the runs: directories as they lie, or made of links to files."""
+    from statecore.images.bases import Base, Bases
+
+    databases: dict[int | None, Base] = {}
+    starts: dict[TopicPartition, int] = {}
+    for number, base in enumerate(built.bases):
+        if isinstance(base, BaseDirectory):
+            if starts not in ({}, base.starts):
+                raise ValueError("the databases of a store end at the same offsets")
+            databases[base.segment], starts = Base(Path(base.path)), dict(base.starts)
+        else:
+            directory = scratch / f"base-{number}"
+            starts = _linked_base(directory, base, built, blobs)
+            databases[base.segment] = Base(directory)
+    return Bases(databases, starts, global_store=built.task == GLOBAL) if databases else None
+
+
+def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: Blobs) -> dict[TopicPartition, int]:
+    """Make a database of links to its files; by changelog partition the offset that it ends before."""
+    directory.mkdir()
+    for name, sha256 in base.files.items():
+        try:
+            path = blobs.local_path(staging.file_name(sha256))
+        except NotFound as error:  # another store that has it, too, may have found it damaged and taken it away
+            raise Corrupted(
+                f"The file {name} of store {built.store!r} of task {built.task} is missing.",
+                code="staged-file-missing",
+                action="Run this again: the file is brought anew.",
+                task=built.task,
+                store=built.store,
+            ) from error
+        if path is None:
+            raise ValueError("bases are built where their files lie")
+        link_or_copy(path, directory / name)
+        _check_base_file(built, directory / name, sha256)
+    offsets = read_database_state(directory).offsets
+    if offsets.keys() != built.offsets.keys():
+        raise Corrupted(
+            f"The base of store {built.store!r} of task {built.task} has offsets of "
+            f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, and the store those of "
+            f"{', '.join(map(str, sorted(built.offsets)))}.",
+            code="base-offsets-mismatch",
+            action="Take another snapshot, or build the store from its changelog.",
+            task=built.task,
+            store=built.store,
+        )
+    is_global = built.task == GLOBAL
+    return {partition: offset + (not is_global) for partition, offset in offsets.items()}
+
+
+def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
+    """Make sure that a file of a base is what was brought: nobody hashes it after this.
+
+    Raises:
+        Corrupted: it is not.
+    """
+    if not is_as_it_was(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
+        raise Corrupted(
+            f"The file {path.name} of store {built.store!r} of task {built.task} is not what it was when it came.",
+            code="staged-file-corrupted",
+            action="Look at the disk, and run this again: the file is brought anew.",
+            task=built.task,
+            store=built.store,
+            file=path.name,
+        )
+
+
+def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
+    """What an attempt published; what is not whole, or was placed by a job that was killed, is taken away."""
+    document = staging.load(final)
+    if document is not None:
+        with suppress(Invalid):  # torn, or of another release
+            found = IMAGE_RESULT.decode(document)
+            if (
+                found.image.offsets == {str(partition): offset for partition, offset in task.built.offsets.items()}
+                and (final / staging.DATABASE).is_dir()
+                and tree_bytes(final / staging.DATABASE) == found.image.file_bytes
+                and not _are_newer(task, (final / staging.RESULT).stat().st_mtime)
+            ):
+                return found
+    staging.discard(Path(task.directory), final)
+    return None
+
+
+def _are_newer(task: ImageTask, moment: float) -> bool:
+    """Whether a file was made anew since: the old one was damaged, and may be in the image."""
+    blobs = task.place.blobs()
+    names = [staging.run_name(run) for run in (*task.built.runs, *(run for one in task.slices for run in one.made))]
+    names += [staging.file_name(sha256) for sha256 in task.built.base_hashes]
+    try:
+        return any(blobs.head(name).modified > moment for name in names)
+    except NotFound:
+        return True

@@ -1,0 +1,238 @@
+"""Between the stages: the runs of a large database are merged and added up slice by slice, by all workers.
+
+An image is built by one worker. Where a database has runs that overlap and is large, its keys are divided
+(:mod:`statecore.images.key_range_merge`), and each slice is a task for itself; the image then links what they made. A
+slice is published as a range is: its files are blobs, and its result is put when they are there, so a retry finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from statecore.documents import DocumentType
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
+from statecore.images.read_amplification import SLICE_BYTES, slices_of
+from statecore.jobs.answers import answers
+from statecore.jobs.engine import Failure
+from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.staging_place import StagingPlace
+from statecore.objectstore.base import Blobs
+from statecore.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class SliceTask:
+    """Merge and add up the runs of one database in one slice of its keys.
+
+    Attributes:
+        place: where the runs are, and what is made of them is put.
+        task: Kafka Streams' task id, or ``global``.
+        store: the store.
+        segment: the segment that the database is; ``None`` where the store has none.
+        runs: all runs of the database, in the order they are applied.
+        made_of: the results that name these runs: taken away with them when one is damaged, so that its range is read
+            again.
+        part: number of the slice, from 0.
+        parts: how many slices the database has.
+    """
+
+    place: StagingPlace
+    task: str
+    store: str
+    segment: int | None
+    runs: tuple[Run, ...]
+    made_of: tuple[str, ...]
+    part: int
+    parts: int
+
+    @property
+    def where(self) -> str:
+        """Where its work is done, for messages."""
+        return str(self.place)
+
+    @property
+    def name(self) -> str:
+        """The blob that is its result."""
+        inputs = sha256("".join(run.sha256 for run in self.runs).encode()).hexdigest()
+        return staging.slice_name(self.task, self.store, f"{inputs[:16]}.{self.part}-{self.parts}")
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """What one slice of a database holds.
+
+    Attributes:
+        name: the blob that it is.
+        segment: the segment that the database is; ``None`` where the store has none.
+        runs: hashes of all runs of the database, in the order they are applied.
+        part: number of the slice, from 0.
+        content: what it holds, and which files were written of it.
+        seconds: wall time of the task.
+        cpu: CPU seconds of it.
+    """
+
+    name: str
+    segment: int | None
+    runs: tuple[str, ...]
+    part: int
+    content: SliceContent
+    seconds: float
+    cpu: float
+
+    @property
+    def made(self) -> list[Run]:
+        """The files that were written."""
+        return [run for run in self.content.made if run is not None]
+
+
+SLICE_RESULT = DocumentType(
+    "result of a slice", 1, SliceResult, "Nothing is to be done: the slice is merged again.", is_sealed=True
+)
+
+
+def slice_tasks(
+    place: StagingPlace,
+    task: str,
+    store: str,
+    runs: Sequence[Run],
+    made_of: Sequence[str],
+    first_segment: int,
+    slice_bytes: int = SLICE_BYTES,
+) -> list[SliceTask]:
+    """The slices of all databases of a store that are worth dividing.
+
+    None where the place of the runs is no directory of this machine: each task would fetch all of them.
+
+    Args:
+        place: where the runs are.
+        task: Kafka Streams' task id, or ``global``.
+        store: the store; one without versions.
+        runs: all of its runs, in the order they are applied.
+        made_of: the results that name them.
+        first_segment: the first segment that has not expired.
+        slice_bytes: bytes of runs that are worth a slice.
+    """
+    blobs = place.blobs()
+    databases: dict[int | None, list[Run]] = {}
+    for run in runs:
+        if run.segment is None or run.segment >= first_segment:
+            databases.setdefault(run.segment, []).append(run)
+    return [
+        SliceTask(place, task, store, segment, tuple(its_runs), tuple(made_of), part, parts)
+        for segment, its_runs in databases.items()
+        if (parts := slices_of(its_runs, slice_bytes)) > 1 and _is_local(blobs, its_runs[0])
+        for part in range(parts)
+    ]
+
+
+def _is_local(blobs: Blobs, run: Run) -> bool:
+    try:
+        return blobs.local_path(staging.run_name(run)) is not None
+    except NotFound:
+        return False
+
+
+def merge_slices(tasks: Sequence[SliceTask]) -> list[SliceResult | Failure]:
+    """Merge slices, except those that an earlier attempt of the plan has merged."""
+    return answers(_merge_slice, tasks)
+
+
+def _merge_slice(task: SliceTask) -> SliceResult:
+    task.place.check_seen()
+    blobs = task.place.blobs()
+    found = _finished_slice(task, blobs)
+    if found is not None:
+        return found
+    with task.place.scratch() as attempt:
+        try:
+            result = _merge_into(attempt, task, blobs)
+        except Corrupted:
+            # A retry must not find the same runs again.
+            for name in (*task.made_of, *map(staging.run_name, task.runs)):
+                blobs.delete(name)
+            raise
+        while not blobs.put_if_absent(task.name, SLICE_RESULT.encode(result)):
+            found = _finished_slice(task, blobs)
+            if found is not None:
+                return found
+    return result
+
+
+def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
+    from statecore.images.key_range_merge import merge_slice
+
+    watch = Stopwatch("image")
+    runs = [staging.at_hand(blobs, run, attempt) for run in task.runs]
+    try:
+        content, files = merge_slice(attempt, runs, task.part, task.parts)
+    except FileNotFoundError as error:
+        raise Retryable(
+            f"A run of store {task.store!r} of task {task.task} was taken away while it was merged ({error.filename}): "
+            "another worker found a run of this store damaged.",
+            code="run-removed",
+            action="Run the job again: what is damaged is read once more.",
+            task=task.task,
+            store=task.store,
+        ) from error
+    for file in files:
+        staging.keep(blobs, file)
+    hashes = tuple(run.sha256 for run in task.runs)
+    return SliceResult(task.name, task.segment, hashes, task.part, content, watch.wall["image"], watch.cpu["image"])
+
+
+def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:
+    """What an attempt has merged, every file looked at byte by byte; what is not whole is taken away."""
+    try:
+        result = SLICE_RESULT.decode(blobs.get(task.name))
+    except NotFound:
+        return None
+    except Invalid:  # torn, or of another release
+        blobs.delete(task.name)
+        return None
+    if result.runs == tuple(run.sha256 for run in task.runs) and all(
+        staging.is_whole(blobs, run) for run in result.made
+    ):
+        return result
+    forget_slice(blobs, result)
+    return None
+
+
+def joined(
+    slices: Sequence[SliceResult], runs: Sequence[RunFile], at_hand: Callable[[Run], RunFile]
+) -> dict[int | None, MergedDatabase]:
+    """The databases of a store that were merged slice by slice, by segment.
+
+    Args:
+        slices: all slices of these databases.
+        runs: all runs of the store, in the order they are applied.
+        at_hand: finds the file of a run that was made.
+
+    Raises:
+        Corrupted: the slices do not have all entries of the runs, each once.
+    """
+    merged: dict[int | None, MergedDatabase] = {}
+    if not slices:
+        return merged
+    from statecore.images.key_range_merge import join_slices
+
+    for segment in {of_slice.segment for of_slice in slices}:
+        its_slices = sorted((one for one in slices if one.segment == segment), key=lambda one: one.part)
+        its_runs = [run for run in runs if run.segment == segment]
+        merged[segment] = join_slices(its_runs, [one.content for one in its_slices], at_hand)
+    return merged
+
+
+def spent_on(slices: Sequence[SliceResult]) -> tuple[float, float]:
+    """Wall and CPU seconds of the tasks that made some slices."""
+    return sum(one.seconds for one in slices), sum(one.cpu for one in slices)
+
+
+def forget_slice(blobs: Blobs, result: SliceResult) -> None:
+    """Take away what was made of a slice, the word of it first."""
+    blobs.delete(result.name)
+    for run in result.made:
+        blobs.delete(staging.run_name(run))

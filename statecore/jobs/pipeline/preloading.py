@@ -1,0 +1,32 @@
+"""What every task of a job needs, loaded before the first one comes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+WITHOUT_THREADS = (
+    "statecore.changelog.kernel",
+    "statecore.images.kernels.kernel",
+    "kafka.net.manager",
+    "kafka.protocol.consumer",
+)
+"""Modules that start no thread: a process that has loaded them may be forked."""
+
+ALL = (
+    "statecore.jobs.pipeline.range_tasks",
+    "statecore.jobs.pipeline.image_tasks",
+    "statecore.changelog.reader",
+    "statecore.images.image",
+    "statecore.images.runs",
+    *WITHOUT_THREADS,
+)
+"""All of them; pyarrow, which comes with these, starts a thread."""
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import modules, and load the compiled kernels of those that have any."""
+    for name in modules:
+        warm = getattr(importlib.import_module(name), "warm", None)
+        if warm is not None:
+            warm()

@@ -1,0 +1,264 @@
+"""From what the tasks of a restore made to the parts of a snapshot: which runs each database is made of."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from statecore import __version__
+from statecore.errors import Fenced
+from statecore.faults import FaultPoints
+from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import first_live_segment
+from statecore.images.model import Image, StoreDigest, segment_order
+from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.version_tasks import VersionResult
+from statecore.jobs.planning.frozen_plan import request_name
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.repository.application_repository import Shelf
+from statecore.repository.identity import store_identity
+from statecore.repository.manifest import (
+    ChangelogEnd,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+    least_known,
+)
+from statecore.repository.publication import Publication, Published
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.writer import spec_hash
+
+if TYPE_CHECKING:  # a checkpoint does without
+    from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf
+
+
+class Made(NamedTuple):
+    """What the tasks of a restore made.
+
+    Attributes:
+        runs: (task, store) → what was read, in the order it is applied.
+        versions: (task, store) → the rows of versioned stores, where they were published.
+    """
+
+    runs: dict[Key, tuple[RangeResult, ...]]
+    versions: dict[Key, VersionResult]
+
+
+class SnapshotOf:
+    """The snapshot that a restore will publish; made before anything is read.
+
+    Args:
+        shelf: where.
+        spec: the application.
+        request: what is restored.
+        plan: the frozen plan; by it and the request a retry recognises what an earlier try has published.
+        faults: points at which tests let the process die.
+
+    Raises:
+        Corrupted, Invalid, Retryable: the repository cannot be read, or not be written.
+
+    Attributes:
+        address: where the workers put the runs.
+    """
+
+    def __init__(
+        self, shelf: Shelf, spec: ApplicationSpec, request: RestoreRequest, plan: RestorePlan, faults: FaultPoints
+    ) -> None:
+        self.address = ShelfAddress(shelf.url, shelf.application_id)
+        self._spec, self._request = spec, request
+        shelf.check_writable()
+        # Of the same request, because another one of the same plan has read the ends anew.
+        name = f"{request_name(request.request_id)}-{plan.plan_id}"
+        self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)
+
+    def earlier(self) -> Published | None:
+        """What an earlier try of this request has published, as long as it counts."""
+        return self._publication.earlier()
+
+    def publish(self, planned: PlannedRestoreOf, made: Made, images: Mapping[Key, Image]) -> Published:
+        """Publish it, unless an earlier try has.
+
+        Args:
+            planned: what was restored, and upon what.
+            made: what the tasks made of it.
+            images: the images that were built, if any were.
+
+        Raises:
+            Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
+        """
+        frozen, plan = planned.frozen, planned.published
+        parts = task_parts(
+            plan,
+            made,
+            images,
+            parents=planned.parents,
+            cut_ms=frozen.cut_ms,
+            spec_digest=spec_hash(self._spec),
+        )
+        whole = not self._request.stores and not self._request.partitions and plan == frozen.plan
+        published = self._publication.publish(
+            parts,
+            whole=whole,
+            rebase=planned.rebase if planned.parents else None,
+            refused=planned.not_newest,
+        )
+        if published is None:  # others have published the very same, or more
+            raise Fenced(
+                f"Nothing was published for {self._spec.application_id}: another job has published as much meanwhile.",
+                code="publication-conflict",
+                action="Start a new restore (under a new request id); it goes on from the newest snapshot. One that is "
+                "to read everything (--from none) is published where the checkpoints are paused while it runs.",
+                application_id=self._spec.application_id,
+            )
+        return published
+
+
+def task_parts(
+    plan: RestorePlan,
+    made: Made,
+    images: Mapping[Key, Image],
+    *,
+    parents: Mapping[Key, Parent] = MappingProxyType({}),
+    cut_ms: int | None = None,
+    spec_digest: str = "",
+) -> list[TaskPart]:
+    """The part of each task of a plan.
+
+    Args:
+        plan: what was restored.
+        made: what the tasks made of it, published.
+        images: the images that were built of it, where any were: they tell what a store holds.
+        parents: stores of snapshots, by (task, store), upon which the runs are put.
+        cut_ms: when the plan's ends were read, in ms since the epoch. It is said of stores behind which nothing lay.
+        spec_digest: hash of the spec.
+    """
+    runs, versions = made.runs, made.versions
+    tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
+    for key, parts in sorted(plan.stores.items()):
+        stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
+        parent = parents.get(key)
+        below = None if parent is None else parent.snapshot
+        if below is not None and below.kind.is_versioned:
+            tasks[key[0]].append(below)  # as it is, and as old as it is
+            continue
+        seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
+        seen = max(seen, -1 if parent is None else parent.stream_time)
+        stream_time = None if below is not None and below.stream_time is None else seen
+        databases = _live(parts[0], below, stored, seen)
+        content = _content(parts[0].kind, databases, below, images.get(key))
+        # Of a versioned store it is how old it is, because no tail is put upon it.
+        was_all = all(part.was_all for part in parts)
+        its_cut = cut_ms if parts[0].kind.is_versioned or was_all else None
+        horizon_ms = least_known(part.horizon_ms for part in parts) if was_all else None
+        store = _store(plan, parts, databases, stream_time, content, spec_digest)
+        store = replace(store, cut_ms=its_cut, horizon_ms=horizon_ms)
+        tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
+    return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
+
+
+def _stored(part: PartitionPlan, results: Sequence[RangeResult], rows: VersionResult | None) -> list[StoredRun]:
+    if part.kind.is_versioned:
+        return [] if rows is None else list(map(StoredRun, rows.runs, rows.extents))
+    return [stored for result in results for stored in map(StoredRun, result.runs, result.extents)]
+
+
+def _live(
+    part: PartitionPlan, below: StoreSnapshot | None, stored: Sequence[StoredRun], stream_time: int
+) -> list[StoredDatabase]:
+    """The databases that have not expired, each with its runs in the order they are applied."""
+    of = part.segmentation if part.kind.is_segmented else None
+    first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
+    databases = {one.segment: one for one in (() if below is None else below.databases)}
+    for one in stored:
+        there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))
+        databases[one.run.segment] = replace(there, runs=(*there.runs, one))
+    if part.is_global:
+        databases = {segment: _by_partition(one) for segment, one in databases.items()}
+    return [
+        databases[segment] for segment in sorted(databases, key=segment_order) if segment is None or segment >= first
+    ]
+
+
+def _by_partition(database: StoredDatabase) -> StoredDatabase:
+    """Runs of a global store in the order of a restore from nothing: partition by partition, each by offset."""
+    if any(stored.run.origin.changelog is None for stored in database.runs):
+        return database
+    return replace(database, runs=tuple(sorted(database.runs, key=lambda stored: stored.run.partition)))
+
+
+def _store(
+    plan: RestorePlan,
+    parts: Sequence[PartitionPlan],
+    databases: Sequence[StoredDatabase],
+    stream_time: int | None,
+    content: StoreDigest | None,
+    spec_digest: str,
+) -> StoreSnapshot:
+    one = parts[0]
+    return StoreSnapshot(
+        store=one.store,
+        kind=one.kind,
+        identity=_identity(parts, databases, stream_time or -1),
+        changelogs=tuple(
+            ChangelogEnd(
+                part.topic,
+                part.partition,
+                part.topic_id,
+                part.committed_offset,
+                0 if part.left_to_restore else part.end,
+                part.log_start,
+                part.log_end,
+                part.leader_epoch,
+            )
+            for part in parts
+        ),
+        isolation=plan.isolation.name.lower(),
+        databases=tuple(databases),
+        stream_time=stream_time,
+        retention_ms=one.retention_ms,
+        segment_interval_ms=one.segment_interval_ms,
+        left_to_restore=one.left_to_restore,
+        rows=None if content is None else content.rows,
+        bytes=None if content is None else content.bytes,
+        digest=None if content is None else content.digest,
+        spec_digest=spec_digest,
+        made_by=__version__,
+    )
+
+
+def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
+    """The identity that an image of these runs has."""
+    one = parts[0]
+    interval = one.segment_interval_ms if one.kind.is_segmented else None
+    segment = None if interval is None else max(stream_time, 0) // interval
+    offsets = {part.topic_partition: part.committed_offset for part in parts}
+    return store_identity(one.kind, databases, offsets, segment)
+
+
+def _content(
+    kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
+) -> StoreDigest | None:
+    """What a store holds, where somebody has read it, or no database has files that could overlap; those of versioned
+    stores share no key.
+    """
+    from statecore.images.digest import EMPTY, combined  # which a plan does without
+
+    if image is not None:
+        return image.content
+    if below is not None and tuple(databases) == below.databases:
+        return below.content
+    content = StoreDigest(0, 0, EMPTY)
+    for database in databases:
+        if database.base or (len(database.runs) > 1 and not kind.is_versioned):
+            return None
+        for stored in database.runs:
+            content = combined(content, StoreDigest(stored.run.rows, stored.run.bytes, stored.run.digest))
+    return content

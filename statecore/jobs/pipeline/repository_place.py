@@ -1,0 +1,124 @@
+"""Staging in a repository: for workers that share nothing but the object store.
+
+Runs go to the repository's files and packs at once, under their hashes (:mod:`statecore.jobs.pipeline.run_sink`); here
+is only what the tasks of one plan tell one another, and records of versioned stores, which are no rows yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from statecore.jobs.pipeline.staging_place import StagingPlace
+from statecore.objectstore.base import Blob, Blobs, checked_name
+from statecore.repository.layout import Layout
+from statecore.repository.repository import opened_blobs, place_of
+
+
+@dataclass(frozen=True)
+class RepositoryPlace(StagingPlace):
+    """The staging of a plan in a repository.
+
+    Attributes:
+        url: the repository; credentials are found on each machine.
+        application_id: the application.
+        plan_id: the plan.
+    """
+
+    keeps_runs: ClassVar[bool] = False
+    remedy: ClassVar[str] = (
+        "Make sure that every executor reaches the same repository as the driver under this URL, with credentials that "
+        "may read and write there."
+    )
+
+    url: str
+    application_id: str
+    plan_id: str
+
+    def __str__(self) -> str:
+        """See :class:`StagingPlace`."""
+        return f"{self.url} (staging of plan {self.plan_id})"
+
+    def check_seen(self) -> None:
+        """See :class:`StagingPlace`. What a process has found once it finds again, and each look is a request."""
+        if self not in _seen:
+            super().check_seen()
+            _seen.add(self)
+
+    def check_failure(self) -> None:
+        """See :class:`StagingPlace`. Small tasks look no oftener than large ones."""
+        now = time.monotonic()
+        if now >= _next_look.get(self, 0.0):
+            super().check_failure()
+            _next_look[self] = now + self.interval
+
+    def blobs(self) -> Blobs:
+        """See :class:`StagingPlace`."""
+        return BlobsBelow(blobs_at(self.url), Layout(self.application_id).staging(self.plan_id))
+
+
+_seen: set[RepositoryPlace] = set()
+_next_look: dict[RepositoryPlace, float] = {}
+
+
+class BlobsBelow(Blobs):
+    """The blobs whose names begin with a prefix, without it.
+
+    Args:
+        blobs: all of them.
+        prefix: what their names begin with, without the last ``/``.
+    """
+
+    def __init__(self, blobs: Blobs, prefix: str) -> None:
+        self._blobs, self._prefix = blobs, f"{prefix}/"
+
+    def _name(self, name: str) -> str:
+        return self._prefix + checked_name(name)
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        return self._blobs.put_if_absent(self._name(name), content)
+
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`."""
+        self._blobs.replace(self._name(name), content)
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        return self._blobs.get(self._name(name), start, end)
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        return self._blobs.head(self._name(name))._replace(name=name)
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        for blob in self._blobs.list(self._prefix + prefix):
+            yield blob._replace(name=blob.name.removeprefix(self._prefix))
+
+    def directories(self, above: str) -> Iterator[str]:
+        """See :meth:`Blobs.directories`."""
+        return self._blobs.directories(self._name(above))
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        self._blobs.delete(self._name(name))
+
+    def local_path(self, name: str) -> Path | None:
+        """See :meth:`Blobs.local_path`."""
+        return self._blobs.local_path(self._name(name))
+
+
+def blobs_at(url: str) -> Blobs:
+    """The blobs at a URL, with one client for this process: that of the job, where its tasks are worked on here."""
+    opened = opened_blobs(url)
+    return _blobs_at(url) if opened is None else opened
+
+
+@lru_cache(maxsize=4)
+def _blobs_at(url: str) -> Blobs:
+    return place_of(url).blobs

@@ -1,0 +1,94 @@
+"""What becomes of a run that was just made: it is kept in the staging place, published into a repository, or both.
+
+A run that is published is put under its hash by whoever made it, once. Small ones of all ranges of a batch share a
+pack, so the results of these ranges, which say where their runs lie, are put after the batch::
+
+    range 1 ──▶ run of 200 MB ─────────────▶ files/ab/abc…        result 1 is put at once
+    range 2 ──▶ run of 20 KB  ──┐
+    range 3 ──▶ run of 40 KB  ──┴─▶ packs/def…                    results 2 and 3 are put when that is there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from statecore.images.model import RunFile
+from statecore.jobs.pipeline.repository_place import blobs_at
+from statecore.repository.blob_verification import Named, lost
+from statecore.repository.layout import Layout
+from statecore.repository.manifest import Extent
+from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
+
+
+@dataclass(frozen=True)
+class ShelfAddress:
+    """Where the runs of an application are published.
+
+    Attributes:
+        url: the repository; credentials are found on each machine.
+        application_id: the application.
+    """
+
+    url: str
+    application_id: str
+
+    def holds(self, runs: Iterable[tuple[str, Extent]]) -> bool:
+        """Whether runs, each by its hash, lie where they should. In a directory every byte is looked at; elsewhere
+        that the blobs are long enough, and who reads them hashes them.
+        """
+        return not lost(blobs_at(self.url), (Named(*one) for one in runs), read=None)
+
+
+class Publisher:
+    """Publishes the runs of a batch: large ones at once, small ones together.
+
+    Args:
+        address: where.
+        small: bytes from which on a run does not wait for others.
+        pack_bytes: bytes of runs that wait from which on they are put.
+    """
+
+    def __init__(self, address: ShelfAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
+        self._blobs, self._names = blobs_at(address.url), Layout(address.application_id)
+        self._waiting: list[tuple[Sequence[RunFile], Callable[[tuple[Extent, ...]], None]]] = []
+        self._small, self._pack_bytes = small, pack_bytes
+        self._waiting_bytes = 0
+        self._extents: dict[str, Extent] = {}
+
+    def publish(self, files: Sequence[RunFile], done: Callable[[tuple[Extent, ...]], None]) -> None:
+        """Publish the runs of a range.
+
+        Args:
+            files: the runs; they must stay as they are until ``done`` was called.
+            done: told where they lie, in their order, when all are durable: now, or by a later call.
+        """
+        large = [file for file in files if file.file_bytes >= self._small]
+        self._put(large)
+        if len(large) == len(files):
+            done(self._lie(files))
+            return
+        self._waiting.append((files, done))
+        self._waiting_bytes += sum(file.file_bytes for file in files if file.file_bytes < self._small)
+        if self._waiting_bytes >= self._pack_bytes:
+            self.flush()
+
+    @property
+    def waits(self) -> bool:
+        """Whether runs wait for others, to share a pack."""
+        return bool(self._waiting)
+
+    def flush(self) -> None:
+        """Put what is left, and tell everybody."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self._put([file for files, _ in waiting for file in files if file.sha256 not in self._extents])
+        for files, done in waiting:
+            done(self._lie(files))
+
+    def _lie(self, files: Sequence[RunFile]) -> tuple[Extent, ...]:
+        return tuple(self._extents[file.sha256] for file in files)
+
+    def _put(self, files: Sequence[RunFile]) -> None:
+        local = [LocalFile(file.path, file.sha256, file.file_bytes) for file in files]
+        extents = put_files(self._blobs, self._names, local, small=self._small, pack_bytes=self._pack_bytes)
+        self._extents |= dict(zip((file.sha256 for file in files), extents, strict=True))

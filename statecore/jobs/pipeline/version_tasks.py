@@ -1,0 +1,101 @@
+"""Rows of versioned stores for a repository: made of the records that stage one has read, and published.
+
+What stage one reads of a versioned store are records, and its rows depend on all of them. An image is built of such
+rows; a snapshot names them, so they are made once more by a task of their own, where no image is built anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from statecore.errors import Corrupted
+from statecore.images.model import Run, Segmentation
+from statecore.jobs.answers import answers
+from statecore.jobs.engine import Failure
+from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
+from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.jobs.pipeline.staging_place import StagingPlace
+from statecore.repository.manifest import Extent
+from statecore.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class VersionTask:
+    """Make the rows of a versioned store of one task, and publish them.
+
+    Attributes:
+        place: where its records are.
+        shelf: where its rows are published.
+        task: Kafka Streams' task id.
+        store: the store.
+        ranges: what was read, in the order it is applied.
+        segmentation: history retention and interval of its segments.
+        memory_budget: bytes of records to hold at once.
+    """
+
+    place: StagingPlace
+    shelf: ShelfAddress
+    task: str
+    store: str
+    ranges: tuple[RangeResult, ...]
+    segmentation: Segmentation
+    memory_budget: int
+
+    @property
+    def where(self) -> str:
+        """Where its work is done, for messages."""
+        return str(self.place)
+
+
+@dataclass(frozen=True)
+class VersionResult:
+    """The rows of a versioned store.
+
+    Attributes:
+        task: Kafka Streams' task id.
+        store: the store.
+        runs: files of rows that share no key, in the order they are applied.
+        extents: where each lies in the repository.
+        seconds: wall time of the task.
+        cpu: CPU seconds of it.
+    """
+
+    task: str
+    store: str
+    runs: tuple[Run, ...]
+    extents: tuple[Extent, ...]
+    seconds: float
+    cpu: float
+
+
+def publish_versions(tasks: Sequence[VersionTask]) -> list[VersionResult | Failure]:
+    """Make and publish the rows of versioned stores."""
+    return answers(_publish, tasks)
+
+
+def _publish(task: VersionTask) -> VersionResult:
+    from statecore.images.versions.build import build_version_runs
+
+    task.place.check_seen()
+    watch = Stopwatch("image", cpu_clock=time.thread_time)
+    blobs, found = task.place.blobs(), list[Extent]()
+    with task.place.scratch() as scratch:
+        try:
+            ranges = [
+                (result.stream_time, [staging.at_hand(blobs, run, scratch) for run in result.runs])
+                for result in task.ranges
+            ]
+            of = task.segmentation
+            files = build_version_runs(scratch, ranges, of.retention_ms, of.interval_ms, task.memory_budget)
+        except Corrupted:
+            for result in task.ranges:  # a retry must not find the same records again
+                forget_range(blobs, result)
+            raise
+        publisher = Publisher(task.shelf)
+        publisher.publish(files, found.extend)
+        publisher.flush()
+    runs = tuple(file.run for file in files)
+    return VersionResult(task.task, task.store, runs, tuple(found), watch.wall["image"], watch.cpu["image"])

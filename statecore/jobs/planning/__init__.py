@@ -1,0 +1,1 @@
+"""Plans of jobs: offsets and stores, frozen before anything is read."""

@@ -1,0 +1,35 @@
+"""What a plan has to know of the request that it is made for, whichever job that is of."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+
+
+class PlanRequest(Protocol):
+    """Fields that the requests of all jobs have that read changelogs (:mod:`statecore.jobs.restore.request`)."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Only these stores; none for all."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Only these partitions; none for all."""
+
+    @property
+    def transaction_wait(self) -> float:
+        """Seconds to wait for open transactions."""
+
+    @property
+    def memory_budget(self) -> int:
+        """Bytes of records that a task may hold."""
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether nothing is done."""
+
+    @property
+    def versioned(self) -> VersionedStart:
+        """What versioned stores are to find."""

@@ -1,0 +1,147 @@
+"""What an operator should know of a plan although nothing speaks against it: said with the plan, and in the report."""
+
+from __future__ import annotations
+
+from statecore.changelog.cluster import Cluster
+from statecore.discover.kind_evidence import listed, of_topic
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan_request import PlanRequest
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import default_changelog
+
+
+def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
+    """What an operator should know of a plan although nothing speaks against it."""
+    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    notes = [
+        f"{part.topic}-{part.partition}: an open transaction kept the end at {part.end} for "
+        f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
+        f"({part.tail_left} offsets)."
+        for part in plan.partitions
+        if part.tail_left > 0 and exactly_once and request.transaction_wait  # who does not wait knows of it
+    ]
+    planned = {part.store for part in plan.partitions}
+    notes += [
+        f"Global store {store.name!r} was left out: {_why_left_out(store)}; Kafka Streams restores it itself."
+        for store in spec.global_stores
+        if store.name not in planned and not request.stores
+    ]
+    notes += [*_not_logged(spec, plan), *_logged_after_all(cluster, spec, plan), *_in_memory(spec, plan)]
+    history = sorted({part.store for part in plan.partitions if part.left_to_restore})
+    if history:
+        notes.append(
+            f"Left to Kafka Streams: {', '.join(history)}. Nothing is read of a versioned store, and an empty database "
+            "takes its place; Kafka Streams restores it from the start of its changelog when the application starts, "
+            "because queries of the past find nothing in one that it did not restore. (To restore nothing and do "
+            "without the past, set versioned to latest, --versioned latest; docs/restore.md says what that costs.)"
+        )
+    notes += contradictions(cluster, spec, plan)
+    undeclared = undeclared_changelogs(cluster, spec)
+    if undeclared:
+        consequence = (
+            "WIPES every rebuilt task that has such a store and restores it whole (exactly-once, and no offset of the "
+            "store); declare the store in the spec and restore again before the application starts"
+            if exactly_once
+            else "restores it itself, from the start; declare the store in the spec to have it restored here"
+        )
+        notes.append(
+            f"No store of the spec has the changelog {', '.join(undeclared)}. If that is a store of this "
+            f"application's topology, Kafka Streams {consequence}. (An old topic, or one of an application whose id "
+            f"begins with {spec.application_id}-, can be ignored.)"
+        )
+    return tuple(notes)
+
+
+def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """What becomes of the stores that the application does not log, where they share a task with restored ones."""
+    names = [store.name for store in _of_rebuilt_tasks(spec, plan) if not store.is_logged]
+    if not names:
+        return []
+    return [
+        f"The application does not log {', '.join(sorted(names))} (changelog: none): kept where the task has a "
+        "directory, else Kafka Streams makes it empty."
+    ]
+
+
+def _of_rebuilt_tasks(spec: ApplicationSpec, plan: RestorePlan) -> list[StoreSpec]:
+    """The declared stores of the subtopologies of which tasks are rebuilt."""
+    rebuilt = {store for part in plan.partitions for store in spec.stores_of(part.task)}
+    return [store for store in spec.stores if store in rebuilt]
+
+
+def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """Stores that are declared not to be logged, and have the changelog that Kafka Streams gives to one that is."""
+    there = set(cluster.list_topics())
+    found = {
+        store.name: topic
+        for store in _of_rebuilt_tasks(spec, plan)
+        if not store.is_logged
+        and (topic := default_changelog(spec.application_id, store.name, store.topology)) in there
+    }
+    if not found:
+        return []
+    names, topics = ", ".join(sorted(found)), ", ".join(sorted(found.values()))
+    if spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+        consequence = "WIPES every rebuilt task that lacks it and restores it whole (exactly-once, and no offset of it)"
+    else:
+        consequence = "restores it itself, from the start"
+    return [
+        f"The spec says that the application does not log {names}, but there is {topics}. If it does log it, Kafka "
+        f"Streams {consequence}; take 'changelog: none' out of the spec. (A topic of before can be ignored.)"
+    ]
+
+
+def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """What becomes of a task under exactly-once of which a store is declared to be in memory, and is not."""
+    names = sorted(store.name for store in _of_rebuilt_tasks(spec, plan) if store.kind is StoreKind.IN_MEMORY)
+    if not names or spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        return []
+    return [
+        f"Nothing is placed of {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
+        "rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, "
+        "custom for a persistent store of the application's own class."
+    ]
+
+
+def _why_left_out(store: StoreSpec) -> str:
+    if store.is_filled_by_processor:
+        return "the application fills it through a processor of its own"
+    if store.kind is StoreKind.CUSTOM:
+        return "it is of the application's own class"
+    return "it lies in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
+
+
+def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
+    """Topics that are named like a changelog of the application and belong to no declared store."""
+    declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
+    unlogged = [store for store in spec.stores if not store.is_logged]  # said by themselves
+    declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in unlogged}
+    return [
+        topic
+        for topic in cluster.list_topics()
+        if topic.startswith(f"{spec.application_id}-") and topic.endswith("-changelog") and topic not in declared
+    ]
+
+
+def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """Stores whose changelog is configured as Kafka Streams configures those of other kinds.
+
+    Said, not refused: a topic's configuration can be changed, and then the spec is right. Source topics are configured
+    by somebody else and say nothing.
+    """
+    own = {
+        store.name: store.changelog
+        for store in spec.stores
+        if store.changelog == default_changelog(spec.application_id, store.name, store.topology)
+    }
+    kinds = {part.store: part.kind for part in plan.partitions if own.get(part.store) == part.topic}
+    topics = cluster.describe_topics(sorted(own[store] for store in kinds))
+    return [
+        f"Store {store!r} is declared as {kind}, but its changelog {own[store]} is configured (cleanup.policy "
+        f"{topics[own[store]].configs.get('cleanup.policy')}) as that of {listed(one.kinds)}. If the kind is wrong, "
+        "the rebuilt store reads as wrong data: compare it with the topology."
+        for store, kind in sorted(kinds.items())
+        for one in of_topic(topics[own[store]])
+        if kind not in one.kinds
+    ]

@@ -1,0 +1,350 @@
+"""From a request to a frozen plan: one look at the cluster, every precondition, and when a plan must be made anew.
+
+A plan (its file: ``statecore/jobs/planning/frozen_plan.py``) does not keep for ever. When the changelogs have grown
+since, deletes that lie beyond its ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to
+those ends would keep the dead keys; when a log's start has passed an end, the application could not go on from there
+and, under exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, delete_retention_ms
+from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.soundness import NO_TIME
+from statecore.changelog.weighing import Weights, weigh
+from statecore.errors import Invalid, NotFound
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import NO_PARENTS, Candidates, Chosen, Cost, Key, Younger, choose
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
+from statecore.jobs.planning.frozen_plan import FrozenPlan
+from statecore.jobs.planning.plan import (
+    PartitionPlan,
+    RestorePlan,
+    consumed,
+    end_of,
+    ended,
+    is_left,
+    make_plan,
+)
+from statecore.jobs.planning.plan_request import PlanRequest
+from statecore.jobs.planning.plan_warnings import notes_of
+from statecore.jobs.planning.selection import check_partitions, select_stores
+from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+POLL_INTERVAL = 0.5
+
+
+class PlannedRestore(NamedTuple):
+    """A plan that was just made.
+
+    Attributes:
+        plan: the plan.
+        notes: what the operator should know.
+        disk: what it takes of the disk.
+        chosen: what lies below its runs, and what was refused.
+        topics: the changelogs.
+        read_at_ms: a moment before the ends were read, by the cluster's clock, in ms since the epoch; ``None`` where
+            that did not tell it.
+    """
+
+    plan: RestorePlan
+    notes: tuple[str, ...]
+    disk: DiskNeed
+    chosen: Chosen
+    topics: Mapping[str, TopicDescription]
+    read_at_ms: int | None
+
+
+def plan_restore(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: PlanRequest,
+    *,
+    parallelism: Callable[[], int],
+    candidates: Candidates | None = None,
+    cost: Cost | None = None,
+    only: Callable[[Key], bool] = lambda _: True,
+    versioned_ms: int | None = None,
+    builds: bool = True,
+    ends: Mapping[TopicPartition, int] = MappingProxyType({}),
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> PlannedRestore:
+    """Look at the topics once, check all preconditions, and freeze the plan.
+
+    Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
+    ``request.transaction_wait`` seconds, and then says which tail is left to the application. It waits for none in a
+    changelog that it does not read.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what of it to restore.
+        parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
+        candidates: who knows what the runs may be put upon; ``None`` to read every log whole.
+        cost: what a parent costs; with it the cheapest is taken, and not the first (:func:`parents.choose`).
+        only: asked whether a store, by task and name, is meant.
+        versioned_ms: how old, in ms, a parent may be of which a versioned store is taken over as it is; ``None`` to
+            make all that are not left to Kafka Streams of the whole of their changelogs.
+        builds: whether stores are built of what is read, on a disk.
+        ends: offsets that logs are read no farther than, where they go on.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
+
+    Raises:
+        Invalid: the request does not fit spec or topics.
+        NotFound: a changelog topic does not exist.
+        Retryable: no broker could be reached.
+    """
+    stores = select_stores(spec, request.stores, request.partitions)
+    read_at_ms = cluster.time_ms()
+    topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
+    wanted = {
+        store: kept
+        for store, parts in check_partitions(stores, topics, request.partitions).items()
+        if (kept := [part for part in parts if only((task_of(store, part), store.name))])
+    }
+    offsets = cluster.log_offsets(_partitions(wanted))
+    read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
+    deadline = clock() + request.transaction_wait
+    while (open_ones := _open_transactions(spec, offsets, read, ends)) and clock() < deadline:
+        sleep(POLL_INTERVAL)
+        offsets = {**offsets, **cluster.log_offsets(open_ones)}
+    reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
+    committed = committed_offsets(cluster, spec.application_id, reused)
+    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
+    sources = {part: consumed(offsets[part], committed[part]) for part in reused}
+    seen = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
+    since_ms = None
+    if versioned_ms is not None:
+        since_ms = (int(time.time() * 1000) if read_at_ms is None else read_at_ms) - versioned_ms
+    chosen = (
+        NO_PARENTS
+        if candidates is None
+        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, since_ms)
+    )
+    workers = parallelism()
+    budget = request.memory_budget
+    weights = Weights({}, 0)
+
+    def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
+        nonlocal weights
+        tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
+        whole = [span for span in spans if span not in tails]
+        told = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
+        unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
+        weights = Weights({**told.shapes, **unseen}, told.log_bytes)
+        return weights.shapes
+
+    plan = make_plan(
+        spec,
+        wanted,
+        topics,
+        seen,
+        parallelism=workers,
+        memory_budget=budget,
+        versioned=request.versioned,
+        shapes=shapes,
+        epochs={part: log.leader_epoch for part, log in offsets.items()},
+        parents=chosen.parents,
+        log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
+        is_timed=read_at_ms is not None,
+    )
+    notes = notes_of(cluster, spec, plan, request)
+    disk = disk_need(plan, weights, workers, budget)
+    if request.plan_only:
+        notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
+    return PlannedRestore(plan, notes, disk, chosen, topics, read_at_ms)
+
+
+def _chosen(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: PlanRequest,
+    wanted: Mapping[StoreSpec, Sequence[int]],
+    topics: Mapping[str, TopicDescription],
+    logs: Mapping[TopicPartition, LogOffsets],
+    seen: Mapping[TopicPartition, LogOffsets],
+    candidates: Candidates,
+    cost: Cost | None,
+    since_ms: int | None,
+) -> Chosen:
+    """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
+    stores: dict[Key, set[TopicPartition]] = defaultdict(set)
+    versioned: set[Key] = set()
+    for store, numbers in wanted.items():
+        if is_left(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
+            continue
+        for number in numbers:
+            key = task_of(store, number), store.name
+            stores[key].add(TopicPartition(store.changelog, number))
+            versioned |= {key} if store.kind.is_versioned else set()
+    if since_ms is not None:
+        candidates = Younger(candidates, versioned, since_ms)
+    return choose(
+        {key: frozenset(parts) for key, parts in stores.items()},
+        candidates,
+        topics,
+        logs,
+        {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()},
+        cluster.epoch_ends,
+        cost,
+    )
+
+
+def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
+    return [TopicPartition(store.changelog, partition) for store, parts in wanted.items() for partition in parts]
+
+
+def _open_transactions(
+    spec: ApplicationSpec,
+    offsets: Mapping[TopicPartition, LogOffsets],
+    read: Sequence[TopicPartition],
+    ends: Mapping[TopicPartition, int],
+) -> Sequence[TopicPartition]:
+    """Partitions of which an open transaction keeps back records that are wanted."""
+    if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        return []
+    return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
+
+
+def _refuse_unknown_progress(
+    spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
+) -> None:
+    """Refuse source topics of which nobody knows how far the application has come: an empty store would be a lie."""
+    unknown = {
+        str(part): f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
+        f"{log.log_start} to {log.log_end})"
+        for part, (log, committed) in sorted(seen.items())
+        if log.log_end > log.log_start and (committed is None or committed < log.log_start)
+    }
+    if unknown:
+        raise NotFound(
+            f"The consumer group {spec.application_id} has committed no offset within the log of "
+            + "; ".join(unknown.values())
+            + ": a store restored from a source topic ends where the application has come to.",
+            code="committed-offset-missing",
+            action="Check the application id and that the group's offsets have not expired; if the application never "
+            "ran, there is nothing to restore; otherwise leave the store out with --store.",
+            group=spec.application_id,
+            partitions=list(unknown),
+        )
+
+
+def why_stale(
+    frozen: FrozenPlan,
+    topics: Mapping[str, TopicDescription],
+    offsets: Mapping[TopicPartition, LogOffsets],
+    now_ms: int | None,
+) -> str | None:
+    """Why a frozen plan must be made anew, or ``None`` while it is good.
+
+    Args:
+        frozen: the plan.
+        topics: its topics as they are now.
+        offsets: its partitions as they are now.
+        now_ms: now, by the cluster's clock, in ms since the epoch; ``None`` where that does not tell it.
+    """
+    for part in frozen.plan.partitions:
+        seen = offsets.get(part.topic_partition)
+        name = f"{part.topic}-{part.partition}"
+        if seen is None:
+            return f"{name} is no partition any more"
+        if part.left_to_restore:
+            continue
+        if seen.log_end < part.end:
+            return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
+        if part.end > 0 and seen.log_start > part.end:
+            return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
+        if part.parent and seen.log_start > part.start:
+            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
+        if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
+            return f"{name} has grown since and {why}"
+    if not frozen.partitions and not frozen.is_part:
+        for topic in {part.topic for part in frozen.plan.partitions}:
+            planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
+            if planned != topics[topic].partitions:
+                return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
+    return None
+
+
+def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
+    """Why deletes may be missing behind a plan's end, or ``None`` while none can be."""
+    if now_ms is None or frozen.read_at_ms is None or part.horizon_ms is None:
+        return f"nobody knows how old the plan is: {NO_TIME}"
+    age_ms = now_ms - frozen.read_at_ms
+    retention_ms = min(delete_retention_ms(topic), part.horizon_ms)
+    # Half of it, because the application needs time, too, to read what lies beyond the end.
+    if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
+        return None
+    return (
+        f"the plan is {age_ms / 1000:.0f} s old; deletes in what it grew by may be compacted away after "
+        f"{retention_ms / 1000:.0f} s (delete.retention.ms)"
+    )
+
+
+def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
+    """Refuse a frozen plan whose topics are not what they were.
+
+    Raises:
+        Invalid: a topic was deleted and created again since the plan was made.
+    """
+    changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
+    if changed:
+        raise Invalid(
+            f"Topics were created anew since the plan was made: {', '.join(changed)}.",
+            code="topic-recreated",
+            action="Start a new restore (under a new request id), which makes a new plan.",
+            topics=changed,
+        )
+
+
+def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> bool:
+    """Whether a frozen plan answers this request: same application, guarantee, partitions, and stores as declared."""
+    plan = frozen.plan
+    if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
+        return False
+    stores = select_stores(spec, request.stores, request.partitions)
+    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.left_out}
+    planned = {
+        (
+            part.store,
+            part.kind,
+            part.topic,
+            TaskId.parse(part.task).subtopology_id,
+            part.retention_ms,
+            part.segment_interval_ms,
+            part.left_to_restore,
+        )
+        for part in plan.partitions
+    }
+    return asked == planned and set(request.partitions) == set(frozen.partitions)
+
+
+def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]:
+    return (
+        store.name,
+        store.kind,
+        store.changelog,
+        (store.topology, store.subtopology),
+        retention_of(store),
+        segment_interval_of(store),
+        is_left(store, versioned),
+    )
+
+
+def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Largest first: the last tasks of a stage should be short ones."""
+    return sorted(partitions, key=lambda part: (part.start - part.end, part.task, part.store))

@@ -1,0 +1,1 @@
+"""Recovery of global stores, as a job."""

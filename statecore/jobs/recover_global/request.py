@@ -1,0 +1,84 @@
+"""What a recovery of global stores is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from statecore.formats.releases import GLOBAL
+from statecore.jobs.field_types import FilePath, Flag, Text
+from statecore.jobs.fields import Request, declare
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.restore.request import (
+    APPLY,
+    APPROVED,
+    OWNER,
+    REQUEST_ID,
+    STATE_DIR,
+    WHAT,
+    check_repository,
+    only_stores,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverGlobalRequest(Request):
+    """A request to examine the global stores of an application's directory and to rebuild those that are not valid."""
+
+    spec_path: str = field(
+        metadata=declare(
+            FilePath("FILE"),
+            title="Spec path",
+            help="the application's stores.yaml, which says the topics of its global stores",
+            option="--spec",
+        ),
+    )
+    state_dir: str = field(metadata=STATE_DIR)
+    application_id: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Application id",
+            help="Kafka Streams' application.id, to be sure that the spec is that of this application",
+            otherwise="that of the spec",
+        ),
+    )
+    stores: tuple[str, ...] = field(
+        default=(),
+        metadata=only_stores("every global store of the spec"),
+    )
+    apply: bool = field(default=False, metadata=APPLY)
+    approved: str = field(default="", metadata=APPROVED)
+    accept_uncompacted: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Accept topics that are not compacted",
+            help="rebuild a global store also of a topic whose retention deletes the last records of keys: it has "
+            "what is left of them",
+            section=WHAT,
+        ),
+    )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="rebuild stores from the newest snapshot that is sound, where that is cheaper than from their topics",
+            section=WHAT,
+            otherwise="from their topics",
+            check=check_repository,
+        ),
+    )
+    owner: str | None = field(default=None, metadata=OWNER)
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
+
+    def to_repair(self, application_id: str) -> RepairRequest:
+        """The repair of the directory's global stores that this is.
+
+        Args:
+            application_id: the application.
+        """
+        same = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
+        said = {name: getattr(self, name) for name in same}
+        return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **said)

@@ -1,0 +1,1 @@
+"""Repair of a state directory, as a job."""

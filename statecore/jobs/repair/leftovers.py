@@ -1,0 +1,54 @@
+"""What tries of repairs leave in an application's directory that nobody goes on with: the staging of their rebuilds.
+
+A rebuild is a restore whose request id is that of the repair and a suffix (:mod:`statecore.jobs.repair.run`). Whoever
+runs a repair again looks anew, may rebuild other stores, and has a request id of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from statecore.errors import Invalid
+from statecore.jobs.history.directory_changes import killed_tries
+from statecore.jobs.job_files import DirectoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
+from statecore.jobs.restore.resume import frozen_plan
+from statecore.statedir.journal import read_record
+from statecore.statedir.work_directory import PLANS
+
+
+def discard_placed(work: Path) -> None:
+    """Delete what a restore has staged that was killed behind its last swap: nothing is left for it to do.
+
+    Args:
+        work: the application's ``.statecore``.
+    """
+    record = read_record(work)
+    if record is None or not record.request_id:
+        return
+    home = DirectoryHome(work, work, record.request_id)
+    frozen = frozen_plan(home)
+    placed = {entry.task for entry in (*record.tasks, *record.earlier)}
+    if frozen is not None and frozen.plan.plan_id and {part.task for part in frozen.plan.partitions} <= placed:
+        home.discard(frozen.plan.plan_id)
+
+
+def discard_rebuilds(work: Path, job: str, keep: str = "") -> None:
+    """Delete what tries have staged to rebuild stores.
+
+    Args:
+        work: the application's ``.statecore``.
+        job: what a repair is called in the word of its tries.
+        keep: the request of which a try goes on; empty when all that was to be rebuilt is.
+    """
+    tries = {one.attempt.request_id for one in killed_tries(work) if one.job == job} - {keep}
+    for file in (work / PLANS).glob(f"*{PLAN_SUFFIX}"):
+        with suppress(Invalid, OSError):
+            frozen = load_plan(file)
+            if frozen is None or not frozen.plan.plan_id or frozen.request_id.rpartition("-")[0] not in tries:
+                continue
+            home = DirectoryHome(work, work, frozen.request_id)
+            home.discard(frozen.plan.plan_id)
+            for suffix in (ATTEMPT_SUFFIX, PLAN_SUFFIX):
+                home.forget(suffix)

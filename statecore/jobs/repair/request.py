@@ -1,0 +1,50 @@
+"""What a repair of a state directory is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from statecore.errors import Invalid
+from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.field_types import Text
+from statecore.jobs.fields import declare
+from statecore.jobs.restore.request import APPLICATION_ID, APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, check_repository
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest(ExamineRequest):
+    """A request to examine the directory of an application and to mend what is found."""
+
+    application_id: str = field(
+        metadata=APPLICATION_ID,
+    )
+    apply: bool = field(default=False, metadata=APPLY)
+    approved: str = field(
+        default="",
+        metadata=APPROVED,
+    )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="rebuild stores from the newest snapshot that is sound, where that is cheaper than from their "
+            "changelogs",
+            section=WHAT,
+            otherwise="from their changelogs",
+            check=check_repository,
+        ),
+    )
+    owner: str | None = field(default=None, metadata=OWNER)
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        super().__post_init__()
+        if self.release is not None:
+            raise Invalid(
+                "A repair is for the newest release.",
+                code="release-invalid",
+                action="Leave release (--for) out; statecore migrate converts for other releases.",
+            )

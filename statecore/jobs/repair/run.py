@@ -1,0 +1,398 @@
+"""The repair: what a look at a state directory found is mended, and looked at again.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      every finding, and what would mend it          nothing is changed; a plan ends here
+    mend      copies of task directories are changed         in .statecore, which the next job sweeps
+    swap      whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
+    rebuild   damaged stores, by restores of their own       as a restore says; a retry goes on with what was read
+    look      again: what is left is said                    under the same lock, from the first look on
+
+Each step leaves the directory better than before, so whoever stops in the middle runs the same again, and only what is
+still wrong is mended; what was approved is approved still (:mod:`statecore.jobs.repair.resume`). All that is replaced,
+by a copy or by a restore, is kept for a week (:mod:`statecore.statedir.task_swap`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
+
+from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.doctor import Diagnosis
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.global_store_outcome import NextStart
+from statecore.doctor.repair_actions import cannot_be_mended, mend
+from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
+from statecore.errors import Corrupted, Invalid, Retryable
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.diagnose.run import brokers_of, diagnosis
+from statecore.jobs.directory_change import OnDirectory, declared_in, directory_of
+from statecore.jobs.engine import Engine
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.history.directory_changes import killed_tries
+from statecore.jobs.job import nobody
+from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_use
+from statecore.jobs.repair.leftovers import discard_placed, discard_rebuilds
+from statecore.jobs.repair.report import (
+    REPAIR_SUFFIX,
+    MendedTask,
+    Outcome,
+    RebuiltStores,
+    RepairReport,
+)
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.resume import begun_before, word_of
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
+from statecore.jobs.restore.run import run_restore
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.journal_recovery import Outcome as Placed
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_swap import Exchange, replaced_in
+
+_SHOWN = 5
+_GIVE_SPEC = "With --spec (statecore discover writes one) it is rebuilt by this repair."
+
+
+def run_repair(
+    request: RepairRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+) -> RepairReport:
+    """Mend what is found in a state directory; or say what would be done.
+
+    Args:
+        request: which directory, and whether to do it.
+        engine: who rebuilds stores; its workers see the directory.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+
+    Returns:
+        What was found, what was done, and what is left.
+
+    Raises:
+        NotFound: there is no such application, task or store.
+        Invalid: the plan is not the one that was approved, or what a repair needs is not there, such as the right to
+            change the files. Nothing was changed.
+        Fenced: the application runs, or another job does; nothing was changed.
+        Capacity, Corrupted, Retryable: as :func:`statecore.jobs.restore.run.run_restore`; what was mended before stays.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = declared_in(request)
+        return DirectoryRepair(request, engine, directory_of(request), spec, progress, faults, say).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request)) from error
+
+
+class DirectoryRepair(OnDirectory):
+    """One try of a repair. Who repairs less than everything has another plan (:meth:`planned`)."""
+
+    report_suffix = REPAIR_SUFFIX
+    called = "repair"
+
+    def __init__(
+        self,
+        request: RepairRequest,
+        engine: Engine,
+        directory: StateDirectory,
+        declared: ApplicationSpec | None,
+        progress: Progress | None,
+        faults: FaultPoints,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(request, directory, declared, progress, faults, say, _doing(request))
+        self.request, self.engine = request, engine
+
+    def words(self) -> tuple[str, ...]:
+        """See :class:`OnDirectory`; of the greatest age the command has a name of its own."""
+        age = self.request.cleanup_max_age_ms
+        said = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
+        return "doctor", "--repair", *said, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
+
+    def run(self) -> RepairReport:
+        """Plan, or repair under the lock."""
+        refuse_in_use(self.directory, "statecore doctor looks at it as it runs.")
+        if not self.request.apply:
+            return self._run()
+        tries = killed_tries(self.directory.work_path)
+        self.keeps_word = any(
+            (one.job, one.attempt.request_id) == (self.called, self.request.request_id) for one in tries
+        )
+        with self.locked():
+            self.faults.reach("repair.after-lock")
+            discard_placed(self.directory.work_path)
+            discard_rebuilds(self.directory.work_path, self.called, keep=self.request.request_id)
+            return self._run()
+
+    def _run(self) -> RepairReport:
+        with self.phase("look"):
+            seen = self._fingerprints()
+            found, plan = self._examined()
+        self.check(found, plan)
+        mended = tuple(
+            MendedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
+            for task, of in plan.mendings.items()
+        )
+        rebuilt = self._to_rebuild(plan, found)
+        of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # they name the ends of logs, which may grow
+        plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
+        planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
+        if lacking := cannot_be_mended(self.directory, plan.mendings):
+            planned = replace(planned, notes=(f"This could not be done by this user: {lacking}.", *planned.notes))
+        if plan.is_nothing_to_do:
+            unchanged = replace(planned, outcome=Outcome.UNCHANGED)
+            if self.request.apply and self.has_ended_others():  # this one has brought theirs to its end
+                self.end(plan_id, unchanged.to_json())
+            return unchanged
+        if not self.request.apply:
+            return planned
+        word = word_of(plan_id, mended, rebuilt)
+        begun = begun_before(self.directory.work_path, self.called, self.request.approved, word)
+        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts], goes_on=begun is not None)
+        self.faults.reach("repair.after-plan")
+        self.begin_changes(begun or word)
+        self.keeps_word = True  # a failure too: who tries again goes on with what was approved
+        kept = self._mended(plan, seen, found.guarantee) if plan.mendings else ""
+        self.faults.reach("repair.after-mending")
+        with self.phase("rebuild"):
+            done = tuple(self._rebuilt(one, said) for one, said in zip(plan.rebuilds, rebuilt, strict=True))
+        discard_rebuilds(self.directory.work_path, self.called)
+        with self.phase("verify"):
+            after, left = self._examined()
+        self._check_mended(plan, after)
+        worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
+        report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
+        if not left.is_nothing_to_do:
+            report = replace(report, notes=("What is left can be repaired too: run this again.", *report.notes))
+        self.end(plan_id, report.to_json())
+        return report
+
+    def _tasks(self) -> list[str]:
+        wanted = self.request.tasks
+        return [task for task in self.directory.every_task() if not wanted or task in wanted]
+
+    def _to_rebuild(self, plan: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
+        """What is rebuilt, from what, and what of that a person is to look at."""
+        logs: Mapping[Rebuild, tuple[str, ...]] = {}
+        if self.declared is not None and not self.request.offline:
+            from statecore.jobs.repair.rebuild_logs import doubts_about, logs_of
+
+            logs = logs_of(self.declared, plan.rebuilds)
+        sources = self._sources()
+        return tuple(
+            RebuiltStores(
+                one.stores,
+                one.tasks,
+                one.codes,
+                sources=sources,
+                logs=logs.get(one, ()),
+                doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
+            )
+            for one in plan.rebuilds
+        )
+
+    def _fingerprints(self) -> dict[str, str]:
+        seen = {}
+        for task in self._tasks():
+            try:
+                seen[task] = fingerprint(self.directory.task_path(task))
+            except PermissionError as error:
+                raise self._without_rights(cannot_be_mended(self.directory, [task])) from error
+        return seen
+
+    def _without_rights(self, lacking: str) -> Invalid:
+        return Invalid(
+            f"In {self.directory.path} {lacking}.",
+            code="permission-denied",
+            action="Run this as root, or as a user that may; nothing was changed.",
+            state_dir=str(self.directory.state_dir),
+        )
+
+    def _examined(self) -> tuple[Diagnosis, RepairPlan]:
+        """What is found, and what mends it."""
+        brokers = brokers_of(self.request, self.declared, self.progress, patient=False)
+        found = diagnosis(
+            self.request, self.directory, self.declared, brokers, self.progress, is_locked=self.request.apply
+        )
+        return found, self.planned(found)
+
+    def planned(self, found: Diagnosis) -> RepairPlan:
+        """What mends what was found."""
+        return plan_repairs(found.findings, found.stores, rebuilds=self.declared is not None)
+
+    def check(self, found: Diagnosis, plan: RepairPlan) -> None:
+        """Refuse what must not be done, before a plan of it is shown; nothing is, of a whole directory."""
+
+    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
+        """What the next start would do with stores, where the report says it."""
+        return ()
+
+    def _sources(self) -> str:
+        """What stores are rebuilt from, in words."""
+        if self.declared is None:
+            return ""
+        brokers = f"the brokers at {self.declared.bootstrap_servers}"
+        return f"{brokers} or a snapshot in {self.request.repository}" if self.request.repository else brokers
+
+    def _left(self, finding: Finding) -> dict[str, Any]:
+        """A finding that is left, with what would have it mended."""
+        said = finding.to_json()
+        if finding.repair is Repair.REBUILD and self.declared is None:
+            said["remedy"] += f" {_GIVE_SPEC}"
+        return said
+
+    def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str], *, goes_on: bool) -> None:
+        if not goes_on:
+            refuse_another_plan(self.directory, self.request.approved, plan_id)
+        if doubts and not self.request.approved:
+            raise Invalid(
+                f"What {self.directory.path} would be rebuilt from may be another log than its stores were made of. "
+                + " ".join(doubts[:_SHOWN]),
+                code="rebuild-source-unverified",
+                action="Make sure that these are the brokers and the topics of this application, and not others of the "
+                f"same names; then approve this very plan: --approved {plan_id}. Nothing was changed.",
+                state_dir=str(self.directory.state_dir),
+                plan_id=plan_id,
+                doubts=[*doubts],
+            )
+        if lacking := cannot_be_mended(self.directory, plan.mendings):
+            raise self._without_rights(lacking)
+
+    def _mended(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
+        """Mend copies of the tasks and put them in place; where the old ones lie."""
+        how = Circumstances(self.request.application_id, guarantee, spec=self.declared)
+        with ExitStack() as stack, self.phase("mend"):
+            for task in plan.mendings:
+                if fingerprint(self.directory.task_path(task)) != seen[task]:
+                    raise Retryable(
+                        f"The directory of {task} in {self.directory.path} has changed since it was looked at.",
+                        code="task-directory-changed",
+                        action="Run this again; nothing was changed.",
+                        task=task,
+                    )
+            exchange = stack.enter_context(
+                Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
+            )
+            self.progress.phase("mend", len(plan.mendings), "tasks")
+            for task, of in plan.mendings.items():
+                mend(exchange.copy(task), of, how, self.directory)
+                self.progress.advance()
+            self.progress.done()
+            outcomes = exchange.swap(plan.mendings)
+            failed = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
+            if failed:
+                raise Corrupted(
+                    f"{', '.join(failed)} in {self.directory.path} did not become what they were mended to.",
+                    code="repair-unverified",
+                    action="Check the disk and who writes there, then run this again.",
+                    tasks=failed,
+                )
+            return str(exchange.kept_path)
+
+    def _rebuilt(self, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
+        """Rebuild stores of some tasks by a restore, which replaces them; what became of it."""
+        assert self.declared is not None
+        before = set(replaced_in(self.directory))
+        self.say(f"{', '.join(one.stores)} in {', '.join(one.tasks)}: to be rebuilt")
+        request = RestoreRequest(
+            spec_path=self.request.spec_path,
+            state_dir=self.request.state_dir,
+            stores=one.stores,
+            partitions=one.partitions,
+            replace=True,
+            repository=self.request.repository,
+            start_from=NOTHING if self.request.repository is None else CHEAPEST,
+            request_id=f"{self.request.request_id}-{_name_of(one)}",
+            owner=self.request.owner,
+        )
+        report = run_restore(
+            request, self.engine, self.progress, faults=self.faults, say=self.say, keeps=True, locked=self.directory
+        )
+        assert isinstance(report, RestoreReport)
+        self.faults.reach("repair.after-rebuild")
+        kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
+        rows = sum(max(store.rows, 0) for store in report.stores)  # of stores left to Kafka Streams nobody counted any
+        parents = tuple(sorted({store.parent for store in report.stores} - {""}))
+        return replace(planned, rows=rows, parents=parents, kept=kept, seconds=report.seconds)
+
+    def _check_mended(self, plan: RepairPlan, after: Diagnosis) -> None:
+        """Make sure that what was mended is not found again: to run it again would not end."""
+        mended = {(one.task, one.store, code) for of in plan.mendings.values() for one in of for code in one.codes}
+        again = [
+            one
+            for one in after.findings
+            if one.severity is not Severity.NOTE
+            and ((one.task, one.store, one.code) in mended or (one.task, "", one.code) in mended)
+        ]
+        if again:
+            raise Corrupted(
+                f"What was mended in {self.directory.path} is found again: {again[0].task}: {again[0].what}",
+                code="repair-ineffective",
+                action="Report it; what was there before lies in .statecore/replaced for a week.",
+                state_dir=str(self.directory.state_dir),
+                task=again[0].task,
+                finding=again[0].code,
+            )
+
+    def _kept_before(self, ours: Collection[str]) -> tuple[str, ...]:
+        """A note of what others keep, or a try of this repair that was killed before it could say so."""
+        others = [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
+        return (
+            (f"What earlier jobs have replaced is kept, too, for a week each: {', '.join(others)}",) if others else ()
+        )
+
+    def _report(
+        self,
+        outcome: Outcome,
+        plan_id: str,
+        found: Diagnosis,
+        left: Sequence[Finding],
+        mended: tuple[MendedTask, ...],
+        rebuilt: tuple[RebuiltStores, ...],
+        *,
+        kept: str = "",
+    ) -> RepairReport:
+        return RepairReport(
+            **asdict(self.attempt),
+            finished=utc_now(),
+            outcome=outcome,
+            plan_id=plan_id,
+            exit_code=max((one.severity.exit_code for one in left), default=0),
+            kept=kept,
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+            mended=mended,
+            rebuilt=rebuilt,
+            notes=(
+                *(f"The brokers could not tell: {one}" for one in found.undecided),
+                *self._kept_before({kept, *(one.kept for one in rebuilt)}),
+            ),
+            found=tuple(one.to_json() for one in found.findings),
+            left=tuple(map(self._left, left)),
+            next_starts=self.next_starts(found),
+        )
+
+
+def _name_of(one: Rebuild) -> str:
+    """The same for the same stores and tasks, so that a retry finds what was read for them."""
+    return hashlib.sha256(repr((one.stores, one.tasks)).encode()).hexdigest()[:8]
+
+
+def _doing(request: RepairRequest) -> str:
+    return f"{request.state_dir} was repaired"

@@ -1,0 +1,1 @@
+"""Restore and advance: stores rebuilt from changelogs, placed or published."""

@@ -1,0 +1,72 @@
+"""Images of what a cluster has published, built on this machine.
+
+Workers that share nothing with the driver but the repository put their runs there. The images are made where they are
+used: the driver brings the runs and builds, as a fetch does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from statecore.jobs.fetch.files import FetchedFiles
+from statecore.jobs.fetch.store_to_fetch import stores_to_fetch
+from statecore.jobs.pipeline.image_tasks import ImageResult
+from statecore.jobs.pipeline.stages import build_images
+from statecore.jobs.pipeline.staging_place import DirectoryPlace
+from statecore.jobs.pipeline.store_to_build import BaseDirectory
+from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.processes import ProcessEngine
+from statecore.progress import Progress
+from statecore.repository.application_repository import Shelf
+from statecore.repository.manifest import TaskPart
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.state_directory import StateDirectory
+
+
+def build_here(
+    shelf: Shelf,
+    parts: Sequence[TaskPart],
+    directory: StateDirectory,
+    staging: Path,
+    spec: ApplicationSpec,
+    memory_budget: int,
+    progress: Progress,
+    bases: Mapping[tuple[str, str], tuple[BaseDirectory, ...]] = MappingProxyType({}),
+) -> dict[tuple[str, str], ImageResult]:
+    """Bring what stores are made of, and build their images with processes of this machine.
+
+    Args:
+        shelf: where the runs are.
+        parts: the stores, by task.
+        directory: the application's directory, locked; what is brought lies there until all is built.
+        staging: ``<staging>/<plan id>``, where the images are built.
+        spec: the application.
+        memory_budget: bytes of records that a process may hold.
+        progress: told the bytes that came, and the images that are built.
+        bases: what of the state directory lies below stores, by task and name.
+
+    Returns:
+        (task, store) → result.
+
+    Raises:
+        Corrupted: a run is missing, or not what its hash says.
+        Capacity: there is no room.
+        StatecoreError: what stopped a process.
+    """
+    stores = stores_to_fetch(parts, VersionedStart.LATEST)
+    files = FetchedFiles(directory)
+    files.ensure_room(stores)
+    progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
+    files.bring(shelf, stores, {}, progress.advance)
+    progress.done()
+    place = DirectoryPlace(str(files.path.absolute()))
+    place.prepare()
+    with ProcessEngine().start("restore", spec) as here:
+        built = [store.built(files.hashed, store.snapshot.content) for store in stores]
+        built = [replace(one, bases=bases.get((one.task, one.store), one.bases)) for one in built]
+        images = build_images(here, spec.application_id, built, place, staging, memory_budget, progress)
+    files.drop()
+    return images

@@ -1,0 +1,110 @@
+"""From the plan of a restore to that of its placement: the images, and the declared stores that stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key
+from statecore.jobs.pipeline import staging
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.statedir.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
+from statecore.statedir.plan import placement_notes
+from statecore.statedir.state_directory import StateDirectory
+
+
+def placement_of(
+    plan: RestorePlan,
+    staged: Path | None,
+    spec: ApplicationSpec,
+    directory: StateDirectory,
+    request: RestoreRequest,
+    here: Collection[Key] = (),
+    *,
+    resumes: bool,
+) -> PlacementPlan:
+    """What placing would do (or, without images yet, every reason not to begin).
+
+    Args:
+        plan: what is restored.
+        staged: the plan's staging directory, with an image of each store; ``None`` before there are any.
+        spec: the application's stores.
+        directory: where they are placed.
+        request: whether what is there may be replaced, and under which id.
+        here: stores, by task and name, that are made of what the directory has: to replace them loses nothing.
+        resumes: whether what the same request had placed was placed by this very plan.
+
+    Raises:
+        Invalid: something there stands in the way, or would make Kafka Streams wipe a task.
+    """
+    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
+
+    def built(image: StoreImage) -> StoreImage:
+        if staged is None:
+            return image
+        path = staging.image_path(staged, image.task, image.store) / staging.DATABASE
+        parts = plan.stores[image.task, image.store]
+        return replace(image, path=path, offsets={part.topic_partition: part.committed_offset for part in parts})
+
+    return plan_placement(
+        directory,
+        [built(image) for image in images_of(plan, here)],
+        siblings=siblings,
+        guarantee=plan.processing_guarantee,
+        replace=request.replace,
+        request_id=request.request_id,
+        resumes=resumes,
+    )
+
+
+def placement_notes_of(
+    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
+) -> list[str]:
+    """What an operator should know of the placement of a plan, for who only looks; arguments as there."""
+    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
+    images = images_of(plan, here)
+    return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
+
+
+def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
+    """The images that a plan would place, before there are any.
+
+    Args:
+        plan: what is restored.
+        here: stores, by task and name, that are made of what the directory has.
+    """
+    return [
+        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
+        for key, (one, *_) in plan.stores.items()
+    ]
+
+
+def siblings_of(
+    spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
+) -> list[SiblingStore]:
+    """The declared stores of some tasks that are not restored, but stand beside those that are.
+
+    Args:
+        spec: the application's stores.
+        tasks: the tasks, each once; ``global`` may be one.
+        restored: (task, store) of what is restored.
+    """
+    return [
+        SiblingStore(task, store.name, store.kind, _changelog_of(store, task), logged=store.is_logged)
+        for task in tasks
+        for store in spec.stores_of(task)
+        if store.kind is not StoreKind.IN_MEMORY and (task, store.name) not in restored
+    ]
+
+
+def _changelog_of(store: StoreSpec, task: str) -> TopicPartition | None:
+    """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
+    if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+        return None
+    return TopicPartition(store.changelog, TaskId.parse(task).partition or 0)

@@ -1,0 +1,326 @@
+"""The plan of a restore: what its stores are put upon, the offsets that are read, frozen under the request's id."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from statecore.changelog.cluster import Cluster
+from statecore.discover.contradicted_kinds import contradicted
+from statecore.errors import Invalid
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key, grouped
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.job_files import JobHome
+from statecore.jobs.planning.estimate import DiskNeed
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan_warnings import notes_of
+from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.selection import left_as_they_are, select_stores
+from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
+from statecore.jobs.restore.placement_request import images_of
+from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
+from statecore.repository.manifest import TaskPart
+from statecore.repository.rebase import advanced
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.plan import in_the_way, would_not_open
+from statecore.statedir.state_directory import StateDirectory
+
+
+@dataclass(frozen=True)
+class Until:
+    """Stores as they were at given offsets, for whoever holds others against them.
+
+    Attributes:
+        keys: the stores that are meant, by task and name.
+        ends: by changelog partition the offset that is read no farther than, where the log goes on.
+    """
+
+    keys: frozenset[Key]
+    ends: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRestoreOf(PlannedTails):
+    """What a restore does.
+
+    Attributes:
+        candidates: the directory and the snapshots.
+        disk: what it takes of the disk; ``None`` where an earlier try had asked.
+    """
+
+    candidates: RestoreCandidates
+    disk: DiskNeed | None = None
+
+    @property
+    def here(self) -> frozenset[Key]:
+        """The stores that are put upon what the state directory has."""
+        return frozenset(key for key, parent in self.parents.items() if parent.is_here)
+
+    def rebase(self, mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+        """See :func:`statecore.repository.rebase.advanced`."""
+        return advanced(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
+
+    @property
+    def published(self) -> RestorePlan:
+        """The plan of the tasks that can be published: nothing of a state directory is in the repository."""
+        here = {task for task, _ in self.here}
+        return self.plan.of_tasks(self.plan.tasks - here)
+
+
+def plan_anew(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: RestoreRequest,
+    candidates: RestoreCandidates,
+    parallelism: Callable[[], int],
+    staging: str = "",
+    until: Until | None = None,
+) -> PlannedRestoreOf:
+    """A new plan.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what is asked for.
+        candidates: what the stores may be put upon.
+        parallelism: batches that the engine works on at once.
+        staging: the directory below which it is built.
+        until: the offsets that it ends at; ``None`` for the ends of the logs.
+
+    Raises:
+        Invalid: see :func:`statecore.jobs.planning.planning.plan_restore`; or stores of the state directory were to be
+            built upon, and cannot be.
+        NotFound, Retryable: likewise.
+    """
+    made_at = time.time()
+    asked = select_stores(spec, request.stores, request.partitions)
+    stays = left_as_they_are(asked, request.stores) if request.start_from == HERE else ()
+
+    def only(key: Key) -> bool:
+        if until is not None and key not in until.keys:
+            return False
+        return request.start_from != HERE or (key[1] not in stays and candidates.has_store(key))
+
+    planned = plan_restore(
+        cluster,
+        spec,
+        request,
+        parallelism=parallelism,
+        candidates=candidates,
+        cost=cost if request.start_from == CHEAPEST else None,
+        only=only,
+        ends={} if until is None else until.ends,
+    )
+    parents, refused, dearer = planned.chosen
+    plan, kept = _without_what_is_done(planned.plan)
+    is_part = request.start_from == HERE or plan != planned.plan
+    left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_part else set()
+    frozen = FrozenPlan(
+        plan,
+        request.partitions,
+        made_at,
+        request.request_id,
+        staging,
+        newest=candidates.newest,
+        refused=refused,
+        is_part=is_part,
+        left_out=tuple(sorted(left_out)),
+        words=_words(request),
+        read_at_ms=planned.read_at_ms,
+    )
+    notes = (*planned.notes, *_upon(plan, request), *_staying(stays), *kept, *grouped((*refused, *dearer)))
+    parents = {key: parent for key, parent in parents.items() if key in plan.stores}
+    found = PlannedRestoreOf(
+        frozen=frozen,
+        parents=parents,
+        refused=refused,
+        topics=planned.topics,
+        notes=notes,
+        candidates=candidates,
+        disk=planned.disk,
+    )
+    lacking = _lacking(found)
+    if lacking is not None and not request.plan_only:
+        raise lacking
+    return found
+
+
+class RefusedPlan(Invalid):
+    """The plan that was asked for, and with what the job itself would be refused.
+
+    Attributes:
+        plan: the plan; ``None`` where the error comes from another process.
+    """
+
+    plan: RestorePlan | None = None
+
+    @staticmethod
+    def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
+        """A plan, and what it is refused with."""
+        made = RefusedPlan(refusal.what, code=refusal.code, action=refusal.action, **refusal.context)
+        made.plan = plan
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """See :class:`StatecoreError`: of the kind that it is, with the plan where it is at hand."""
+        said = super().to_json()
+        return said if self.plan is None else {**said, "plan": self.plan.to_json()}
+
+
+def check_plan(
+    planned: PlannedRestoreOf,
+    request: RestoreRequest,
+    directory: StateDirectory | None,
+    spec: ApplicationSpec | None = None,
+) -> tuple[str, ...]:
+    """Refuse a plan that was only asked for, where the job would be refused for the state directory or what it has.
+
+    Args:
+        planned: the plan.
+        request: what is asked for.
+        directory: the state directory, if there is one.
+        spec: the application, whose stores are held against what lies there.
+
+    Returns:
+        Notes where somebody works there now: the job would be refused, and nobody can tell for what else; else nothing.
+
+    Raises:
+        RefusedPlan: what the job would be refused with; it has the plan.
+        Capacity, Retryable: the directory cannot be looked at.
+    """
+    if directory is None:
+        return ()
+    try:
+        directory.check_usable()
+        holder = directory.in_use_by()
+    except Invalid as error:
+        raise RefusedPlan.of(planned.plan, error) from error
+    used = () if holder is None else (directory.use_note(holder),)
+    refusal = _lacking(planned)
+    if refusal is None and spec is not None:
+        refusal = contradicted(directory, spec, planned.plan.tasks)
+    if refusal is None and not request.replace:
+        refusal = in_the_way(directory, images_of(planned.plan, planned.here))
+    if refusal is None:
+        refusal = would_not_open(directory, images_of(planned.plan, planned.here))
+    if refusal is None:
+        return used
+    if holder is None:
+        raise RefusedPlan.of(planned.plan, refusal)
+    return (
+        *used,
+        f"Whether the stores of {directory.path} can be built upon shows when {holder} has ended; as they lie there "
+        f"now: {refusal.what}",
+    )
+
+
+def taken_up(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: RestoreRequest,
+    candidates: RestoreCandidates,
+    home: JobHome,
+) -> PlannedRestoreOf | str | None:
+    """The plan of an earlier try of this request; or why it is made anew, where there is one."""
+    content = home.read(PLAN_SUFFIX)
+    if content is None:
+        return None
+    try:
+        frozen = FROZEN_PLAN.decode(content)
+    except Invalid as error:
+        return error.what
+    if not covers(frozen, spec, request):
+        return None
+    topics = topics_of(cluster, frozen.plan)
+    check_unchanged(frozen.plan, topics)
+    parents = still_standing(cluster, frozen, topics, candidates)
+    if isinstance(parents, str):
+        return f"{parents}."
+    return PlannedRestoreOf(
+        frozen=frozen,
+        parents=parents,
+        refused=frozen.refused,
+        topics=topics,
+        notes=(TAKEN_UP, *notes_of(cluster, spec, frozen.plan, request)),
+        candidates=candidates,
+        taken_up=True,
+    )
+
+
+def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
+    """The plan without the tasks whose stores all lie in the state directory at the end of their changelogs."""
+    done = {
+        task
+        for task in plan.tasks
+        if all(part.parent == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
+    }
+    if not done:
+        return plan, []
+    rest = plan.of_tasks(plan.tasks - done)
+    many = f"{len(done)} tasks are at the end of their changelogs: kept as they are."
+    return rest, [many if len(done) > 1 else "1 task is at the end of its changelogs: kept as it is."]
+
+
+def _words(request: RestoreRequest) -> tuple[str, ...]:
+    """The command that asks for this; from a directory alone is what an advance does."""
+    without = {"spec_path", "state_dir", "plan_only", "request_id"}
+    if request.start_from == HERE:
+        return ("advance", *request.to_words({*without, "start_from"}))
+    return ("restore", *request.to_words(without))
+
+
+def _staying(stays: Sequence[str]) -> list[str]:
+    return [f"Versioned stores stay as they are: {', '.join(stays)}."] if stays else []
+
+
+def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
+    """What the stores are put upon, and what that saves, for the operator."""
+    names = {key: parts[0].parent for key, parts in plan.stores.items() if not parts[0].left_to_restore}
+    counts = Counter(names.values())
+    if set(counts) <= {""}:
+        return []
+    read: Counter[str] = Counter()
+    saved: Counter[str] = Counter()
+    for key, name in names.items():
+        for part in plan.stores[key]:
+            read[name] += part.end - part.start
+            saved[name] += part.start - min(part.log_start, part.start)
+    why = "the least work of what is sound" if request.start_from == CHEAPEST else "as it was asked for"
+    return [
+        f"{counts[name]} store partitions are put upon {name} ({why}): {read[name]:,} offsets are read, and not "
+        f"{read[name] + saved[name]:,}."
+        if name
+        else f"{counts[name]} store partitions are made of the whole of their changelogs: {read[name]:,} offsets."
+        for name in sorted(counts, reverse=True)
+    ]
+
+
+def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
+    """The refusal to leave stores behind that were to be advanced, all of which are named; ``None`` without any.
+
+    Where one cannot be replaced either, for its kind or its options, that is the refusal: to replace it is no way out.
+    """
+    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
+    if not lacking:
+        return None
+    directory, stores = planned.candidates.directory, {one.key for one in lacking}
+    if directory is not None:
+        tasks = {task for task, _ in stores}
+        images = [image for image in images_of(planned.plan, ()) if (image.task, image.store) in stores]
+        final = contradicted(directory, planned.candidates.spec, tasks) or would_not_open(directory, images)
+        if final is not None:
+            return final
+    lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:SHOWN])
+    more = f"\n  ... and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
+    return Invalid(
+        f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
+        code="advance-refused",
+        action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
+        "with a repository where there is one.",
+        problems=[one.to_json() for one in lacking],
+    )

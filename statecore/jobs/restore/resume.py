@@ -1,0 +1,73 @@
+"""What an earlier try of a restore has done: it may have placed everything, or published it, and not have said so."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from statecore.documents import Document
+from statecore.errors import Invalid
+from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.bases.base import DIRECTORY
+from statecore.jobs.job_files import JobHome
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore.report import REPORT, RestoreReport
+from statecore.statedir.journal import read_record
+from statecore.statedir.state_directory import StateDirectory
+
+NOT_PUBLISHED = "Nothing was published, because others were first"
+"""A note of a report that begins so says that the stores were placed, and that the repository knows nothing of it."""
+
+
+def frozen_plan(home: JobHome) -> FrozenPlan | None:
+    """The plan of an earlier try of the request, if there is one that can be read."""
+    content = home.read(PLAN_SUFFIX)
+    try:
+        return None if content is None else FROZEN_PLAN.decode(content)
+    except Invalid:
+        return None
+
+
+def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | None:
+    """The saved report of a plan, which is written before anything is placed; not one of an earlier plan."""
+    content = home.read(REPORT_SUFFIX)
+    try:
+        found = None if content is None else REPORT.read(content)
+    except Invalid:
+        return None
+    return found if found is not None and found.value.plan_id == plan.plan_id else None
+
+
+def placed_by(
+    home: JobHome, directory: StateDirectory, frozen: FrozenPlan, attempt: Attempt
+) -> tuple[RestoreReport, dict[str, object] | None] | None:
+    """The report of an earlier try, while all that it had placed still stands there.
+
+    Args:
+        home: where it lies.
+        directory: where it was placed.
+        frozen: its plan.
+        attempt: this try.
+
+    Returns:
+        The report, and what is to be written in place of one that lacks its last word.
+    """
+    found = report_of(home, frozen.plan)
+    if found is None:
+        return None
+    record = read_record(directory.work_path)
+    tasks = {part.task for part in frozen.plan.partitions}
+    if record is None or not all(record.placed(task, directory.task_path(task), attempt.request_id) for task in tasks):
+        return None
+    report = found.value
+    if report.finished:
+        return replace(report, placed=False), None
+    # Killed between the last swap and the last word, or placed by an older release.
+    report = replace(report, finished=utc_now(), **({} if report.started else asdict(attempt)))
+    return replace(report, placed=False), dict(REPORT.rewritten(found, report))
+
+
+def is_published(report: RestoreReport, plan: RestorePlan) -> bool:
+    """Whether nothing is left to publish of what a try has placed: stores upon the state directory never are."""
+    is_here = all(part.parent == DIRECTORY for part in plan.partitions)
+    return report.published is not None or is_here or any(note.startswith(NOT_PUBLISHED) for note in report.notes)

@@ -1,1 +1,0 @@
-"""Operations on an application's topics and directories: discover, inspect, dump."""

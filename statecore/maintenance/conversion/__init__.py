@@ -1,9 +1,0 @@
-"""A task's directory, converted between the layouts of releases of Kafka Streams: what is to become of it, decided.
-
-:mod:`statecore.maintenance.converting` does it.
-"""
-
-from statecore.maintenance.conversion.model import DatabaseConversion, RowMove, StoreConversion, TaskConversion
-from statecore.maintenance.conversion.plan import plan_conversion
-
-__all__ = ["DatabaseConversion", "RowMove", "StoreConversion", "TaskConversion", "plan_conversion"]

@@ -1,0 +1,246 @@
+"""Blobs in S3, or in any server that speaks its protocol and keeps its conditions.
+
+A blob is an object, put with ``If-None-Match: *``: of several who put one name exactly one wins, on AWS and on the
+servers that ``statecore init`` lets pass. A small one is one request. A large one is sent in parts, several at once,
+and the condition stands on the request that completes it; until then nobody sees anything of it::
+
+    PutObject                 up to 16 MiB
+    CreateMultipartUpload  →  UploadPart * n, 4 at once  →  CompleteMultipartUpload (If-None-Match)
+
+Every request carries a CRC-32 of its body, which the server compares, and says again to who asks for the object's head.
+A damaged object is replaced by the same requests without the condition. Requests that fail are sent again by botocore,
+with pauses at random. A reply that was lost makes the second request meet the first one's object: each put has a
+token of its own in the object's metadata, by which it knows what it put itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import NotFound, Retryable
+from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, status_of, was_sent_again
+from statecore.objectstore.s3_location import S3Location
+from statecore.objectstore.s3_requests import TRIES, S3Requests
+
+PART = 16 << 20
+"""Bytes of a part, and of a blob that is put by one request, at most."""
+
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 4
+_TOKEN = "statecore-put"
+
+
+class S3Blobs(S3Requests, Blobs):
+    """Blobs below a prefix of a bucket.
+
+    Args:
+        location: the place; the bucket must exist.
+        client: a boto3 client; one is made when the first request is sent.
+        part: bytes of a part of a large blob; more where there were more than 10,000.
+        options: as those of :class:`S3Requests`.
+    """
+
+    def __init__(self, location: S3Location, client: Any = None, *, part: int = PART, **options: Any) -> None:
+        super().__init__(location, client, **options)
+        self._part = part
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        key = self._location.key(checked_name(name))
+        if isinstance(content, Path) and not content.is_file():
+            raise NotFound(
+                f"There is no file {content} to be put.",
+                code="upload-file-missing",
+                action="Make it anew.",
+                path=str(content),
+            )
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        with self._said("put", name):
+            if size > self._part and self._is_there(key):  # which saves sending it
+                return False
+            token = uuid.uuid4().hex
+            return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
+
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`."""
+        key = self._location.key(checked_name(name))
+        if isinstance(content, Path) and not content.is_file():
+            raise NotFound(
+                f"There is no file {content} to be put.",
+                code="upload-file-missing",
+                action="Make it anew.",
+                path=str(content),
+            )
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        token = uuid.uuid4().hex
+        with self._said("put", name):
+            self._put(name, key, token, lambda: self._send(key, content, size, token))
+
+    def _put(self, name: str, key: str, token: str, send: Callable[[], None]) -> bool:
+        """Send a blob, again where another request for its key was under way at the same time."""
+        from botocore.exceptions import ClientError
+
+        unsure = False
+        for attempt in range(TRIES):
+            try:
+                send()
+            except ClientError as error:
+                unsure = unsure or was_sent_again(error)
+                if status_of(error) == EXISTS:
+                    return unsure and self._token_of(key) == token
+                if error.response["Error"]["Code"] == "NoSuchUpload" and self._token_of(key) == token:
+                    return True  # it was completed, and the reply was lost
+                if status_of(error) != CONFLICT:
+                    raise
+                self._pause(attempt)
+            else:
+                return True
+        raise Retryable(
+            f"The blob {name} in {self._location} could not be put: others put it at the same time, again and again.",
+            code="write-conflict",
+            action="Try again.",
+            blob=name,
+        )
+
+    def _send(self, key: str, content: bytes | Path, size: int, token: str, **condition: str) -> None:
+        arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.making}
+        if size > self._part:
+            self._send_parts(arguments, content, size, condition)
+        else:
+            body = content if isinstance(content, bytes) else content.read_bytes()
+            self._client.put_object(Body=body, **condition, **arguments)
+
+    def _send_parts(
+        self, arguments: dict[str, Any], content: bytes | Path, size: int, condition: dict[str, str]
+    ) -> None:
+        client = self._client
+        upload = client.create_multipart_upload(ChecksumAlgorithm="CRC32", **arguments)
+        of = {"Bucket": self._bucket, "Key": arguments["Key"], "UploadId": upload["UploadId"]}
+        part = self._part_of(size)
+
+        def send(number: int) -> dict[str, Any]:
+            body = _bytes_of(content, number * part, min(size, (number + 1) * part))
+            sent = client.upload_part(
+                Body=body, PartNumber=number + 1, ChecksumAlgorithm="CRC32", **of, **self._encryption.using
+            )
+            checksum = {name: sent[name] for name in ("ChecksumCRC32",) if name in sent}
+            return {"PartNumber": number + 1, "ETag": sent["ETag"], **checksum}
+
+        try:
+            with ThreadPoolExecutor(_PARTS_AT_ONCE, "statecore-part") as pool:
+                sending = [pool.submit(send, number) for number in range(-(-size // part))]
+                try:
+                    parts = [one.result() for one in sending]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            client.complete_multipart_upload(
+                MultipartUpload={"Parts": parts}, **condition, **of, **self._encryption.using
+            )
+        except BaseException:
+            with suppress(Exception):  # parts that stay cost room until a rule of the bucket ends them
+                client.abort_multipart_upload(**of)
+            raise
+
+    def _part_of(self, size: int) -> int:
+        """Bytes of a part of a blob that is sent in parts."""
+        return max(self._part, -(-size // _MOST_PARTS))
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        from botocore.exceptions import ClientError
+
+        checked_range(start, end)
+        checked_name(name)
+        if end == start:
+            self.head(name)
+            return b""
+        last = "" if end is None else end - 1
+        span = {} if (start, end) == (0, None) else {"Range": f"bytes={start}-{last}"}
+        with self._said("read", name):
+            try:
+                return self._read(name, **span)[0]
+            except ClientError as error:
+                if status_of(error) == NO_RANGE:
+                    return b""
+                raise
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        key = self._location.key(checked_name(name))
+        with self._said("read", name):
+            found = self._client.head_object(
+                Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.using
+            )
+        size = found["ContentLength"]
+        return Blob(name, size, found["LastModified"].timestamp(), self._checksum(found.get("ChecksumCRC32"), size))
+
+    def _checksum(self, said: str | None, size: int) -> Checksum | None:
+        """A checksum that can be compared: of the whole, or of parts as large as this one would send."""
+        value, _, parts = (said or "").partition("-")
+        if not parts:
+            return Checksum(value) if value else None
+        part = self._part_of(size)
+        return Checksum(value, part) if int(parts) == -(-size // part) else None
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        cut = len(self._location.key(""))
+        with self._said("listed", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._location.key(prefix)
+            )
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    yield Blob(found["Key"][cut:], found["Size"], found["LastModified"].timestamp())
+
+    def directories(self, above: str) -> Iterator[str]:
+        """See :meth:`Blobs.directories`."""
+        prefix = self._location.key(f"{checked_name(above)}/")
+        with self._said("listed", above):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            for page in pages:
+                for found in page.get("CommonPrefixes", ()):
+                    yield found["Prefix"].removeprefix(prefix).rstrip("/")
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        key = self._location.key(checked_name(name))
+        with self._said("deleted", name):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def local_path(self, name: str) -> None:
+        """See :meth:`Blobs.local_path`; there is none."""
+        self.head(name)
+
+    def _is_there(self, key: str) -> bool:
+        return self._token_of(key) is not None
+
+    def _token_of(self, key: str) -> str | None:
+        """The token of the put that made an object, empty where it has none; ``None`` where there is no object."""
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.using)
+        except ClientError as error:
+            if status_of(error) == 404:
+                return None
+            raise
+        return str(found.get("Metadata", {}).get(_TOKEN, ""))
+
+
+def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:
+    if isinstance(content, bytes):
+        return content[start:end]
+    with content.open("rb") as file:
+        file.seek(start)
+        return file.read(end - start)

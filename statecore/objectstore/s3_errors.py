@@ -1,0 +1,154 @@
+"""What S3 and boto3 say no with, as this library's few kinds of error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+from statecore.objectstore.s3_location import S3Location
+
+CONFLICT, EXISTS, NO_RANGE = 409, 412, 416
+"""Statuses that a request may get that says a condition or a range."""
+
+_NOT_THERE = ("NoSuchKey", "404", "NotFound")
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge")
+_RIGHTS = (
+    *("AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
+    *("InvalidToken", "TokenRefreshRequired", "AllAccessDisabled", "AccountProblem", "XAdminUserNotFound"),
+)
+_LATER = (
+    *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload"),
+    *("Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
+    "XAmzContentChecksumMismatch",
+)
+_CREDENTIALS = (
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+    *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "ProfileNotFound"),
+)
+_SETTINGS = ("NoRegionError", "InvalidEndpointConfigurationError", "ParamValidationError", "EndpointProviderError")
+_SERVER_ERRORS = 500
+_INSUFFICIENT_STORAGE = 507
+_NOT_IMPLEMENTED = 501
+
+
+def status_of(error: Any) -> int:
+    """The HTTP status of a ``ClientError``; 0 without one."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def was_sent_again(error: Any) -> bool:
+    """Whether botocore had sent the request before, so that a reply may have been lost."""
+    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
+
+
+def s3_error(location: S3Location, doing: str, name: str, error: Exception, client: Any = None) -> StatecoreError:
+    """The error to raise for one of botocore's.
+
+    Args:
+        location: where it was.
+        doing: what could not be done: ``put``, ``read``, ``listed``, ``deleted``.
+        name: of the blob, or the prefix of a listing.
+        error: what was raised.
+        client: the client, which knows what server was asked.
+    """
+    endpoint = location.endpoint or (client.meta.endpoint_url if client is not None else "")
+    where = {"blob": name, "location": str(location), "endpoint": endpoint}
+    asked = f" {endpoint} was asked." if endpoint else ""
+    failed = f"The blob {name} in {location} could not be {doing}" if name else f"{location} could not be {doing}"
+    response = getattr(error, "response", None)
+    if response is None:
+        return _of_the_client(failed, error, where)
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = status_of(error)
+    where["answer"] = code or str(status)
+    if code == "NoSuchBucket":
+        return Invalid(
+            f"There is no bucket {location.bucket}.{asked}",
+            code="bucket-unknown",
+            action="Make it, or check its name, the endpoint and the region.",
+            **where,
+        )
+    if code in _NOT_THERE and doing != "put":
+        return NotFound(
+            f"There is no blob {name} in {location}.",
+            code="blob-not-found",
+            action="Look whether that is the right place.",
+            **where,
+        )
+    message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
+    said = f"{failed}: {message} ({code or status}).{asked}"
+    if code in _FULL or status == _INSUFFICIENT_STORAGE:
+        return Capacity(
+            said, code="object-store-full", action="Free room there, or raise the quota, and start again.", **where
+        )
+    if code in _RIGHTS or status in (401, 403):
+        who = " (aws sts get-caller-identity)" if ".amazonaws." in endpoint else ""
+        rights = "read" if doing in ("read", "listed") else "read, write and delete"
+        return Invalid(
+            said,
+            code="object-store-access-denied",
+            action=f"Check which credentials this machine has{who}, that they are not expired, and that they may list "
+            f"the bucket and {rights} below the prefix.",
+            **where,
+        )
+    if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
+        return Retryable(
+            said,
+            code="object-store-unavailable",
+            action="Look whether the object store is well, then try again.",
+            **where,
+        )
+    return Invalid(
+        said,
+        code="object-store-refused",
+        action="Check the place, its region and endpoint, and what the server supports.",
+        **where,
+    )
+
+
+def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
+    """The error to raise where what answers cannot be S3: a proxy, another web server, an endpoint with a wrong path.
+
+    Args:
+        location: where it was.
+        doing: what could not be done: ``put``, ``read``.
+        name: of the blob.
+        why: by what that is known.
+        client: the client, which knows what server was asked.
+    """
+    endpoint = client.meta.endpoint_url
+    return Invalid(
+        f"The blob {name} in {location} could not be {doing}: what answers at {endpoint} does not speak S3: {why}.",
+        code="object-store-settings-invalid",
+        action="Check the endpoint (AWS_ENDPOINT_URL), and what stands between this machine and it.",
+        blob=name,
+        location=str(location),
+        endpoint=endpoint,
+    )
+
+
+def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> StatecoreError:
+    """Of an error that no server has answered with."""
+    kind, said = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."
+    where = {**where, "cause": kind}
+    if kind in _CREDENTIALS:
+        return Invalid(
+            said,
+            code="object-store-credentials-missing",
+            action="Give this machine credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile "
+            "(AWS_PROFILE), or a role.",
+            **where,
+        )
+    if kind in _SETTINGS:
+        return Invalid(
+            said,
+            code="object-store-settings-invalid",
+            action="Check the endpoint and the region (AWS_ENDPOINT_URL, AWS_REGION).",
+            **where,
+        )
+    return Retryable(
+        said,
+        code="object-store-unreachable",
+        action="Look whether the object store can be reached from this machine, then try again.",
+        **where,
+    )

@@ -1,0 +1,75 @@
+"""Pointers in S3: objects that are replaced with ``If-Match`` and made with ``If-None-Match: *``.
+
+The version is the object's ETag. Not every server that speaks S3 keeps these conditions, and some keep them only when
+nobody else asks at the same time; ``statecore.objectstore.s3_probe`` finds out.
+"""
+
+from __future__ import annotations
+
+from statecore.errors import NotFound, Retryable
+from statecore.objectstore.base import checked_name
+from statecore.objectstore.pointers import Pointed, Pointers
+from statecore.objectstore.s3_errors import CONFLICT, EXISTS, not_s3, status_of, was_sent_again
+from statecore.objectstore.s3_requests import TRIES, S3Requests
+
+_ABSENT = 404
+
+
+class S3Pointers(S3Requests, Pointers):
+    """Pointers below a prefix of a bucket; arguments as of :class:`S3Requests`."""
+
+    def read(self, name: str) -> Pointed | None:
+        """See :meth:`Pointers.read`."""
+        try:
+            with self._said("read", checked_name(name)):
+                return Pointed(*self._read(name))
+        except NotFound:
+            return None
+
+    def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+        """See :meth:`Pointers.swap`."""
+        from botocore.exceptions import ClientError
+
+        key = self._location.key(checked_name(name))
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        unsure = False
+        with self._said("put", name):
+            for attempt in range(TRIES):
+                try:
+                    put = self._client.put_object(
+                        Bucket=self._bucket, Key=key, Body=content, **condition, **self._encryption.making
+                    )
+                    if "ETag" not in put:
+                        raise not_s3(self._location, "put", name, "its answer has no ETag", self._client)
+                    return str(put["ETag"])
+                except ClientError as error:
+                    status = status_of(error)
+                    unsure = unsure or was_sent_again(error)
+                    if status in (EXISTS, _ABSENT) and error.response["Error"]["Code"] != "NoSuchBucket":
+                        return self._ours(name, content) if unsure else None
+                    if status != CONFLICT:
+                        raise
+                self._pause(attempt)
+        raise Retryable(
+            f"The pointer {name} in {self._location} could not be replaced: others do so again and again.",
+            code="write-conflict",
+            action="Try again.",
+            pointer=name,
+        )
+
+    def _ours(self, name: str, content: bytes) -> str:
+        """The version after a swap whose reply may have been lost, if the pointer has its content.
+
+        Raises:
+            Retryable: it has another one, and that may have come after this one.
+        """
+        now = self.read(name)
+        if now is not None and now.content == content:
+            return now.version
+        raise Retryable(
+            f"A reply was lost, and nobody knows whether the pointer {name} in {self._location} was replaced before "
+            "another one did so.",
+            code="write-outcome-unknown",
+            action="Read it, and look whether what was wanted is in it.",
+            pointer=name,
+        )

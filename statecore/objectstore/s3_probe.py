@@ -1,0 +1,113 @@
+"""What only servers that speak S3 are asked: conditions on large objects, checksums, encryption.
+
+Some take bytes that are not what their checksum says, and some take every header of encryption and encrypt nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from statecore.objectstore import probe as of_all
+from statecore.objectstore.probe import ensure
+from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3_errors import EXISTS, s3_error, status_of
+from statecore.objectstore.s3_location import Encryption, S3Location, encryption_of, make_client
+from statecore.objectstore.s3_pointers import S3Pointers
+
+PREFIX = "statecore-probe"
+"""Below it lie the objects of the probe."""
+
+_REFUSED, _ABSENT = 400, 404
+
+
+def probe(location: S3Location, client: Any = None) -> None:
+    """Put a server to the test.
+
+    Args:
+        location: where the repository is to be.
+        client: a boto3 client; one is made.
+
+    Raises:
+        Invalid: the server does not keep a promise, which is said; or there is no such bucket, or no right to it.
+        Retryable: it cannot be reached.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = make_client(location) if client is None else client
+    below = location.below(PREFIX, uuid.uuid4().hex)
+    of_all.probe(f"The server of {location}", S3Blobs(below, client), S3Pointers(below, client))
+    of = {"Bucket": below.bucket, "Key": below.key("of-s3")}
+    try:
+        encrypted = client.put_object(Body=b"first", **of, **encryption_of(location).making)
+        ensure(
+            _is_encrypted(location, encrypted),
+            f"The server of {location}",
+            f"takes encryption={location.encryption} and does not encrypt",
+            "encryption",
+        )
+        ensure(
+            _keeps_large_ones(location, client, of),
+            f"The server of {location}",
+            "replaced an object by a large one (If-None-Match on CompleteMultipartUpload)",
+            "conditional-multipart",
+        )
+        ensure(
+            _refuses_wrong_checksums(client, below),
+            f"The server of {location}",
+            "takes bytes that are not what their checksum says",
+            "checksum",
+        )
+    except (BotoCoreError, ClientError) as error:
+        raise s3_error(location, "put to the test", "", error, client) from error
+    finally:
+        with suppress(BotoCoreError, ClientError):
+            client.delete_object(**of)
+            client.delete_object(Bucket=below.bucket, Key=below.key("damaged"))
+
+
+def _is_encrypted(location: S3Location, put: Any) -> bool:
+    """Whether the answer to a put says that it was encrypted as it was asked for."""
+    if location.encryption is Encryption.SSE_C:
+        return bool(put.get("SSECustomerAlgorithm") == "AES256")
+    return not location.encryption or bool(put.get("ServerSideEncryption") == location.encryption.value)
+
+
+def _keeps_large_ones(location: S3Location, client: Any, of: dict[str, str]) -> bool:
+    from botocore.exceptions import ClientError
+
+    arguments = encryption_of(location)
+    upload = {**of, "UploadId": client.create_multipart_upload(**of, **arguments.making)["UploadId"]}
+    try:
+        part = client.upload_part(Body=b"second", PartNumber=1, **upload, **arguments.using)
+        client.complete_multipart_upload(
+            MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, IfNoneMatch="*", **upload
+        )
+    except ClientError as error:
+        with suppress(ClientError):
+            client.abort_multipart_upload(**upload)
+        if status_of(error) == EXISTS:
+            return True
+        raise
+    return False
+
+
+def _refuses_wrong_checksums(client: Any, below: S3Location) -> bool:
+    from botocore.exceptions import ClientError
+
+    of, arguments = {"Bucket": below.bucket, "Key": below.key("damaged")}, encryption_of(below)
+    try:
+        client.put_object(Body=b"some bytes", ChecksumCRC32="AAAAAA==", **of, **arguments.making)
+    except ClientError as error:
+        if status_of(error) != _REFUSED:
+            raise
+    else:
+        return False
+    try:
+        client.head_object(**of, **arguments.using)
+    except ClientError as error:
+        if status_of(error) != _ABSENT:
+            raise
+        return True
+    return False

@@ -1,0 +1,112 @@
+"""What blobs and pointers ask of S3 alike: a client that is made when it is needed, reads that come whole, errors."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from statecore.errors import Retryable
+from statecore.objectstore.s3_errors import not_s3, s3_error
+from statecore.objectstore.s3_location import S3Location, encryption_of, make_client
+from statecore.system_errors import system_error
+
+TRIES = 8
+"""How often something is tried that botocore does not try again by itself."""
+
+_FIRST_PAUSE = 0.05
+
+
+class S3Requests:
+    """Requests to a location.
+
+    Args:
+        location: the place; the bucket must exist.
+        client: a boto3 client; one is made when the first request is sent.
+        sleep: waits so many seconds.
+        uniform: a random number between two.
+    """
+
+    def __init__(
+        self,
+        location: S3Location,
+        client: Any = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._location = location
+        self._bucket = location.bucket
+        self._made = client
+        self._sleep = sleep
+        self._uniform = uniform
+        self._encryption = encryption_of(location)
+
+    @property
+    def _client(self) -> Any:
+        if self._made is None:
+            self._made = make_client(self._location)
+        return self._made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The location alone: neither connections nor keys travel."""
+        return type(self), (self._location,)
+
+    def _read(self, name: str, **span: str) -> tuple[bytes, str]:
+        """The bytes of an object, and its ETag. It is asked for again where the body breaks off or is not what its
+        checksum says, which botocore leaves to its callers. Where it comes twice with the same wrong bytes, these are
+        what the server has, and whoever asked gets them: what they should be is known above.
+        """
+        from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
+        from urllib3.exceptions import HTTPError
+
+        key = self._location.key(name)
+        wrong: bytes | None = None
+        for attempt in range(TRIES):
+            if attempt:
+                self._pause(attempt)
+            response = self._client.get_object(Bucket=self._bucket, Key=key, **span, **self._encryption.using)
+            if "ETag" not in response:
+                raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
+            pieces: list[bytes] = []
+            try:
+                with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
+                    while piece := body.read(max(1, response["ContentLength"])):
+                        pieces.append(piece)  # botocore compares size and checksum when nothing more comes
+                    return b"".join(pieces), str(response["ETag"])
+            except FlexibleChecksumError as error:
+                broken: Exception = error
+                if wrong == (wrong := b"".join(pieces)):
+                    return wrong, str(response["ETag"])
+            except (HTTPClientError, HTTPError, IncompleteReadError) as error:
+                broken = error
+        raise Retryable(
+            f"The blob {name} in {self._location} did not come whole in {TRIES} tries: {broken}",
+            code="read-incomplete",
+            action="Look at the network and the object store, then try again.",
+            blob=name,
+        )
+
+    def _pause(self, attempt: int) -> None:
+        self._sleep(self._uniform(0, _FIRST_PAUSE * 2**attempt))
+
+    @contextmanager
+    def _said(self, doing: str, name: str) -> Iterator[None]:
+        """What botocore says, as one of the kinds that blobs have."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise s3_error(self._location, doing, name, error, self._made) from error
+        except RecursionError as error:  # botocore follows from bucket to bucket
+            raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
+        except OSError as error:  # of the file that is put
+            raise system_error(
+                error,
+                f"The blob {name} in {self._location} could not be {doing}",
+                action="Check that its file can be read.",
+                blob=name,
+            ) from error

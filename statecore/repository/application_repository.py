@@ -1,0 +1,331 @@
+"""What a repository has of one application: its head, its snapshots, and the files that these name.
+
+Everything is compared with a hash as it is read: the head has that of each manifest, a manifest those of its parts, a
+part those of all files. "There is none" and "nobody could look" are different errors, always.
+"""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from statecore.documents import Document
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.objectstore.base import PATIENT, Blobs, Patience
+from statecore.objectstore.pointers import Pointers
+from statecore.repository.blob_verification import each
+from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
+from statecore.repository.layout import APPLICATIONS, Layout
+from statecore.repository.manifest import (
+    MANIFEST,
+    PART,
+    Extent,
+    Manifest,
+    PartReference,
+    TaskPart,
+    checked,
+)
+from statecore.repository.repository import Repository, open_repository
+from statecore.repository.task_manifest_documents import opened
+from statecore.repository.task_manifest_names import check_names
+from statecore.repository.task_manifest_structure import check_structure
+
+
+class ReadPart(NamedTuple):
+    """A part of a manifest: what is understood of it, all of it, and its bytes as they lie there."""
+
+    part: TaskPart
+    raw: Mapping[str, Any]
+    document: bytes
+
+
+class Shelf:
+    """The snapshots of one application in a repository.
+
+    Args:
+        repository: the repository.
+        application_id: the application.
+
+    Raises:
+        Invalid: no application can have that id.
+
+    Attributes:
+        names: where things lie.
+    """
+
+    def __init__(self, repository: Repository, application_id: str) -> None:
+        self.repository = repository
+        self.application_id = application_id
+        self.names = Layout(application_id)
+
+    @staticmethod
+    def at(url: str, application_id: str, patience: Patience = PATIENT) -> Shelf:
+        """The snapshots of an application in the repository at a URL.
+
+        Args:
+            url: of the repository.
+            application_id: the application.
+            patience: how long the repository's server may let this process wait.
+
+        Raises:
+            NotFound: there is no repository.
+            Invalid, Retryable: see :func:`statecore.repository.repository.open_repository`.
+        """
+        return Shelf(open_repository(url, patience), application_id)
+
+    @property
+    def url(self) -> str:
+        """The repository, as it can be given again."""
+        return self.repository.place.url
+
+    @property
+    def blobs(self) -> Blobs:
+        """All blobs of the repository."""
+        return self.repository.place.blobs
+
+    @property
+    def pointers(self) -> Pointers:
+        """All pointers of the repository."""
+        return self.repository.place.pointers
+
+    def read_head(self) -> ReadHead | None:
+        """The head; ``None`` where nothing of the application was ever published.
+
+        Raises:
+            Corrupted: it is damaged.
+            Invalid: it is of another repository, application or version.
+            Retryable: nobody could look.
+        """
+        found = self.pointers.read(self.names.head)
+        if found is None:
+            return None
+        document = decoded_head(found.content, self.repository.mark.id, self.application_id, self.repair)
+        return ReadHead(document.value, document.raw, found.version)
+
+    def head(self) -> Head:
+        """The head of an application that has one.
+
+        Raises:
+            NotFound: it has no snapshot here.
+            Corrupted: the head is missing, although there are snapshots that it had named.
+            Corrupted, Invalid, Retryable: as :meth:`read_head`.
+        """
+        found = self.read_head()
+        if found is None or not found.head.snapshots:
+            raise self._none()
+        return found.head
+
+    def check_writable(self) -> None:
+        """Make sure that something can be put here and deleted, before hours of work are for nothing.
+
+        Raises:
+            Invalid, Capacity, Retryable: it cannot.
+        """
+        name = f"{self.names.staging('rights')}/{uuid.uuid4().hex}"
+        self.blobs.put_if_absent(name, b"")
+        self.blobs.delete(name)
+
+    def lost_head(self) -> Corrupted:
+        """The error for a head that is missing although there are snapshots that it had named."""
+        return Corrupted(
+            f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
+            "named.",
+            code="head-missing",
+            action="Make it anew, then run this again; without --apply it only says what it would do: "
+            f"{self.repair} --apply",
+            application_id=self.application_id,
+            repository=self.url,
+        )
+
+    def _none(self) -> NotFound | Corrupted:
+        there = [name for name in self.applications() if name != self.application_id]
+        others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
+        lost = self.pointers.read(self.names.head) is None
+        if lost and self.has_lost_head():
+            return self.lost_head()
+        manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
+        is_unnamed = manifests and lost
+        action = (
+            "Its head is missing although there is a manifest. Make it anew; without --apply this only says what it "
+            f"would do: {self.repair} --apply"
+            if is_unnamed
+            else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
+            "statecore snapshot with --repository)."
+        )
+        return NotFound(
+            f"There is no snapshot of {self.application_id} in {self.url}.{others}",
+            code="head-not-found" if is_unnamed else "snapshots-not-found",
+            action=action,
+            repository=self.url,
+            application_id=self.application_id,
+            applications=there[:10],
+        )
+
+    @property
+    def repair(self) -> str:
+        """What makes the head anew."""
+        return self._command("repair", "head")
+
+    @property
+    def look(self) -> str:
+        """What lists the snapshots."""
+        return self._command("snapshots")
+
+    @property
+    def instead(self) -> str:
+        """What to do about a snapshot that cannot be used, whether there is another one or not."""
+        return (
+            f"See which snapshots there are ({self.look}) and take an older one; where none is whole, publish a new "
+            "one (statecore restore --from none, or statecore snapshot, with --repository). And look at the object "
+            "store."
+        )
+
+    def _command(self, *words: str) -> str:
+        where = ("--repository", self.url, "--application-id", self.application_id)
+        return shlex.join(["statecore", *words, *where])
+
+    def has_lost_head(self) -> bool:
+        """Whether a head that is not there must have been there: a manifest is not the first.
+
+        First manifests alone prove nothing: a first publication may have been killed before it made the head.
+
+        Raises:
+            Retryable: nobody could look.
+        """
+        for blob in self.blobs.list(self.names.manifests):
+            try:
+                manifest = MANIFEST.decode(self.blobs.get(blob.name))
+            except (Invalid, NotFound):  # damaged, of another release, or deleted: nobody knows
+                continue
+            if manifest.generation > 1:
+                return True
+        return False
+
+    def applications(self) -> list[str]:
+        """The applications that the repository has anything of."""
+        return applications_in(self.repository)
+
+    def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
+        """The manifest of a snapshot that counts.
+
+        Raises:
+            Corrupted: it is missing or damaged.
+            Invalid: it is of another version, repository or application.
+            Retryable: nobody could look.
+        """
+        name = self.names.manifest(entry.snapshot)
+        try:
+            content = self.blobs.get(name)
+        except NotFound as error:
+            raise self._missing(f"The manifest of snapshot {entry.snapshot}", name, snapshot=entry.snapshot) from error
+        what = f"The manifest of snapshot {entry.snapshot}"
+        where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
+        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead, **where))
+        self.check_own(found.value)
+        return found
+
+    def check_own(self, manifest: Manifest) -> None:
+        """Make sure that a manifest is of this repository and application.
+
+        Raises:
+            Invalid: it is not.
+        """
+        if (manifest.repository, manifest.application_id) != (self.repository.mark.id, self.application_id):
+            raise Invalid(
+                f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
+                f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
+                code="manifest-foreign",
+                action="Somebody has copied it here. " + self.instead,
+                snapshot=manifest.snapshot,
+                application_id=self.application_id,
+                repository_id=self.repository.mark.id,
+                found_application_id=manifest.application_id,
+                found_repository_id=manifest.repository,
+            )
+
+    def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
+        """Parts of a manifest, by task; those that lie in one blob come in one request, several blobs at once.
+
+        Raises:
+            Corrupted: one is missing or damaged, or contradicts itself.
+            Invalid: one is of another version, or its databases are of another layout.
+            Retryable: nobody could look.
+        """
+        by_blob: dict[str, list[PartReference]] = {}
+        for reference in references:
+            by_blob.setdefault(reference.extent.blob, []).append(reference)
+        together = list(by_blob.values())
+        found: dict[str, ReadPart] = {}
+        for of, (low, content) in zip(together, each(self._read_together, together), strict=True):
+            for reference in of:
+                at = reference.extent.start - low
+                document = content[at : at + reference.extent.bytes]
+                what = f"The part of task {reference.task}"
+                where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
+                document = checked(document, reference.sha256, what, self.instead, **where)
+                read = PART.read(opened(document, what, self.instead, **where))
+                check_names(read.value, self.names.root)
+                check_structure(read.value, self.instead)
+                part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
+                found[reference.task] = ReadPart(part, read.raw, document)
+        return found
+
+    def _read_together(self, references: Sequence[PartReference]) -> tuple[int, bytes]:
+        """The bytes of parts that lie in one blob, and the place of the first of these."""
+        low = min(reference.extent.start for reference in references)
+        high = max(reference.extent.start + reference.extent.bytes for reference in references)
+        extent = Extent(references[0].extent.blob, low, high - low)
+        return low, self.read(extent, f"The part of task {references[0].task}", task=references[0].task)
+
+    @contextmanager
+    def read_to_publish(self) -> Iterator[None]:
+        """Around what a publication reads of the newest snapshot: where that is damaged nobody can publish, as long as
+        the head names it.
+
+        Raises:
+            Corrupted: it is, and how the head comes not to.
+        """
+        try:
+            yield
+        except Corrupted as error:
+            raise error.restated(
+                error.what,
+                action="Look at the object store, let the head leave out what is damaged "
+                f"({self.repair} --apply), and run this again.",
+                goes_on=True,
+            ) from error
+
+    def read(self, extent: Extent, what: str, **context: Any) -> bytes:
+        """Some bytes, which nobody has looked at.
+
+        Args:
+            extent: where they lie.
+            what: what they are, for messages.
+            context: whose they are, as fields, for machines.
+
+        Raises:
+            Corrupted: there is no such blob.
+            Retryable: nobody could look.
+        """
+        try:
+            return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
+        except NotFound as error:
+            raise self._missing(what, extent.blob, **context) from error
+
+    def _missing(self, what: str, blob: str, **context: Any) -> Corrupted:
+        return Corrupted(
+            f"{what} is missing: {self.url} has no blob {blob}.",
+            code="blob-missing",
+            action=self.instead,
+            **context,
+            repository=self.url,
+            blob=blob,
+        )
+
+
+def applications_in(repository: Repository) -> list[str]:
+    """The applications that a repository has anything of, by name."""
+    return sorted(repository.place.blobs.directories(APPLICATIONS))

@@ -1,0 +1,75 @@
+"""What a publication reads: the head, the newest snapshot, and its parts, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from statecore.documents import Document
+from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.head import ReadHead
+from statecore.repository.manifest import Manifest, PartReference
+
+
+class Seen(NamedTuple):
+    """The head, and the newest snapshot, as they were at one moment."""
+
+    head: ReadHead | None
+    manifest: Document[Manifest] | None
+
+    @property
+    def references(self) -> dict[str, PartReference]:
+        """Where the parts lie, by task."""
+        return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
+
+    @property
+    def epoch(self) -> int:
+        """The head's epoch; 0 where there is none."""
+        return 0 if self.head is None else self.head.head.epoch
+
+    @property
+    def generation(self) -> int:
+        """The head's generation; 0 where there is none."""
+        return 0 if self.head is None else self.head.head.generation
+
+
+class Reader:
+    """Reads what counts, and parts that are known by their hash no second time.
+
+    Args:
+        shelf: where.
+
+    Attributes:
+        known: the parts that were read, by the hash of their documents.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self.known: dict[str, ReadPart] = {}
+
+    def look(self) -> Seen:
+        """What counts now.
+
+        Raises:
+            Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
+        """
+        head = self._shelf.read_head()
+        newest = None if head is None else head.head.newest
+        with self._shelf.read_to_publish():
+            return Seen(head, None if newest is None else self._shelf.manifest(newest))
+
+    def parts(self, references: Iterable[PartReference]) -> Mapping[str, ReadPart]:
+        """Some parts, by task; those that lie in one blob come in one request.
+
+        Raises:
+            Corrupted, Invalid, Retryable: one cannot be used.
+        """
+        wanted = list(references)
+        with self._shelf.read_to_publish():
+            found = self._shelf.parts([one for one in wanted if one.sha256 not in self.known])
+        self.known |= {one.sha256: found[one.task] for one in wanted if one.task in found}
+        return {one.task: self._as_known(one) for one in wanted}
+
+    def _as_known(self, reference: PartReference) -> ReadPart:
+        read = self.known[reference.sha256]
+        return read._replace(part=read.part.as_of(reference.cut_ms, reference.horizon_ms))

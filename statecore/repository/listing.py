@@ -1,0 +1,216 @@
+"""What there is in a repository: applications, their snapshots, and what is damaged, beside what is not.
+
+Damage of one hides no other: it is part of the answer. What nobody could look at ends the look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.images.model import StoreDigest
+from statecore.repository.application_repository import Shelf, applications_in
+from statecore.repository.content_digests import known_contents
+from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.layout import NEWEST
+from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot
+from statecore.repository.repository import Repository
+from statecore.repository.space_usage import held_bytes
+from statecore.repository.verification import AT_ONCE, Damage, Examination, Examined
+
+_MANY = 10
+
+
+class ApplicationView(NamedTuple):
+    """What a repository has of an application.
+
+    Attributes:
+        application_id: the application.
+        head: its head; ``None`` where nothing of it was published, or the head cannot be used.
+        trouble: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
+    """
+
+    application_id: str
+    head: Head | None
+    trouble: StatecoreError | None
+
+
+class TaskView(NamedTuple):
+    """A task of a snapshot.
+
+    Attributes:
+        reference: what the manifest says of it.
+        stores: its stores; none where its part is damaged.
+        damage: what is wrong with its part; ``None`` where nothing is.
+    """
+
+    reference: PartReference
+    stores: tuple[StoreSnapshot, ...]
+    damage: Damage | None
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """A snapshot in detail.
+
+    Attributes:
+        entry: what the head says of it.
+        manifest: its manifest; ``None`` where that is damaged.
+        damage: what is wrong with the manifest; ``None`` where nothing is.
+        tasks: its tasks.
+        contents: what its stores hold, by identity, as far as somebody knows it.
+    """
+
+    entry: SnapshotEntry
+    manifest: Manifest | None
+    damage: Damage | None
+    tasks: tuple[TaskView, ...]
+    contents: dict[str, StoreDigest]
+
+
+def look_at_applications(repository: Repository) -> list[ApplicationView]:
+    """Every application that a repository has anything of, by name.
+
+    Raises:
+        Invalid, Retryable: nobody could look.
+    """
+    shelves = [Shelf(repository, name) for name in applications_in(repository)]
+    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
+        return list(pool.map(look_at_application, shelves))
+
+
+def look_at_application(shelf: Shelf) -> ApplicationView:
+    """One application. That nothing of it was published, or that its head is lost or damaged, is part of the answer.
+
+    Raises:
+        Retryable: nobody could look.
+    """
+    name = shelf.application_id
+    try:
+        found = shelf.read_head()
+    except (Corrupted, Invalid) as error:
+        return ApplicationView(name, None, error)
+    if found is not None:
+        return ApplicationView(name, found.head, _trouble_of_newest(shelf, found.head))
+    if next(iter(shelf.blobs.list(shelf.names.manifests)), None) is None:
+        return ApplicationView(name, None, None)
+    lost = Corrupted(
+        f"The head of {name} in {shelf.url} is missing although there are manifests.",
+        code="head-missing",
+        action=f"Make it anew from them; without --apply this only says what it would do: {shelf.repair} --apply",
+        repository=shelf.url,
+        application_id=name,
+    )
+    return ApplicationView(name, None, lost)
+
+
+def _trouble_of_newest(shelf: Shelf, head: Head) -> StatecoreError | None:
+    """Why nobody can publish upon the newest snapshot; ``None`` where one can, or there is none."""
+    try:
+        if head.newest is not None:
+            shelf.manifest(head.newest)
+    except (Corrupted, Invalid) as error:
+        return error
+    return None
+
+
+def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:
+    """Make sure that a repository has snapshots, or something to be said of them.
+
+    Raises:
+        NotFound: it has none.
+    """
+    if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
+        return
+    begun = ", ".join(view.application_id for view in views)
+    raise NotFound(
+        f"There is no snapshot in {repository.place.url}. "
+        + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
+        code="snapshots-not-found",
+        action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
+        repository=repository.place.url,
+    )
+
+
+def look_at_snapshots(
+    shelf: Shelf, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+) -> list[Examined]:
+    """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
+
+    Args:
+        shelf: where they are.
+        head: the head.
+        advance: told of each snapshot that was looked at.
+        held: whether what each holds is added up, which takes some 100 bytes of memory for each file of each part.
+
+    Raises:
+        Retryable: nobody could look.
+    """
+    with Examination(shelf, named=held) as examination:
+        found = examination.snapshots(head.snapshots, advance)
+        return held_bytes(found, examination.named) if held else found
+
+
+def entry_of(shelf: Shelf, head: Head, snapshot: str) -> SnapshotEntry:
+    """What a head says of a snapshot.
+
+    Args:
+        shelf: where it is.
+        head: the head.
+        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+
+    Raises:
+        NotFound: no such snapshot counts.
+    """
+    entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
+    if entry is not None:
+        return entry
+    there = [one.snapshot for one in head.snapshots]
+    more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
+    raise NotFound(
+        f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has {', '.join(there[:_MANY])}{more}.",
+        code="snapshot-not-found",
+        action="Name one of these, or 'newest'.",
+        application_id=shelf.application_id,
+        repository=shelf.url,
+        snapshot=snapshot,
+    )
+
+
+def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
+    """One snapshot in detail.
+
+    Args:
+        shelf: where it is.
+        head: the head.
+        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+
+    Raises:
+        NotFound: no such snapshot counts.
+        Retryable: nobody could look.
+    """
+    entry = entry_of(shelf, head, snapshot)
+    with Examination(shelf) as examination:
+        (examined,) = examination.snapshots([entry])
+        if examined.manifest is None:
+            return SnapshotView(entry, None, examined.damage[""], (), {})
+        manifest = examined.manifest.value
+        whole = shelf.parts([part for part in manifest.parts if part.task not in examined.damage])
+    tasks = tuple(
+        TaskView(
+            part, () if part.task in examined.damage else whole[part.task].part.stores, examined.damage.get(part.task)
+        )
+        for part in manifest.parts
+    )
+    return SnapshotView(entry, manifest, None, tasks, _contents(shelf, tasks))
+
+
+def _contents(shelf: Shelf, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
+    """What stores hold whose part does not say it, as far as somebody has read all of them."""
+    stores = [store for task in tasks for store in task.stores]
+    known = {store.identity: content for store in stores if (content := store.content) is not None}
+    asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
+    return known | known_contents(shelf, asked)

@@ -1,0 +1,56 @@
+"""The id of a repository whose mark is lost: every head and every manifest repeats it.
+
+Without the mark a place is no repository any more, and with another one all that lies there is another repository's. So
+whoever makes a mark looks first whether there was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from statecore.documents import DocumentType, parsed
+from statecore.errors import Invalid, NotFound
+from statecore.objectstore.base import Blobs
+from statecore.objectstore.pointers import Pointers
+from statecore.repository.head import HEAD
+from statecore.repository.layout import APPLICATIONS, Layout
+from statecore.repository.manifest import MANIFEST
+
+
+class Carried(NamedTuple):
+    """An id that something carries.
+
+    Attributes:
+        repository: the id.
+        name: of the head or the manifest.
+    """
+
+    repository: str
+    name: str
+
+
+def carried_ids(blobs: Blobs, pointers: Pointers) -> Iterator[Carried]:
+    """The ids that heads and manifests carry, heads first; what is damaged carries none.
+
+    Raises:
+        Invalid, Retryable: nobody could look.
+    """
+    applications = []
+    for name in sorted(blobs.directories(APPLICATIONS)):
+        with suppress(Invalid):  # no application can have that id
+            applications.append(Layout(name))
+    for names in applications:
+        found = pointers.read(names.head)
+        yield from _carried(HEAD, names.head, None if found is None else found.content)
+    for names in applications:
+        for blob in blobs.list(names.manifests):
+            with suppress(NotFound):  # deleted meanwhile
+                yield from _carried(MANIFEST, blob.name, blobs.get(blob.name))
+
+
+def _carried(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[Carried]:
+    """The id of a document of whatever version, if its seal holds."""
+    if content is not None and kind.seal_holds(content) and isinstance(found := parsed(content).get("repository"), str):
+        yield Carried(found, name)

@@ -1,0 +1,232 @@
+"""What the next snapshot is made of, task by task: parts that are written anew, parts that stay, tasks that go.
+
+====================  =================================================================================================
+a task                becomes
+====================  =================================================================================================
+that a job has made   a part that is written, with the stores of the task that the job did not make and the application
+                      still has
+of the others         *kept*: the new manifest refers to the part that is there; nothing is read, and nothing written.
+                      Where the job knows all tasks of the application, stores that are not declared any more are left
+                      out, and then the part is written without them
+that the application  *dropped*
+has no more
+====================  =================================================================================================
+
+A kept part may be copied all the same, byte for byte: where parts have come to lie in many blobs, whoever writes some
+puts those that it has read beside them, so that reading all of them stays a few requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from statecore.repository.application_repository import ReadPart
+from statecore.repository.compatibility import differences
+from statecore.repository.manifest import (
+    ChangelogEnd,
+    Extent,
+    PartReference,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.task_manifest_documents import joined_parts
+from statecore.spec.model import ApplicationSpec
+
+MOST_BLOBS = 8
+"""Blobs that the parts of a snapshot may lie in before those at hand are put into one."""
+
+
+class Cut(NamedTuple):
+    """A moment at which nothing lay behind the ends of a task.
+
+    Attributes:
+        at_ms: in ms since the epoch.
+        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it,
+            and then the moment is not by the cluster's clock.
+    """
+
+    at_ms: int
+    horizon_ms: int | None
+
+
+class Written(NamedTuple):
+    """A part that is to be written.
+
+    Attributes:
+        part: the part.
+        before: what the newest snapshot has of the task; ``None`` where it has none.
+        made: the stores that the job has made.
+    """
+
+    part: TaskPart
+    before: ReadPart | None
+    made: frozenset[str]
+
+    @property
+    def taken_over(self) -> list[StoreSnapshot]:
+        """The stores that are as they were, or stand upon runs of another snapshot."""
+        return [store for store in self.part.stores if store.store not in self.made or store.advanced_from is not None]
+
+    @property
+    def raw(self) -> Mapping[str, Any] | None:
+        """The document that it replaces."""
+        return None if self.before is None else self.before.raw
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A snapshot in the making.
+
+    Attributes:
+        written: parts that are written anew.
+        kept: the references that stay, by task.
+        dropped: tasks that the snapshot does not have any more.
+        has_news: whether it differs from the newest snapshot.
+        warnings: what is said of tasks and stores that it does not have any more.
+    """
+
+    written: tuple[Written, ...]
+    kept: Mapping[str, PartReference]
+    dropped: tuple[str, ...]
+    has_news: bool
+    warnings: tuple[str, ...]
+
+
+def composed(
+    made: Sequence[TaskPart],
+    newest: Mapping[str, PartReference],
+    read: Callable[[Collection[PartReference]], Mapping[str, ReadPart]],
+    spec: ApplicationSpec,
+    *,
+    standing: Collection[str],
+    whole: bool,
+    tasks: Collection[str] | None,
+    cuts: Mapping[str, Cut],
+) -> Composition:
+    """What the next snapshot is made of.
+
+    Args:
+        made: the parts that a job has made.
+        newest: where the parts of the newest snapshot lie, by task.
+        read: reads some of them.
+        spec: the application as it is declared.
+        standing: tasks of the job that stay as the newest snapshot has them.
+        whole: whether the parts are all that the application has; other tasks and stores are dropped.
+        tasks: all tasks that the application has; ``None`` where the job does not know them.
+        cuts: moments at which nothing lay behind the ends of kept tasks, by task; of all their stores.
+    """
+    touched = {part.task for part in made}
+    before = read([reference for task, reference in newest.items() if task in touched])
+    written = [_completed(part, before.get(part.task), spec, whole=whole) for part in made]
+    warnings = [] if whole else list(_left_out(written, spec, undeclared=tasks is not None))
+    others = {task: reference for task, reference in newest.items() if task not in touched}
+    kept = {task: reference for task, reference in others.items() if not whole or task in standing}
+    if tasks is not None:
+        kept = {task: reference for task, reference in kept.items() if task in tasks}
+        for task, there in read(list(kept.values())).items():
+            less = _completed(TaskPart(task, ()), there, spec, whole=False)
+            if len(less.part.stores) < len(there.part.stores):
+                del kept[task]
+                warnings += _left_out([less], spec, undeclared=True)
+                written += [less] if less.part.stores else []
+    cut = {task: _later(reference, cuts[task]) for task, reference in kept.items() if task in cuts}
+    news = {task for task, reference in cut.items() if reference != kept[task]}
+    dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
+    if tasks is not None and dropped:
+        warnings.append(_gone(dropped))
+    return Composition(tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings))
+
+
+def blob_of(
+    composition: Composition, known: Mapping[str, ReadPart], name: Callable[[str], str]
+) -> tuple[str, bytes, dict[str, PartReference]]:
+    """The blob of the parts that are written: its name, its bytes, and where all parts of the snapshot lie, by task.
+
+    Args:
+        composition: what is written; something is.
+        known: parts that were read, by the hash of their documents.
+        name: the name of a blob of parts, by its hash.
+    """
+    content, references = joined_parts([(one.part, one.raw) for one in composition.written])
+    kept = composition.kept
+    if len({reference.extent.blob for reference in kept.values()}) >= MOST_BLOBS:
+        copied = []
+        for reference in kept.values():
+            if (read := known.get(reference.sha256)) is not None:
+                copied.append(replace(reference, extent=Extent("", len(content), len(read.document))))
+                content += read.document
+        references = (*references, *copied)
+    blob = name(sha256(content).hexdigest())
+    placed = [replace(one, extent=replace(one.extent, blob=blob)) for one in references]
+    return blob, content, {**kept, **{one.task: one for one in placed}}
+
+
+def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+    """What of a part is behind what counts already: the store, its end, and the end that counts.
+
+    A topic that was made anew begins anew; where nobody asked a broker it is taken for the same. Versioned stores are
+    left to Kafka Streams by whoever asks for it; another store that is left is empty.
+    """
+    ends = {
+        (store.store, end.topic_partition): end
+        for store in there.stores
+        for end in store.changelogs
+        if not store.left_to_restore
+    }
+    for store in part.stores:
+        for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
+            known = ends.get((store.store, end.topic_partition), end)
+            is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
+            if is_same and known.end > end.end:
+                yield store, end, known.end
+
+
+def _later(reference: PartReference, cut: Cut) -> PartReference:
+    """A reference as of a moment, where it is not as of a later one, or of one that proves more."""
+    if (reference.horizon_ms is None) == (cut.horizon_ms is None):
+        stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
+    else:
+        stays = cut.horizon_ms is None
+    return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
+
+
+def _completed(part: TaskPart, before: ReadPart | None, spec: ApplicationSpec, *, whole: bool) -> Written:
+    """The part with the stores of its task that the job did not make and the application still has, as they were."""
+    made = frozenset(store.store for store in part.stores)
+    others = [
+        store
+        for store in (before.part.stores if before is not None and not whole else ())
+        if store.store not in made
+        and spec.store(store.store) is not None
+        and not differences(part.task, store, spec, empty=store.left_to_restore)
+    ]
+    stores = sorted([*part.stores, *others], key=lambda store: store.store)
+    return Written(replace(part, stores=tuple(stores)), before, made)
+
+
+def _left_out(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
+    """What is said of stores that were not made, and that are not what is declared any more."""
+    for part, before, _ in written:
+        stays = {store.store for store in part.stores}
+        for store in before.part.stores if before is not None else ():
+            if store.store in stays:
+                continue
+            gone = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
+            if spec.store(store.store) is None and undeclared:
+                yield f"{gone}the spec does not declare it."
+            for one in differences(part.task, store, spec, empty=store.left_to_restore):
+                yield (
+                    f"{gone}its {one.what} is {one.there} in the one before, and the spec declares {one.declared}. "
+                    "Publish it anew."
+                )
+
+
+def _gone(tasks: Sequence[str]) -> str:
+    named = ", ".join(tasks[:20]) + (f" and {len(tasks) - 20} others" if len(tasks) > 20 else "")
+    return (
+        f"Tasks {named} are not in the snapshot any more: the application has none of their stores or partitions now. "
+        "The snapshot before has them."
+    )

@@ -1,0 +1,1 @@
+"""Standby tasks of a process or a group of them: assignment, bootstrap, service, promotion."""

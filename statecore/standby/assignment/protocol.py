@@ -1,0 +1,338 @@
+"""User data of the group's subscriptions and assignments, as bytes. Numbers are big-endian; strings are UTF-8.
+
+::
+
+    subscription   magic "SCTS"  version u16                     what every version begins with; the rest is deflated
+                   spec s        host s        capacity u16
+                   round u32                                     differs whenever the member asks for another assignment
+                   process u64                                   differs whenever it was started anew
+                   tasks u32 × { task s   role u8   sum u64 }
+
+    assignment     magic "SCTA"  version u16                     the rest is deflated
+                   refusal s     action s                        why this member is given nothing, and what to do about
+                                                                 it; empty where it is not
+                   probing u8
+                   process u64                                   of what the member had said
+                   tasks u32 × { task s   role u8   believed u64 }
+                   errors u32 × { task s   why s }
+                   elsewhere u32 × { task s   sum u64 }          of tasks that the member has and was not given
+
+    keep           magic "SCTA"  version 0                       no decision: go on with what you have; in every version
+
+    s              length u16, bytes
+
+``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
+given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
+broker, and finds that its sum is less, or that the assignment was made for a ``process`` before it, and it has nothing.
+``elsewhere`` is the best sum of those that keep the task, warm-ups not
+counted: by that a member knows whether its own copy is still needed.
+
+Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
+are not, a task twice.
+
+A broker keeps what all members say, and what all are told, in one record, which it bounds (``message.max.bytes`` of
+``__consumer_offsets``, 1 MB). Names and sums of thousands of tasks shrink several times when they are deflated (zlib).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from statecore.errors import Invalid
+from statecore.formats.task_id import GLOBAL_TASK, TaskId
+from statecore.standby.assignment.model import Copy, Role
+
+VERSION = 2
+MOST_BYTES = 4 << 20
+"""No user data is larger, before it is deflated."""
+MOST_TASKS = 100_000
+"""No list of user data has more entries."""
+
+_SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
+_HEADER = struct.Struct(">4sH")
+_LONGEST = 0xFFFF
+KEEP = _HEADER.pack(_ASSIGNMENT, 0)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a member says of itself.
+
+    Attributes:
+        spec: digest of what it knows the application to be.
+        host: see `Member`.
+        capacity: see `Member`.
+        round: differs whenever it asks for another assignment; the broker ignores who joins with the same bytes.
+        process: a number that differs whenever it was started anew.
+        copies: what it has, by task.
+    """
+
+    spec: str
+    host: str
+    capacity: int = 1
+    round: int = 0
+    process: int = 0
+    copies: Mapping[str, Copy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a member is told.
+
+    Attributes:
+        roles: its tasks.
+        believed: the sums for which it was given them.
+        probing: whether it is to be looked again after the probing interval.
+        errors: tasks that it has or was given and must leave alone, with the reason.
+        refusal: why it cannot take part; empty when it can.
+        action: what to do about that.
+        elsewhere: of tasks that it has and was not given, the best sum of those that keep them, warm-ups not counted.
+        process: by what which process had said of itself this was decided.
+    """
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    believed: Mapping[str, int] = field(default_factory=dict)
+    probing: bool = False
+    errors: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    action: str = ""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    process: int = 0
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """User data of a subscription.
+
+    Raises:
+        Invalid: a name is too long, or there are too many tasks.
+    """
+    parts = [
+        _string(subscription.spec),
+        _string(subscription.host),
+        struct.pack(">HIQ", subscription.capacity, subscription.round & 0xFFFFFFFF, subscription.process),
+        struct.pack(">I", len(subscription.copies)),
+    ]
+    for task, copy in sorted(subscription.copies.items()):
+        parts.append(_string(task) + struct.pack(">BQ", copy.role, copy.sum))
+    return _deflated(_SUBSCRIPTION, parts, len(subscription.copies))
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """The other way.
+
+    Raises:
+        Invalid: these are no such bytes, or of another version.
+    """
+    reader = _Reader(data, _SUBSCRIPTION, "subscription")
+    spec, host = reader.string(), reader.string()
+    capacity, number, process = reader.unpack(">HIQ")
+    if not capacity:
+        raise reader.wrong("a capacity of 0")
+    copies = {task: Copy(held, role) for task, role, held in reader.tasks()}
+    reader.end()
+    return Subscription(spec, host, capacity, number, process, copies)
+
+
+def encode_assignment(given: Given) -> bytes:
+    """User data of an assignment.
+
+    Raises:
+        Invalid: a name is too long, or there are too many tasks.
+    """
+    parts = [
+        _string(given.refusal),
+        _string(given.action),
+        struct.pack(">BQI", given.probing, given.process, len(given.roles)),
+    ]
+    for task, role in sorted(given.roles.items()):
+        parts.append(_string(task) + struct.pack(">BQ", role, given.believed.get(task, 0)))
+    parts.append(struct.pack(">I", len(given.errors)))
+    for task, why in sorted(given.errors.items()):
+        parts.append(_string(task) + _string(why))
+    parts.append(struct.pack(">I", len(given.elsewhere)))
+    for task, held in sorted(given.elsewhere.items()):
+        parts.append(_string(task) + struct.pack(">Q", held))
+    return _deflated(_ASSIGNMENT, parts, max(len(given.roles), len(given.errors), len(given.elsewhere)))
+
+
+def decode_assignment(data: bytes) -> Given | None:
+    """The other way; ``None`` when the member is to go on with what it has.
+
+    Raises:
+        Invalid: these are no such bytes, or of another version.
+    """
+    if data == KEEP:
+        return None
+    reader = _Reader(data, _ASSIGNMENT, "assignment")
+    refusal, action = reader.string(), reader.string()
+    probing, process = reader.unpack(">BQ")
+    if probing > 1:
+        raise reader.wrong(f"{probing} where 0 or 1 is expected")
+    rows = list(reader.tasks())
+    errors: dict[str, str] = {}
+    for _ in range(reader.count()):
+        task, why = reader.string(), reader.string()
+        if task in errors:
+            raise reader.wrong(f"task {task!r} twice")
+        errors[task] = why
+    elsewhere: dict[str, int] = {}
+    for _ in range(reader.count()):
+        task = reader.string()
+        if task in elsewhere:
+            raise reader.wrong(f"task {task!r} twice")
+        (elsewhere[task],) = reader.unpack(">Q")
+    reader.end()
+    roles = {task: role for task, role, _ in rows}
+    if Role.ON_DISK in roles.values():
+        raise reader.wrong("a task with nothing to do")
+    believed = {task: held for task, _, held in rows}
+    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere, process)
+
+
+def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
+    """An assignment without the tasks that this member does not know; they are among its errors."""
+    unknown = sorted(given.roles.keys() - set(tasks))
+    if not unknown:
+        return given
+    return replace(
+        given,
+        roles={task: role for task, role in given.roles.items() if task not in unknown},
+        believed={task: held for task, held in given.believed.items() if task not in unknown},
+        errors={
+            **given.errors,
+            **{task: f"The group assigned task {task}, which is not known here." for task in unknown},
+        },
+    )
+
+
+def is_readable(assignment: bytes) -> bool:
+    """Whether an assignment is of this version, and a decision; what is damaged may be."""
+    return assignment != KEEP and not (
+        len(assignment) >= _HEADER.size
+        and assignment.startswith(_ASSIGNMENT)
+        and _HEADER.unpack_from(assignment)[1] != VERSION
+    )
+
+
+def version_of(data: bytes) -> int | None:
+    """Which version a subscription is of; ``None`` where it is none of a fleet."""
+    if len(data) < _HEADER.size or not data.startswith(_SUBSCRIPTION):
+        return None
+    return int(_HEADER.unpack_from(data)[1])
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > _LONGEST:
+        raise Invalid(
+            f"A name of {len(data)} bytes does not go into a group's user data: {text[:40]!r}.",
+            code="name-too-long",
+            action="Use shorter names.",
+            size=len(data),
+        )
+    return struct.pack(">H", len(data)) + data
+
+
+def _deflated(magic: bytes, parts: Sequence[bytes], tasks: int) -> bytes:
+    data = b"".join(parts)
+    if len(data) > MOST_BYTES or tasks > MOST_TASKS:
+        raise Invalid(
+            f"{tasks} tasks in {len(data)} bytes are too many for a group's user data.",
+            code="group-too-large",
+            action="Split the fleet into groups, each with some of the tasks.",
+            size=len(data),
+            tasks=tasks,
+        )
+    return _HEADER.pack(magic, VERSION) + zlib.compress(data, 6)
+
+
+class _Reader:
+    """Takes bytes apart, strictly."""
+
+    def __init__(self, data: bytes, magic: bytes, what: str) -> None:
+        self._what, self._data, self._at = what, b"", 0
+        if len(data) > MOST_BYTES:
+            raise self.wrong(f"{len(data)} bytes")
+        if not data.startswith(magic):
+            raise Invalid(
+                f"A member of the group is no member of a fleet: its {what} has other user data.",
+                code="group-of-another-application",
+                action="Give the fleet a group id that nothing else uses.",
+            )
+        if len(data) < _HEADER.size:
+            raise self.wrong("an end before its time")
+        _, version = _HEADER.unpack_from(data)
+        if version != VERSION:
+            raise Invalid(
+                f"A member speaks version {version} of the group's protocol, here version {VERSION} is spoken: {what}.",
+                code="group-protocol-version-mismatch",
+                action="Install the same release of statecore at all members.",
+                expected=VERSION,
+                found=version,
+            )
+        self._data = self._inflated(data[_HEADER.size :])
+
+    def _inflated(self, data: bytes) -> bytes:
+        inflating = zlib.decompressobj()
+        try:
+            found = inflating.decompress(data, MOST_BYTES + 1)  # one more: else it may stop short of its end mark
+        except zlib.error as error:
+            raise self.wrong(f"bytes that cannot be inflated ({error})") from error
+        if len(found) > MOST_BYTES:
+            raise self.wrong("more bytes than it may have")
+        if not inflating.eof:
+            raise self.wrong("an end before its time")
+        if inflating.unused_data:
+            raise self.wrong(f"{len(inflating.unused_data)} bytes behind its end")
+        return found
+
+    def unpack(self, layout: str) -> tuple[int, ...]:
+        size = struct.calcsize(layout)
+        if self._at + size > len(self._data):
+            raise self.wrong("an end before its time")
+        found = struct.unpack_from(layout, self._data, self._at)
+        self._at += size
+        return found
+
+    def string(self) -> str:
+        (size,) = self.unpack(">H")
+        if self._at + size > len(self._data):
+            raise self.wrong("an end before its time")
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise self.wrong("text that is not UTF-8") from error
+
+    def count(self) -> int:
+        (count,) = self.unpack(">I")
+        if count > MOST_TASKS:
+            raise self.wrong(f"{count} tasks")
+        return count
+
+    def tasks(self) -> list[tuple[str, Role, int]]:
+        rows: dict[str, tuple[str, Role, int]] = {}
+        for _ in range(self.count()):
+            task = self.string()
+            role, number = self.unpack(">BQ")
+            if TaskId.match(task) in (None, GLOBAL_TASK) or task in rows:
+                raise self.wrong(f"task {task!r}, which is none, or twice")
+            if role not in tuple(Role):
+                raise self.wrong(f"role {role}")
+            rows[task] = (task, Role(role), number)
+        return list(rows.values())
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise self.wrong(f"{len(self._data) - self._at} bytes behind its end")
+
+    def wrong(self, what: str) -> Invalid:
+        return Invalid(
+            f"The {self._what} of a member of the group is damaged: it has {what}.",
+            code="group-message-damaged",
+            action="Restart that member; if it happens again, install the same release of statecore at all members.",
+        )

@@ -1,0 +1,428 @@
+"""What a hand-over would do, task by task: looked at before anything is changed, and nothing is changed by it.
+
+A task that cannot be taken is refused with its reason, and the others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statecore.discover.contradicted_kinds import contradicted
+from statecore.errors import Invalid, NotFound, Reason, StatecoreError
+from statecore.filesystem import tree_bytes
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.restore.placement_request import siblings_of
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.standby.promote.changelog_check import Ask, Copy, Judged, judge
+from statecore.standby.promote.directory_check import refuse_shared
+from statecore.standby.promote.release_check import WrittenBy
+from statecore.standby.promote.report import HandedTask, Verdict
+from statecore.standby.promote.store_offsets import closed_at, damage, live_offset, not_closed, not_sound
+from statecore.statedir.apply import SiblingStore, StoreImage
+from statecore.statedir.custom_stores import CustomStores
+from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.plan import placement_notes, refusals
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.store_places import StorePlace, store_places
+from statecore.statedir.work_directory import STANDBY
+from statecore.stores.rocksdb.directory import identities_of
+from statecore.tasks.task_stores import followed_in
+
+if TYPE_CHECKING:
+    from statecore.tasks.changelog_ends import ChangelogEnd
+
+
+@dataclass(frozen=True)
+class WarmStore:
+    """A store that is put in place.
+
+    Attributes:
+        spec: what is declared of it.
+        changelog: its changelog partition.
+        offset: at which the copy was closed; -4 where the store is made empty.
+        place: the closed copy; ``None`` where the store is made empty.
+    """
+
+    spec: StoreSpec
+    changelog: TopicPartition
+    offset: int
+    place: StorePlace | None
+
+    def image(self, task: str, staging: Path | None) -> StoreImage:
+        """The store for a placement; without a path while only the plan is wanted."""
+        path = None if staging is None else self.staged(task, staging)
+        offsets = None if staging is None else {self.changelog: self.offset}
+        return StoreImage(task, self.spec.name, self.spec.kind, self.changelog, path, offsets)
+
+    def staged(self, task: str, staging: Path) -> Path:
+        """Where it is made ready."""
+        return staging / "warm" / task / store_directory(self.spec.name, self.spec.kind)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found.
+
+    Attributes:
+        tasks: what becomes of each task.
+        stores: by task that is taken the stores that are put in place.
+    """
+
+    tasks: tuple[HandedTask, ...]
+    stores: Mapping[str, Sequence[WarmStore]]
+
+
+class Look:
+    """One look at both directories, and at the topics.
+
+    Args:
+        application: what is declared.
+        warm: the directory of the warm copy.
+        directory: that of the application.
+        ask: asks the brokers; ``None`` where nobody is asked.
+        progress: told each task.
+    """
+
+    def __init__(
+        self,
+        application: ApplicationSpec,
+        warm: StateDirectory,
+        directory: StateDirectory,
+        ask: Ask | None,
+        progress: Progress,
+    ) -> None:
+        self.application, self.warm, self.directory = application, warm, directory
+        self.ask, self.progress = ask, progress
+        self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._written = WrittenBy(application, {})
+
+    def run(self, only: Sequence[str]) -> Looked:
+        """Look at the tasks of the warm copy, or at some.
+
+        Raises:
+            NotFound: there is no warm copy, or it has no such task.
+            Retryable: no broker answered.
+        """
+        wanted = self._wanted(only)
+        warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
+        self._written = WrittenBy(self.application, live_places)
+        self.progress.phase("look", len(wanted), "tasks")
+        tasks: dict[str, HandedTask] = {}
+        stores: dict[str, Sequence[WarmStore]] = {}
+        copies: dict[str, tuple[Path, list[Copy]]] = {}
+        further: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
+        for task in wanted:
+            live = live_places.get(task, {})
+            try:
+                refuse_shared(task, self.warm, self.directory, warm_places.get(task, {}).values(), live.values())
+                found = self._warm_stores(task, warm_places.get(task, {}))
+                tasks[task] = self._verdict(task, found, live)
+                if tasks[task].verdict is Verdict.TAKEN:
+                    stores[task], tasks[task] = self._take(tasks[task], found, live)
+                    copies[task] = self._copies(task, found)
+                elif ahead := self._ahead(found, live):
+                    further[task] = found, ahead
+                    copies[task] = self._copies(task, found)
+            except (StatecoreError, OSError) as error:
+                stores.pop(task, None)
+                tasks[task] = self._refused(task, error, live)
+            self.progress.advance()
+        judged = judge(copies, self.ask) if self.ask is not None and copies else Judged({}, {})
+        for task, (found, there) in further.items():
+            if why := _beyond(found, there, judged.ends.get(task, {})):
+                try:
+                    has = sum(one.offset + 1 for one in found)
+                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
+                    stores[task], tasks[task] = self._take(_because(given, why), found, live_places[task])
+                except (StatecoreError, OSError) as error:
+                    tasks[task] = self._refused(task, error, live_places[task])
+        for task in list(stores):
+            if task in judged.refused:
+                del stores[task]
+                tasks[task] = self._refused(task, judged.refused[task], live_places.get(task, {}))
+            elif task in judged.ends:
+                behind = sum(_behind(copy, judged.ends[task]) for copy in copies[task][1])
+                tasks[task] = replace(tasks[task], behind=behind)
+        self.progress.done()
+        return Looked(tuple(tasks.values()), stores)
+
+    def siblings(self, stores: Mapping[str, Sequence[WarmStore]]) -> list[SiblingStore]:
+        """The declared stores of some tasks that are not put in place."""
+        names = {(task, one.spec.name) for task, some in stores.items() for one in some}
+        return siblings_of(self.application, stores, names)
+
+    def _wanted(self, only: Sequence[str]) -> list[str]:
+        there = self.warm.task_directories()
+        missing = [task for task in only if task not in there]
+        if missing or not there:
+            raise NotFound(
+                f"The warm copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
+                f"there are: {', '.join(there) or 'none'}.",
+                code="task-not-found",
+                action="Check --from, and the names of the tasks. Global stores are not kept warm: Kafka Streams reads "
+                "them from their topics.",
+                state_dir=str(self.warm.state_dir),
+                tasks=missing,
+            )
+        return [task for task in there if not only or task in only]
+
+    def _logged(self, task: str) -> dict[str, StoreSpec]:
+        """The stores of a task that Kafka Streams logs and keeps on disk, in a format that is known."""
+        return {
+            store.name: store for store in self.application.stores_of(task) if task != GLOBAL and store.is_restorable
+        }
+
+    def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
+        """The stores of a task of the warm copy that have an offset; the others Kafka Streams restores itself."""
+        declared = self._logged(task)
+        if not declared:
+            raise Invalid(
+                f"{self.application.source} declares no logged store of the task {task}.",
+                code="task-not-declared",
+                action="Give the spec that the warm copy was made with.",
+                task=task,
+            )
+        found: list[WarmStore] = []
+        for name, store in declared.items():
+            place = places.get(name)
+            if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
+                continue  # a versioned one is not followed, so nothing is known of its changelog
+            changelog = TaskId.parse(task).partition_of(store.changelog)
+            offset = closed_at(task, place, store, changelog)
+            if offset != OFFSET_UNKNOWN:
+                found.append(WarmStore(store, changelog, offset, place))
+        if not found:
+            raise Invalid(
+                f"No store of {task} has an offset.",
+                code="standby-offset-missing",
+                action="Let statecore standby follow it.",
+                task=task,
+            )
+        return found
+
+    def _take(
+        self, task: HandedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
+    ) -> tuple[Sequence[WarmStore], HandedTask]:
+        """The stores that are put in place of a task. Raises where the placement, or Kafka Streams, would not do it."""
+        self._written.refuse_older(task.task)
+        made, notes = self._made_empty(task.task, warm, places)
+        stores = [*warm, *made]
+        self._refuse_placement(task.task, stores)
+        left = placement_notes(
+            self.directory,
+            [one.image(task.task, None) for one in stores],
+            siblings=self.siblings({task.task: stores}),
+            guarantee=self.application.processing_guarantee,
+        )
+        return stores, replace(task, notes=(*notes, *left))
+
+    def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> HandedTask:
+        """A task whose copy cannot be used, with what would become of the application's own."""
+        said = as_statecore_error(error, f"the task {task} was looked at", task=task)
+        notes: tuple[str, ...] = ()
+        with suppress(StatecoreError, OSError):
+            if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
+                notes = (f"{why}: {self._consequence}",)
+        why = Reason(f"{said.what} {said.action}".strip(), said.code, **said.context)
+        return _because(HandedTask(task, Verdict.REFUSED, why, notes=notes), why)
+
+    @staticmethod
+    def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
+        """Stores of the application that are further than the warm copy, with their offset."""
+        found = {
+            one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
+            for one in warm
+            if one.spec.name in places
+        }
+        return {one.spec.name: found[one.spec.name] for one in warm if found.get(one.spec.name, -1) > one.offset}
+
+    def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> HandedTask:
+        size, names = _bytes(warm), _names(warm)
+        has = sum(one.offset + 1 for one in warm)
+        if not self.directory.task_path(task).is_dir() or not places:
+            return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
+        if self.exactly_once and (why := self._would_be_wiped(task, places)):
+            said = f"{why}, and {self._consequence}"
+            return _because(HandedTask(task, Verdict.TAKEN, said, has, names, size), why)
+        ahead = 0
+        torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
+        notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
+        for one in warm:
+            place = places.get(one.spec.name)
+            live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
+            if live > one.offset:
+                further = Reason(
+                    f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}",
+                    "application-ahead",
+                    store=one.spec.name,
+                    **_partition(one.changelog),
+                    offset=live,
+                    standby_offset=one.offset,
+                )
+                return _because(HandedTask(task, Verdict.LEFT, further, notes=notes), further)
+            ahead += one.offset - max(live, -1)
+        if not ahead:
+            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
+        best = torn[0] if torn else Reason("the warm copy is further", "standby-ahead")
+        return _because(HandedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
+
+    @property
+    def _consequence(self) -> str:
+        if self.application.transactional_state_stores:
+            return "Kafka Streams would wipe the task, or restore the store over its rows"
+        return "Kafka Streams would wipe the task"
+
+    def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> Reason | None:
+        """Why Kafka Streams would wipe the task under exactly-once; ``None`` where nothing says so.
+
+        Transactional stores (KIP-892) are not wiped for a missing offset, but restored from the start over their rows:
+        keys live on whose deletes are gone, and every row of a grace buffer gets a wrong key. So the copy is better.
+        """
+        logged = self._logged(task)
+        custom = CustomStores(self.directory.task_path(task), self.siblings({task: ()}), (), exactly_once=True)
+        if names := custom.without_offset:
+            return Reason(f"{names[0]} there has no offset", "offset-missing", store=names[0])
+        for place in places.values():
+            if custom.has(place.name):
+                continue
+            store = logged.get(place.store)
+            if store is None:
+                why = not_closed(place)
+            elif place.segmented is store.kind.is_segmented:
+                why = not_sound(place, store.kind, TaskId.parse(task).partition_of(store.changelog))
+            else:
+                continue  # a leftover of another kind, which nobody opens
+            if why is not None:
+                return why
+        return None
+
+    def _made_empty(
+        self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
+    ) -> tuple[list[WarmStore], tuple[str, ...]]:
+        """Stores that the copy has not and that cannot be kept, and what an operator is told of such a task.
+
+        To keep a store for which Kafka Streams would wipe the task would cost what the copy brings. One that is made
+        empty at -4 costs the restore of that store alone.
+        """
+        taken = {one.spec.name for one in warm}
+        made: list[WarmStore] = []
+        notes: list[str] = []
+        missing: list[str] = []
+        for name, store in self._logged(task).items():
+            if name in taken:
+                continue
+            place = places.get(name)
+            if place is None or place.segmented is not store.kind.is_segmented or _has_no_segment(place):
+                missing.append(name)
+                continue
+            changelog = TaskId.parse(task).partition_of(store.changelog)
+            if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
+                made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
+                notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
+        if missing:
+            what = "its changelog" if len(missing) == 1 else "their changelogs"
+            notes.append(f"Kafka Streams restores {', '.join(missing)} from the start of {what}")
+        if self.ask is None:
+            notes += [
+                f"nobody asked whether anything lies behind {one.spec.name}: Kafka Streams would restore that under "
+                "wrong keys (grace-buffer-miskeyed)"
+                for one in warm
+                if one.spec.kind is StoreKind.GRACE_BUFFER
+            ]
+        return made, tuple(notes)
+
+    def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
+        """Raises ``Invalid``, or ``Fenced``, where the placement would not put this task in place."""
+        refuse_open_stores(self.directory.task_path(task))
+        if (refusal := contradicted(self.directory, self.application, [task], by_rows=False)) is not None:
+            raise refusal
+        problems = refusals(
+            self.directory,
+            [one.image(task, None) for one in stores],
+            siblings=self.siblings({task: stores}),
+            guarantee=self.application.processing_guarantee,
+        )
+        if problems:
+            raise Invalid(
+                f"{'. '.join(problems)}.",
+                code="placement-refused",
+                action="The other tasks are not concerned.",
+                task=task,
+                problems=problems,
+            )
+
+    def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
+        """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
+        positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
+        databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
+        copies = [
+            Copy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
+            for one in followed_in(self.application, task)
+            if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
+        ]
+        return self.warm.work_path / STANDBY / task / "logs.json", copies
+
+
+def _has_no_segment(place: StorePlace) -> bool:
+    """Whether a segmented store has no segment, which a placement makes."""
+    return place.segmented and not place.databases
+
+
+def _because(task: HandedTask, why: Reason) -> HandedTask:
+    """A task with the code and the values of a reason."""
+    return replace(task, code=why.code, context=why.context)
+
+
+def _partition(partition: TopicPartition) -> dict[str, Any]:
+    """A partition, as values of a reason."""
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+def _bytes(warm: Sequence[WarmStore]) -> int:
+    return sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
+
+
+def _names(warm: Sequence[WarmStore]) -> tuple[str, ...]:
+    return tuple(one.spec.name for one in warm)
+
+
+def _beyond(
+    warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]
+) -> Reason | None:
+    """Why what is there is not of its changelog; ``None`` where it may be."""
+    for one in warm:
+        end = ends.get(one.changelog)
+        if one.spec.name in ahead and end is not None and ahead[one.spec.name] >= end.log.log_end:
+            return Reason(
+                f"{one.spec.name} is at offset {ahead[one.spec.name]} there, and {one.changelog} ends before "
+                f"{end.log.log_end}: the topic was created again, or has lost records",
+                "application-beyond-changelog",
+                store=one.spec.name,
+                **_partition(one.changelog),
+                offset=ahead[one.spec.name],
+                end=end.log.log_end,
+            )
+    return None
+
+
+def _behind(copy: Copy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:
+    """Offsets of a changelog that lie behind a copy."""
+    end = ends[copy.store.changelog]
+    return max(end.end - max(copy.position, end.log.log_start), 0)
+
+
+def _by_task(directory: StateDirectory) -> dict[str, dict[str, StorePlace]]:
+    found: dict[str, dict[str, StorePlace]] = {}
+    for place in store_places(directory):
+        found.setdefault(place.task, {})[place.store] = place
+    return found

@@ -1,0 +1,70 @@
+"""Whether an application runs a release that opens what a warm copy has: databases of Kafka Streams 4.3 and later.
+
+4.2 and older open no database that has the column family for offsets. An empty directory tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.store_places import StorePlace, declared_at
+
+
+class WrittenBy:
+    """Which releases have written to the stores of an application, each looked at once, and only when it is asked for.
+
+    Args:
+        application: what is declared; other stores tell nothing.
+        places: its stores by task and name.
+    """
+
+    def __init__(self, application: ApplicationSpec, places: Mapping[str, Mapping[str, StorePlace]]) -> None:
+        self._application, self._places = application, places
+        self._of = cache(self._look)
+
+    def refuse_older(self, task: str) -> None:
+        """Refuse a task of an application that would not open a warm copy.
+
+        Its own stores tell. Where they do not, those of all other tasks do, unless 4.3 or later has opened any of them.
+
+        Raises:
+            Invalid: a release before 4.3 has written them.
+        """
+        older, newer = self._of(task)
+        if not older and not newer:
+            others = [self._of(one) for one in self._places]
+            if not any(is_newer for _, is_newer in others):
+                older = next((one for one, _ in others if one), None)
+        if older:
+            raise Invalid(
+                f"{older} was written by Kafka Streams 4.2 or older, which does not open the databases of a warm copy: "
+                "they are those of 4.3 and later.",
+                code="release-too-old",
+                action=f"Run statecore migrate --to {CURRENT.name} on the application's directory, then this again. "
+                "Where the application stays on the older release, run statecore migrate --to that release before it "
+                "starts.",
+                task=task,
+                path=str(older),
+            )
+
+    def _look(self, task: str) -> tuple[Path | None, bool]:
+        """A declared store of a task that an older release has written, if any; whether 4.3 or later has any."""
+        older: Path | None = None
+        newer = False
+        for place in self._places.get(task, {}).values():
+            store = declared_at(self._application, task, place.store)
+            if store is None or store.kind is StoreKind.CUSTOM or store.kind.is_segmented is not place.segmented:
+                continue
+            for database in place.databases[-1:]:
+                with suppress(Corrupted):
+                    is_newer = OFFSETS_COLUMN_FAMILY in read_database_state(database).column_families
+                    newer, older = newer or is_newer, older if is_newer else place.path
+        return older, newer

@@ -1,0 +1,229 @@
+"""The hand-over: tasks of a warm copy take the place of what an application that is down has on this machine.
+
+A warm copy lies in a state directory of its own, because ``.lock`` is one for the whole directory of an application. So
+it is put in place by a placement, as a restore's images are, and Kafka Streams restores the newest tail only.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      both directories, under both locks, and the    nothing is changed; a plan ends here
+              topics that the copy follows
+    copy      the warm copy's SST files get second names,    in the application's .statecore, which the next job sweeps
+              all else is copied; the copy stays warm
+    place     whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
+
+A task is taken where the warm copy is further than what is there, store by store, or where nothing is there, or nothing
+that the application would go by. Where what is there is further in any store, it stays: it could be the only copy of
+what was written last. A copy that cannot be continued by its changelogs is refused
+(:mod:`statecore.standby.promote.changelog_check`). What is replaced is kept for a week
+(:mod:`statecore.statedir.task_swap`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from statecore.errors import Invalid
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.filesystem import tree_bytes
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.directory_change import OnDirectory
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.job import nobody, spec_of
+from statecore.jobs.plan_id import refuse_in_use
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec
+from statecore.standby.promote.changelog_check import Ask, ask_brokers
+from statecore.standby.promote.directory_check import (
+    closed,
+    copy_at,
+    refuse_one_directory,
+    refuse_swapped,
+    state_dir_in_doubt,
+)
+from statecore.standby.promote.plan import Look, Looked, WarmStore
+from statecore.standby.promote.report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
+from statecore.standby.promote.request import HandOverRequest
+from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
+from statecore.statedir.database_state import create_database
+from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
+from statecore.statedir.state_directory import StateDirectory, free_room
+from statecore.statedir.task_layout import databases_of
+from statecore.statedir.task_swap import replaced_in
+from statecore.statedir.work_directory import STAGING_PREFIX
+from statecore.stores.rocksdb.manifest_guard import forget_witness
+
+
+def run_hand_over(
+    request: HandOverRequest,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+    ask: Ask | None = None,
+) -> HandOverReport:
+    """Put the tasks of a warm copy in place; or say what that would do.
+
+    Args:
+        request: which copy, which directory, and whether to do it.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+        ask: asks the brokers; those of the spec are asked without it, and nobody where the request says so.
+
+    Returns:
+        What became of each task. One whose warm copy is damaged, was not closed or cannot be continued, and one that
+        cannot be put in place, is refused; the others are placed.
+
+    Raises:
+        Retryable: no broker answered; nothing was changed.
+        NotFound: there is no warm copy, or it has no such task.
+        Invalid: both directories are one, one lies inside the other, they were given the wrong way round, or something
+            stands in the way of the placement; nothing was changed.
+        Fenced: the application runs, or whoever keeps the copy warm does; nothing was changed.
+        Capacity: no room; nothing was changed.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        return _HandOver(request, spec_of(request), progress, faults, say, ask).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request)) from error
+
+
+class _Named:
+    """The request with the application that its spec names."""
+
+    def __init__(self, application_id: str, request: HandOverRequest) -> None:
+        self.application_id, self.state_dir, self.spec_path = application_id, request.state_dir, request.spec_path
+        self.owner, self.request_id = request.owner, request.request_id
+
+
+class _HandOver(OnDirectory):
+    """One try of a hand-over."""
+
+    report_suffix = HAND_OVER_SUFFIX
+    called = "hand-over"
+
+    def __init__(
+        self,
+        request: HandOverRequest,
+        declared: ApplicationSpec,
+        progress: Progress | None,
+        faults: FaultPoints,
+        say: Callable[[str], None],
+        ask: Ask | None,
+    ) -> None:
+        directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
+        super().__init__(
+            _Named(declared.application_id, request), directory, declared, progress, faults, say, _doing(request)
+        )
+        self.request = request
+        self.application = declared
+        self.warm = copy_at(Path(request.warm_dir), declared.application_id)
+        refuse_one_directory(self.warm, directory)
+        refuse_swapped(self.warm, directory)
+        if ask is None and not request.offline:
+            ask = ask_brokers(declared, request.timeout)
+        self.look = Look(declared, self.warm, directory, ask, self.progress)
+
+    def words(self) -> tuple[str, ...]:
+        """See :class:`OnDirectory`."""
+        return "hand-over", *self.request.to_words(without=("request_id",))
+
+    def run(self) -> HandOverReport:
+        """Plan, or hand over under both locks."""
+        if doubt := state_dir_in_doubt(self.directory):
+            self.say(doubt)
+        if not self.request.apply:
+            refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
+            refuse_in_use(self.directory)
+            return self._report(Outcome.PLANNED, self._looked().tasks)
+        with closed(self.warm), self.locked():
+            self.faults.reach("hand-over.after-lock")
+            tasks, wanted = (looked := self._looked()).tasks, looked.stores
+            if not wanted:
+                self.has_ended_others()
+                return self._report(Outcome.UNCHANGED, tasks)
+            self._placement(wanted, None)  # refused before anything is copied
+            self.directory.ensure_room(self._needed(wanted))
+            self.begin_changes()
+            before = set(replaced_in(self.directory))
+            with ExitStack() as stack:
+                staging = self.directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+                stack.callback(remove_tree, staging)
+                with self.phase("copy"):
+                    self._copy(wanted, staging)
+                self.faults.reach("hand-over.after-copy")
+                with self.phase("place"):
+                    plan = self._placement(wanted, staging)
+                    apply_placement(plan, self.faults, self.progress, staged=(staging,), keeps=True)
+            self.faults.reach("hand-over.after-placement")
+            kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
+            report = self._report(Outcome.DONE, tasks, kept=kept)
+            self.end(self.request.request_id, report.to_json())
+            return report
+
+    def _looked(self) -> Looked:
+        with self.phase("look"):
+            return self.look.run(self.request.tasks)
+
+    def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
+        """Bytes of the files that are copied, because a second name cannot be given to them."""
+        where, _ = free_room(self.directory.path)
+        paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
+        return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
+
+    def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
+        places = [one.place for some in stores.values() for one in some if one.place is not None]
+        self.progress.phase("copy", sum(tree_bytes(place.path) for place in places), "bytes")
+        for task, some in stores.items():
+            for one in some:
+                self._stage(one, one.staged(task, staging))
+                self.faults.reach("hand-over.during-copy")
+        self.progress.done()
+
+    def _stage(self, one: WarmStore, target: Path) -> None:
+        """Make a store ready: a copy of the warm one, or an empty one."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if one.place is None:
+            target = target / f"{one.spec.name}.0" if one.spec.kind.is_segmented else target
+            create_database(target, one.spec.kind, {one.changelog: one.offset})
+            return
+        link_tree(one.place.path, target, self.directory.ownership, self.progress.advance)
+        for database in databases_of(target):
+            forget_witness(database)
+
+    def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
+        return plan_placement(
+            self.directory,
+            [one.image(task, staging) for task, some in stores.items() for one in some],
+            siblings=self.look.siblings(stores),
+            guarantee=self.application.processing_guarantee,
+            replace=True,
+            request_id=self.request.request_id,
+            resumes=False,
+        )
+
+    def _report(self, outcome: Outcome, tasks: Sequence[HandedTask], *, kept: str = "") -> HandOverReport:
+        refused = any(one.verdict is Verdict.REFUSED for one in tasks)
+        return HandOverReport(
+            **asdict(self.attempt),
+            finished=utc_now(),
+            warm_dir=str(self.warm.state_dir),
+            outcome=outcome,
+            tasks=tuple(tasks),
+            exit_code=Invalid.exit_code if refused else 0,
+            kept=kept,
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+        )
+
+
+def _doing(request: HandOverRequest) -> str:
+    return f"tasks were handed over to {request.state_dir}"

@@ -1,0 +1,180 @@
+"""Whether the stores that a placement carries over can stand beside the restored ones.
+
+**In a task**, under exactly-once, Kafka Streams deletes the whole task when one persistent store in it has no offset or
+was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once takes whatever it finds. One
+that is not logged needs no offset, but has to be closed cleanly all the same (``RocksDBStore.openDB``). Transactional
+stores of 4.4 (KIP-892) have no status, and are at their offset whenever they were killed. One without an offset is then
+restored over its rows instead, and keys live on whose deletes the changelog has no more: it is not kept either.
+
+**Global stores** have other rules (``GlobalStateManagerImpl``). An offset of -4 is sought to as it is, and every start
+fails. Under exactly-once a store that was not closed cleanly makes every start fail too (KAFKA-21034), and one that
+cannot be opened makes Kafka Streams delete ``global/`` with all its stores. One without an offset is read again from
+the start of its topic, whatever the guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from statecore.errors import StatecoreError
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.siblings import SiblingStore
+from statecore.statedir.state_directory import store_directory
+from statecore.statedir.store_on_disk import read_store
+from statecore.statedir.task_layout import StoreDirectory
+from statecore.stores.legacy_offsets import read_offsets
+
+_ADVICE = "restore this store too, or let the application itself recover the task"
+_NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
+
+
+class Refuse(Protocol):
+    """Told why a store cannot be kept."""
+
+    def __call__(self, code: str, what: str, *, store: str) -> None:
+        """Take note of it."""
+
+
+class KeptStores:
+    """Looks at the stores of one task, or of ``global/``, that are carried over.
+
+    Args:
+        task: the task, or ``global``.
+        declared: its declared stores that are not restored, by name.
+        exactly_once: the application's guarantee.
+        refuse: told every reason why a store cannot be kept.
+    """
+
+    def __init__(self, task: str, declared: Mapping[str, SiblingStore], exactly_once: bool, refuse: Refuse) -> None:
+        self.task, self.declared, self.exactly_once, self.refuse = task, declared, exactly_once, refuse
+
+    def check(self, stores: Sequence[StoreDirectory]) -> list[SiblingStore]:
+        """Look at all of them; returns the declared ones that are fine but for a database, which has to be made."""
+        if self.task == GLOBAL:
+            for store in stores:
+                self._check_global(store)
+        elif self.exactly_once:
+            return [sibling for store in stores if (sibling := self._check(store)) is not None]
+        return []
+
+    def _check(self, store: StoreDirectory) -> SiblingStore | None:
+        sibling = self.declared.get(store.store)
+        if sibling is not None and not _opened_as(sibling, store):
+            return None
+        if store.databases:
+            states = self._states(store)
+            if states is None or not self._all_closed(store, sibling, states) or (sibling and not sibling.logged):
+                return None
+            if not self._has_offset(store, sibling, states):
+                where = "" if sibling is None or sibling.kind.manages_offsets else f" in {_file(store)}"
+                hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
+                self.refuse(
+                    "offset-missing",
+                    f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
+                    f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}",
+                    store=store.store,
+                )
+        elif sibling is not None and not sibling.logged:
+            return None
+        elif sibling is not None and sibling.kind.is_segmented and sibling.changelog is not None:
+            return sibling
+        else:
+            self.refuse(
+                "database-missing",
+                f"has a directory of the store {store.store} without a database, and under exactly-once Kafka"
+                " Streams wipes a task with such a gap; declare the store in the spec and restore it too, declare it"
+                f" with 'kind: custom' if it is of the application's own class, or {_NOT_LOGGED}",
+                store=store.store,
+            )
+        return None
+
+    def _check_global(self, store: StoreDirectory) -> None:
+        states = self._states(store)
+        if states is None:
+            return
+        unknown = {str(key): offset for state in states for key, offset in state.offsets.items() if offset < 0}
+        if unknown:
+            self.refuse(
+                "offset-unknown",
+                f"keeps the store {store.store}, whose offset is {_words(unknown)}: Kafka Streams would fail at every"
+                " start; restore this store too",
+                store=store.store,
+            )
+        elif self.exactly_once and not all(state.closed_cleanly for state in states):
+            self.refuse(
+                "not-closed-cleanly",
+                f"keeps the store {store.store}, which was not closed cleanly: under exactly-once Kafka Streams would"
+                " fail at every start (KAFKA-21034); restore this store too",
+                store=store.store,
+            )
+
+    def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
+        """The bookkeeping of every database, or ``None`` when one of them cannot be opened."""
+        found = read_store(store)
+        if found.damage is None:
+            return [database.state for database in found.databases]
+        what = found.damage.what
+        self.refuse(
+            found.damage.code,
+            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {found.damage.action}",
+            store=store.store,
+        )
+        return None
+
+    def _all_closed(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
+        unclean = [state.status for state in states if not state.closed_cleanly]
+        if unclean:
+            advice = _ADVICE
+            if sibling is not None and not sibling.logged:
+                advice = f"move {store.path} away: it has no changelog, and that start would delete it in any case"
+            self.refuse(
+                "not-closed-cleanly",
+                f"keeps the store {store.store}, which was not closed cleanly (status {unclean[0]}): under exactly-once"
+                f" Kafka Streams would wipe the task; {advice}",
+                store=store.store,
+            )
+        return not unclean
+
+    def _has_offset(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
+        """Whether Kafka Streams finds an offset where it looks: in one of the databases, or in the file."""
+        keys: set[TopicPartition] = set()
+        if sibling is None or sibling.kind.manages_offsets:
+            keys |= {key for state in states for key in state.offsets}
+        if store.checkpoint is not None and (sibling is None or not sibling.kind.manages_offsets):
+            keys |= self._keys_in(store, store.checkpoint)
+        if sibling is not None and sibling.changelog is not None:
+            return sibling.changelog in keys
+        return any(key.partition == TaskId.parse(self.task).partition for key in keys)
+
+    def _keys_in(self, store: StoreDirectory, file: Path) -> set[TopicPartition]:
+        try:
+            return set(read_offsets(file))
+        except StatecoreError as error:
+            self.refuse(
+                "checkpoint-unreadable",
+                f"keeps the store {store.store}, whose offset cannot be read: {error}",
+                store=store.store,
+            )
+            return set()
+
+
+def _opened_as(sibling: SiblingStore, store: StoreDirectory) -> bool:
+    """Whether Kafka Streams looks into this directory for the store; else it is a leftover of another kind."""
+    if sibling.kind is StoreKind.UNKNOWN:
+        return True
+    return sibling.kind is not StoreKind.IN_MEMORY and store_directory(sibling.store, sibling.kind) == store.name
+
+
+def _file(store: StoreDirectory) -> str:
+    return store_checkpoint_file(store.store)
+
+
+def _words(offsets: Mapping[str, int]) -> str:
+    return ", ".join(f"{offset} for {partition}" for partition, offset in offsets.items())

@@ -1,0 +1,142 @@
+"""What the ``offsets`` family of a database says, read without touching it; and a database without rows.
+
+It costs milliseconds whatever the size of the store, and needs to know no kind of store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from statecore.errors import Corrupted
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.position import Position, decode_position
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb.files import check_blobs, manifest_of
+from statecore.stores.rocksdb.reading import OpenedFamilies
+from statecore.stores.rocksdb.readonly_links import opened_through_links
+
+
+@dataclass(frozen=True)
+class DatabaseState:
+    """The bookkeeping of one database.
+
+    Attributes:
+        column_families: the families on disk, by name.
+        offsets: changelog partition → last applied offset, or -4.
+        status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
+        position_entry: the row of its position; ``None`` when there is none.
+    """
+
+    column_families: tuple[str, ...]
+    offsets: Mapping[TopicPartition, int]
+    status: int | None
+    position_entry: bytes | None = None
+
+    @classmethod
+    def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
+        """What the rows of the ``offsets`` family say. Raises ``Corrupted`` when they are not what they must be."""
+        offsets = {
+            partition: decode_int64(value)
+            for key, value in entries.items()
+            if (partition := partition_of_key(key)) is not None
+        }
+        status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
+        return cls(tuple(sorted(column_families)), offsets, status, entries.get(POSITION_KEY))
+
+    @property
+    def position(self) -> Position:
+        """Input partition → greatest offset seen; empty when it has none. Raises ``Corrupted`` when it is damaged."""
+        return {} if self.position_entry is None else decode_position(self.position_entry)
+
+    @property
+    def closed_cleanly(self) -> bool:
+        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise.
+
+        One that only transactional stores ever wrote to has no status: killed or closed, it is at its offset.
+        """
+        return self.status in (None, STATUS_CLOSED)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether only 4.4 with transactional stores wrote to it (KIP-892): an offset inside, and no status.
+
+        One that was written to without them before keeps the status that it had then, so that this is no proof that
+        stores are not transactional.
+        """
+        return self.status is None and bool(self.offsets)
+
+    @property
+    def keeps_no_offset(self) -> bool:
+        """Whether it was closed cleanly without an offset, as Kafka Streams leaves a store that it does not log.
+
+        Of a logged store it writes an offset, -4 if need be, whenever it closes it (``ProcessorStateManager.commit``).
+        Versions that keep offsets elsewhere write no status either. Transactional stores have none, and write their
+        position with every commit.
+        """
+        is_closed = self.status == STATUS_CLOSED or (self.status is None and self.position_entry is not None)
+        return is_closed and not self.offsets
+
+
+def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    """The smallest offset that some databases say of each partition, -4 being smaller than all."""
+    found: dict[TopicPartition, int] = {}
+    for offsets in several:
+        for partition, offset in offsets.items():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
+def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:
+    """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
+
+    Args:
+        database: the directory.
+        sample: read a row of every other family, too, and look whether all blob files are there: whoever is about to
+            put a database in place must know that it can be read.
+
+    Raises:
+        Corrupted: it is damaged, or its bookkeeping is not what it must be.
+        Fenced: a writer has it open, and it cannot be read.
+        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
+    """
+    try:
+        if sample:
+            check_blobs(database, database, manifest_of(database)[1].blobs.values())
+        links, (families, entries) = opened_through_links(database, lambda where: _read(database, where, sample))
+    except Corrupted as error:
+        raise Corrupted(
+            f"The database {database} cannot be opened: {error.what}",
+            code="database-damaged",
+            action="Restore this store from its changelog (with --replace), or repair it first.",
+            database=str(database),
+        ) from error
+    links.cleanup()
+    return DatabaseState.of_entries(families, entries)
+
+
+def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], dict[bytes, bytes]]:
+    """The column families of a database, and the rows of its offsets family."""
+    with OpenedFamilies(database, where) as opened:
+        for family in opened.names if sample else ():
+            next(opened.rows(family), None)
+        return opened.names, dict(opened.rows(OFFSETS_COLUMN_FAMILY))
+
+
+def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
+    """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
+    from statecore.stores.rocksdb.manifest_guard import forget_witness
+    from statecore.stores.rocksdb.store import RocksDBStore
+    from statecore.stores.settings import KEEP_FILES
+
+    store = RocksDBStore(database, kind, create=True, settings=KEEP_FILES)
+    store.open()
+    try:
+        store.commit(offsets)
+    finally:
+        store.close()
+    forget_witness(database)

@@ -1,0 +1,165 @@
+"""What placement asks of a file system: make durable, exchange, copy cheaply, tell whether something changed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.statedir.file_ownership import Ownership
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two directories in one atomic step (``renameat2`` with ``RENAME_EXCHANGE``).
+
+    Returns:
+        Whether it was done; ``False`` where kernel or file system cannot.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    result = rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    if result == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a directory, or copy it when it lies on another file system."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(source, target, symlinks=True)
+        shutil.rmtree(source)
+
+
+def link_tree(
+    source: Path, target: Path, ownership: Ownership | None = None, told: Callable[[int], object] | None = None
+) -> None:
+    """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
+
+    The source is only read. ``target`` must not exist; its parents are made. Links share the owner of the source, so
+    where that is to change the data is copied too; what has the right owner keeps its modes.
+
+    Args:
+        source: the directory, or a file.
+        target: where.
+        ownership: whose it will be; everybody's files may be linked without it.
+        told: told the bytes of each file when it is there.
+    """
+    by_group = ownership is not None and ownership.by_group
+    if source.is_dir() and not source.is_symlink():
+        target.mkdir(parents=True)
+        shutil.copymode(source, target)
+        for entry in sorted(os.scandir(source), key=lambda item: item.name):
+            link_tree(Path(entry.path), target / entry.name, ownership, told)
+    else:
+        is_linked = _may_link(source, ownership) and _linked(source, target)
+        if not is_linked:
+            shutil.copy2(source, target, follow_symlinks=False)
+        if told is not None:
+            told(target.lstat().st_size)
+        if is_linked:
+            return
+    if ownership is not None:
+        (ownership.give if by_group else ownership.give_away)(target)
+
+
+def copied_bytes(source: Path, target: Path, ownership: Ownership | None = None) -> int:
+    """The bytes that :func:`link_tree` copies: those of the files that it cannot link.
+
+    Args:
+        source: the directory.
+        target: a directory that is there, on the file system of the copy.
+        ownership: as there.
+    """
+    device = target.stat().st_dev
+    return sum(
+        status.st_size
+        for name, status in _walk(source)
+        if not name.endswith("/") and not (status.st_dev == device and _may_link(source / name, ownership))
+    )
+
+
+def _may_link(source: Path, ownership: Ownership | None) -> bool:
+    """Whether a hard link is as good as a copy of a file: RocksDB never changes it."""
+    if not source.name.endswith(DATA_SUFFIXES) or source.is_symlink():
+        return False
+    return ownership is None or ownership.by_group or ownership.owns(source)
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a file could be given a second name."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        # Another user's file (fs.protected_hardlinks), another file system, or a file with too many names.
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK):
+            raise
+        return False
+    return True
+
+
+def link_in(root: Path) -> Path | None:
+    """A directory, or the first one below it, that is a link to another place; ``None`` where none is."""
+    if root.is_symlink():
+        return root
+    for path, directories, _ in os.walk(root):
+        for name in sorted(directories):
+            if (found := Path(path, name)).is_symlink():
+                return found
+    return None
+
+
+def file_sizes(root: Path) -> dict[str, int]:
+    """Relative path → size of every file below ``root``; directories as ``<path>/`` → 0, so that empty ones count."""
+    return {name: 0 if name.endswith("/") else status.st_size for name, status in _walk(root)}
+
+
+def fingerprint(root: Path) -> str:
+    """A hash that changes when anything below ``root`` is written, made or deleted (names, sizes, inodes, times)."""
+    digest = hashlib.sha256()
+    for name, status in sorted(_walk(root), key=lambda item: item[0]):
+        fields = (name,) if name.endswith("/") else (name, status.st_size, status.st_ino, status.st_mtime_ns)
+        digest.update(repr(fields).encode())
+    return digest.hexdigest()
+
+
+def inode(path: Path) -> int | None:
+    """The inode of what stands there, without following links; ``None`` when nothing does."""
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory or a file; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in os.scandir(root):
+        status = entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            yield entry.name + "/", status
+            yield from ((f"{entry.name}/{name}", below) for name, below in _walk(Path(entry.path)))
+        else:
+            yield entry.name, status

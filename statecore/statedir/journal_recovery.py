@@ -1,0 +1,245 @@
+"""Brings the tasks of a placement's journal to their end, from wherever a crash, or nothing, left them.
+
+How a task stands is read from the disk: the inode of the directory that is live, and those of the two places where the
+other one may lie.
+
+=============================================  ==============================  =======================================
+live is                                        the new directory is            then
+=============================================  ==============================  =======================================
+the new one                                    live                            verify; keep it, or put the old one back
+the old one, exactly as the journal saw it     complete in staging             swap, verify
+the old one, exactly as the journal saw it     not complete                    leave the old one
+absent, as before the placement                complete in staging             swap, verify
+absent, the old one lies in ``aside/``         complete in staging             finish the swap, verify
+absent, the old one lies in ``aside/``         not complete                    put the old one back
+anything else                                  anywhere                        leave it: the application made or used it
+=============================================  ==============================  =======================================
+
+Where the kernel does not let one be renamed (:mod:`statecore.statedir.mounts`), or this user may not, waiting helps
+nobody: every task gets its old directory back, and the journal is closed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from statecore.errors import Corrupted, Invalid
+from statecore.faults import FaultPoints
+from statecore.filesystem import sync_file
+from statecore.progress import Progress
+from statecore.statedir.file_trees import exchange, file_sizes, fingerprint, inode, remove_tree
+from statecore.statedir.journal import MARK, VERIFIED, Journal, JournalTask
+from statecore.statedir.mounts import UNMOVABLE
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_assembly import look
+from statecore.statedir.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
+
+KEPT = "kept"
+"""In the staging directory: files of the old directories that are kept, by task."""
+
+
+_REFUSED = (*UNMOVABLE, errno.EACCES, errno.EPERM)
+
+
+class Outcome(Enum):
+    """How a task of a placement ended."""
+
+    PLACED = "placed"
+    PUT_BACK = "put back"
+    LEFT = "left"
+
+
+class Settlement:
+    """One journal, brought to its end.
+
+    Args:
+        directory: the application's state directory, locked.
+        journal: what the placement wanted.
+        faults: points at which a test lets the process die.
+        progress: told each task.
+        look: open the databases too; after a crash their files may be other than they were.
+
+    Attributes:
+        refused: the live directory that could not be exchanged, and what the system said; then all are put back.
+    """
+
+    def __init__(
+        self, directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress, *, look: bool
+    ) -> None:
+        self.directory, self.journal, self.faults, self.progress = directory, journal, faults, progress
+        self.staging = directory.work_path / journal.attempt
+        self.look = look
+        self.refused: tuple[Path, OSError] | None = None
+
+    def settle(self) -> dict[str, Outcome]:
+        """Swap, verify, mark, sweep, record; task → how it ended."""
+        work = self.directory.work_path
+        outcomes = {entry.task: Outcome.PLACED for entry in self.journal.tasks}
+        if self.journal.state != VERIFIED:
+            self.progress.phase("place", len(outcomes), "tasks")
+            for entry in self.journal.tasks:
+                outcomes[entry.task] = self._settle_task(entry)
+                self.progress.advance()
+                if self.refused is not None:
+                    outcomes = {entry.task: self._as_it_was(entry) for entry in self.journal.tasks}
+                    break
+            self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
+            self.faults.reach("placement.after-mark")
+            self.progress.done()
+        self._keep_replaced(outcomes)
+        self.faults.reach("placement.after-keeping")
+        for part in ("aside", "tasks"):
+            self.faults.reach("placement.during-sweep")
+            shutil.rmtree(self.staging / part, ignore_errors=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.faults.reach("placement.after-sweep")
+        (work / JOURNAL).replace(work / RECORD)
+        sync_file(work)
+        return outcomes
+
+    def _keep_replaced(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Take what is to be kept of the old directories out of the staging; what was taken before, stays."""
+        kept = self.directory.work_path / REPLACED / self.journal.attempt
+        for entry in self.journal.tasks:
+            if outcomes[entry.task] is not Outcome.PLACED:
+                continue
+            places = [self._staged(entry), self._aside(entry)] if self.journal.keeps else []
+            old = next((path for path in places if inode(path) == entry.old_inode), self.staging / KEPT / entry.task)
+            if old.is_dir() and not (kept / entry.task).exists():
+                (kept / entry.task).parent.mkdir(parents=True, exist_ok=True)
+                old.rename(kept / entry.task)
+        if kept.is_dir():
+            os.utime(kept)  # a week from now
+            for path in (kept, kept.parent):
+                self.directory.ownership.give(path)
+                sync_file(path)
+
+    def _mark(self, placed: tuple[JournalTask, ...]) -> None:
+        """Make the journal say ``verified``; by a rename where all was placed, which a full disk does not stop."""
+        work = self.directory.work_path
+        if placed == self.journal.tasks and (self.staging / MARK).is_file():
+            (self.staging / MARK).replace(work / JOURNAL)
+            sync_file(work)
+        else:
+            self.journal.verified(placed).write(work)
+
+    def _settle_task(self, entry: JournalTask) -> Outcome:
+        live, staged = self.directory.task_path(entry.task), self._staged(entry)
+        if inode(live) != entry.new_inode:
+            if not self._untouched(entry):
+                self._set_old_aside(entry)
+                return Outcome.LEFT
+            if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
+                return self._put_back(entry)
+            self.faults.reach("placement.before-swap")
+            self.directory.check_locked()
+            try:
+                self._swap(entry)
+            except OSError as error:
+                if error.errno not in _REFUSED:
+                    raise
+                self.refused = live, error
+                return Outcome.PUT_BACK
+            self.faults.reach("placement.after-swap")
+        if not self._is_right(entry):
+            return self._put_back(entry)
+        os.utime(live)
+        self.faults.reach("placement.after-verify")
+        return Outcome.PLACED
+
+    def _staged(self, entry: JournalTask) -> Path:
+        return self.staging / "tasks" / entry.task
+
+    def _aside(self, entry: JournalTask) -> Path:
+        return self.staging / "aside" / entry.task.replace("/", "+")
+
+    def _untouched(self, entry: JournalTask) -> bool:
+        """Whether the live directory is exactly what the journal saw, or is absent because the swap stood half done."""
+        live = self.directory.task_path(entry.task)
+        found = inode(live)
+        if found is None:
+            return entry.old_inode is None or inode(self._aside(entry)) == entry.old_inode
+        return found == entry.old_inode and fingerprint(live) == entry.old_fingerprint
+
+    def _swap(self, entry: JournalTask) -> None:
+        live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
+        if inode(live) is None:
+            self._make_topology(live.parent)
+            staged.rename(live)
+        elif not exchange(live, staged):
+            live.rename(aside)
+            sync_file(aside.parent)
+            self.faults.reach("placement.between-renames")
+            staged.rename(live)
+        for parent in (live.parent, staged.parent):
+            sync_file(parent)
+
+    def _make_topology(self, parent: Path) -> None:
+        """Make the directory of a named topology if there is none, complete at once: modes and owner as the others."""
+        if parent.is_dir():
+            return
+        made = self.staging / "topology"
+        remove_tree(made)
+        made.mkdir()
+        self.directory.ownership.give(made)
+        made.rename(parent)
+        sync_file(parent.parent)
+
+    def _is_right(self, entry: JournalTask) -> bool:
+        """Whether the new directory, now live, is what was assembled; or was opened by the application since."""
+        live = self.directory.task_path(entry.task)
+        found = file_sizes(live)
+        if found.keys() - entry.files.keys():
+            return True  # RocksDB makes new files whenever a database is opened: the application has it
+        if found != entry.files:
+            return False
+        if self.look:
+            try:
+                for store in entry.stores:
+                    look(entry.task, store, live)
+            except (Corrupted, Invalid):  # what was placed could be read here
+                return False
+        return True
+
+    def _as_it_was(self, entry: JournalTask) -> Outcome:
+        """Give a task its old directory again, where nobody has used it since."""
+        live = self.directory.task_path(entry.task)
+        if inode(live) == entry.new_inode and file_sizes(live).keys() - entry.files.keys():
+            return Outcome.PLACED  # RocksDB makes new files whenever a database is opened: the application has it
+        if inode(live) in (None, entry.new_inode) or self._untouched(entry):
+            return self._put_back(entry)
+        return Outcome.LEFT
+
+    def _put_back(self, entry: JournalTask) -> Outcome:
+        """Make the old directory live again, or none where none was."""
+        live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
+        if inode(live) == entry.new_inode:
+            discarded = self.staging / f"discarded-{entry.task.replace('/', '+')}"
+            remove_tree(discarded)
+            old = next((path for path in (staged, aside) if inode(path) == entry.old_inode), None)
+            if entry.old_inode is None or old is None:
+                live.rename(discarded)
+            elif not exchange(live, old):
+                live.rename(discarded)
+                old.rename(live)
+        elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
+            aside.rename(live)
+        if live.parent.is_dir():  # that of a named topology may not have been made yet
+            sync_file(live.parent)
+            if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
+                live.parent.rmdir()  # nor was it there before
+                sync_file(self.directory.path)
+        return Outcome.PUT_BACK
+
+    def _set_old_aside(self, entry: JournalTask) -> None:
+        """Keep an old directory that somebody replaced by one of their own while the placement stood interrupted."""
+        for path in (self._staged(entry), self._aside(entry)):
+            if entry.old_inode is not None and inode(path) == entry.old_inode:
+                kept = self.directory.work_path / SET_ASIDE / self.journal.attempt / entry.task
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(kept)

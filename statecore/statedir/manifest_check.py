@@ -1,0 +1,107 @@
+"""Whether the MANIFEST of a database has lost its end, held against the files beside it.
+
+RocksDB opens a database whose MANIFEST lost its end without a word. What this library's record and the log prove is
+refused by :mod:`statecore.stores.rocksdb.manifest_guard`. A database that Kafka Streams wrote has neither, but OPTIONS,
+which name every column family, and SST files that its MANIFEST no longer names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.statedir.database_state import DatabaseState
+from statecore.stores.rocksdb.directory import current_manifest, data_files_in
+from statecore.stores.rocksdb.files import check_blobs, sst_format_of
+from statecore.stores.rocksdb.options_file import families_in, newest_options
+from statecore.words import some_of
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class ManifestCheck:
+    """The MANIFEST of a database that no process writes to, and its files.
+
+    Attributes:
+        named: SST files and blob files that it names.
+        present: those that there are.
+        blobs_damaged: whether a blob file is missing or was cut.
+        flushed: whether bookkeeping was flushed since the database was opened last.
+        unnamed: SST files that are whole and that it does not name.
+        lost_end: why it must have lost its end; empty where nothing says so.
+    """
+
+    named: frozenset[str]
+    present: frozenset[str]
+    blobs_damaged: bool
+    flushed: bool
+    unnamed: tuple[str, ...] = ()
+    lost_end: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Files that it names and that are not there."""
+        return tuple(sorted(self.named - self.present))
+
+
+def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:
+    """Hold a MANIFEST against OPTIONS and SST files; ``None`` where they are not understood: RocksDB says why.
+
+    Args:
+        path: the database.
+        state: what RocksDB reads of it; ``None`` where it opens none, or the database is known to be damaged.
+    """
+    try:
+        name, data = current_manifest(path)
+        manifest = read_manifest(data)
+        present = data_files_in(path)
+        families = families_in(newest_options(path))
+    except (OSError, ValueError):
+        return None
+    named = frozenset(manifest.names)
+    unnamed = () if state is None else tuple(file for file in sorted(present - named) if sst_format(path / file))
+    lost_end = "" if state is None else _lost_end(manifest, len(data), families, unnamed, state)
+    flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
+    return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end)
+
+
+def sst_format(file: Path) -> int | None:
+    """The format version of an SST file; ``None`` where it is none, or not whole."""
+    try:
+        return sst_format_of(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _lost_end(
+    manifest: Manifest, size: int, families: frozenset[str], unnamed: tuple[str, ...], state: DatabaseState
+) -> str:
+    """Why a MANIFEST of so many bytes must have lost its end, if it must.
+
+    A kill leaves unnamed SST files too, so they prove nothing by themselves. But what Kafka Streams flushes has a
+    status, and RocksDB writes OPTIONS when a column family has been made.
+    """
+    if gone := sorted(families - frozenset(state.column_families)):
+        return f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"
+    if manifest.whole_bytes < size:
+        return f"its last whole entry ends at byte {manifest.whole_bytes} of {size}"
+    if manifest.group_left and unnamed:
+        return "it ends within the entries of one flush"
+    if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:
+        return (
+            f"it has neither status nor offset, and does not name {some_of(unnamed, _NAMED)}, which RocksDB "
+            "deletes when it opens the database"
+        )
+    return ""
+
+
+def _blobs_damaged(path: Path, manifest: Manifest) -> bool:
+    try:
+        check_blobs(path, path, manifest.blobs.values())
+    except Corrupted:
+        return True
+    return False

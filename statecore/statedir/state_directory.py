@@ -1,0 +1,373 @@
+"""An application's state directory: where things are in it, and who may change it.
+
+What Kafka Streams 4.3 and later keeps there (``StateDirectory``, ``RocksDBStore.openDB``, ``AbstractSegments``)::
+
+    <state.dir>/
+      <application id>/
+        .lock                                 empty; fcntl lock, held while the application lives, or while we do
+        kafka-streams-process-metadata        {"processId": ...}; the application writes it when it is missing
+        <subtopology>_<partition>/            a task
+          rocksdb/<store>/                    key-value, timestamped, headers, versioned, list
+          <store>/<store>.<segment start ms>/ windows, sessions
+          .checkpoint, .checkpoint_<store>    offsets outside the databases (older versions; some stores)
+          <store>.position                    left over from older versions
+        __<topology>__/<subtopology>_<partition>/   the same for named topologies
+        global/                               global stores, in the same two shapes
+        .statecore/                           ours: staging, plans, journal. Kafka Streams looks only at names of the
+                                              forms above, and being on the same file system makes moving a rename
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
+from statecore.filesystem import MOUNT_FOR_WRITING, holds_no_files, is_read_only, sync_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
+from statecore.formats.task_id import TaskId
+from statecore.statedir.application_lock import ApplicationLock, remove_empty
+from statecore.statedir.file_ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
+from statecore.statedir.open_stores import refuse_lost_lock, who_lost_lock
+from statecore.statedir.task_layout import StoreDirectory, directories_in, stores_in
+from statecore.statedir.work_directory import PLANS
+from statecore.stores.lock_holder import Holder, lock_holder
+from statecore.system_errors import system_error
+
+WORK_DIRECTORY = ".statecore"
+
+_LOCK_ATTEMPTS = 20
+
+_NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
+
+
+def store_directory(store: str, kind: StoreKind) -> str:
+    """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` where it has segments."""
+    return store if kind.is_segmented else f"{PLAIN_PARENT}/{store}"
+
+
+class StateDirectory:
+    """The directory of one application on this machine. Makes nothing before :meth:`lock`.
+
+    Args:
+        state_dir: Kafka Streams' ``state.dir``.
+        application_id: its ``application.id``.
+        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there.
+    """
+
+    def __init__(self, state_dir: Path, application_id: str, owner: str | None = None) -> None:
+        self.state_dir = Path(state_dir)
+        self.application_id = application_id
+        self._owner = owner
+        self._lock: ApplicationLock | None = None
+
+    @property
+    def path(self) -> Path:
+        """``<state.dir>/<application id>``."""
+        return self.state_dir / self.application_id
+
+    @property
+    def work_path(self) -> Path:
+        """Where staging, plans and the journal lie: ``<application>/.statecore``."""
+        return self.path / WORK_DIRECTORY
+
+    def task_path(self, task: str) -> Path:
+        """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
+        TaskId.parse(task)
+        return self.path / task
+
+    @property
+    def global_path(self) -> Path:
+        """Where the global stores are: ``<application>/global``."""
+        return self.path / GLOBAL
+
+    def store_path(self, task: str, store: str, kind: StoreKind) -> Path:
+        """The directory of a store of a task."""
+        return self.task_path(task) / store_directory(store, kind)
+
+    def stores(self, task: str) -> list[StoreDirectory]:
+        """The stores that have a directory in a task's, or in ``global``; none when the task has no directory."""
+        return stores_in(self.task_path(task))
+
+    def task_directories(self) -> list[str]:
+        """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
+        found: list[str] = []
+        for path in directories_in(self.path):
+            if _is_task(path.name):
+                found.append(path.name)
+            elif _NAMED_TOPOLOGY.fullmatch(path.name):
+                found += [f"{path.name}/{task.name}" for task in directories_in(path) if _is_task(task.name)]
+        return sorted(found, key=lambda task: TaskId.parse(task).order)
+
+    def every_task(self) -> list[str]:
+        """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
+        return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
+
+    def in_use_by(self) -> Holder | None:
+        """Who has the directory: the holder of its lock, or an application that has lost that and works on.
+
+        Raises:
+            Invalid: this user may not look.
+        """
+        return lock_holder(self.path / LOCK_FILE) or who_lost_lock(self.path / LOCK_FILE, self._every_task_path())
+
+    def _every_task_path(self) -> Iterator[Path]:
+        return map(self.task_path, self.every_task())
+
+    def lock(self) -> ApplicationLock:
+        """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
+
+        As a context manager it takes away again, when the block fails, what was made for it and holds nothing.
+
+        Raises:
+            Fenced: the application, or another job, holds it; or the application has lost it, and works on.
+            Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
+                owner).
+        """
+        for _ in range(_LOCK_ATTEMPTS):
+            # Another job, which was refused, takes away the directory that it made while this one makes its own.
+            try:
+                return self._take_lock()
+            except FileNotFoundError as error:
+                last = error
+        if Path(last.filename or self.path).parent.is_dir():  # a file system such as /proc, where nobody makes any
+            raise _unusable(self.path, last) from last
+        raise Fenced(
+            f"The state directory {self.path} is taken away by other jobs again and again.",
+            code="state-directory-contended",
+            action="Find out which jobs are refused there at the same time, then run this again.",
+            state_dir=str(self.path),
+        )
+
+    def _take_lock(self) -> ApplicationLock:
+        self.check_usable()
+        ownership = self.ownership
+        made: list[Path] = []
+        try:
+            for path in (self.state_dir, self.path, self.work_path):
+                if path.is_dir() and is_half_made(path, this_process()):
+                    ownership.give(path)
+            _make(self.path, ownership, made)
+            lock = ApplicationLock(self, made)
+        except BaseException as error:
+            remove_empty(made)
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
+        try:
+            refuse_lost_lock(self.path / LOCK_FILE, self._every_task_path())
+            _make(self.work_path, ownership, made)
+        except BaseException as error:
+            lock.withdraw()
+            lock.release()
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
+        self._lock = lock
+        return lock
+
+    @property
+    def ownership(self) -> Ownership:
+        """Owner and modes of all that is placed; see :mod:`statecore.statedir.file_ownership`.
+
+        Raises:
+            Invalid: the owner is not known, or this process cannot give files to it.
+        """
+        return decide_ownership(self.state_dir, self.path, self._owner, this_process())
+
+    def owner_note(self) -> str:
+        """Whose the placed files will be, or why they could not be, for a person."""
+        try:
+            return f"What is placed will belong to {self.ownership}."
+        except Invalid as error:
+            return f"Nothing could be placed by this user: {error}"
+
+    def use_note(self, holder: Holder) -> str:
+        """That a job would not get the lock now, for a person."""
+        code = "application-running-without-lock" if holder.lost else "state-directory-in-use"
+        return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
+
+    def give_to_owner(self) -> None:
+        """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.
+
+        Nothing is done where they are the owner's already, or the application gets at them through its group.
+
+        Raises:
+            Fenced: the lock is not held.
+        """
+        self.check_locked()
+        if self.ownership.by_group:
+            return
+        files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob(f"{PLANS}/*"))
+        for path in (self.path.resolve(), *files, self.work_path / PLANS, self.work_path):
+            if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
+                self.ownership.give(path)
+
+    def check_locked(self) -> None:
+        """Make sure that this object still holds the lock. Raises ``Fenced`` when it does not."""
+        if self._lock is None:
+            raise Fenced(
+                f"The state directory {self.path} was to be changed without its lock.",
+                code="lock-not-held",
+                action="Take StateDirectory.lock() around the whole job.",
+                state_dir=str(self.path),
+            )
+        self._lock.check()
+
+    def check_usable(self) -> None:
+        """Refuse a state directory that cannot be one. Changes nothing. Raises ``Invalid``."""
+        for path in (self.state_dir, self.path):
+            try:
+                is_directory = path.is_dir()
+                exists = is_directory or os.path.lexists(path)
+            except OSError as error:
+                raise _unusable(path, error) from error
+            if exists and not is_directory:
+                raise Invalid(
+                    f"The state directory {path} is not a directory.",
+                    code="state-directory-invalid",
+                    action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
+                    state_dir=str(path),
+                )
+        if self.is_application_given():
+            raise application_directory_given(self.state_dir)
+        existing = _nearest_existing(self.path)
+        if existing != self.path.absolute() and holds_no_files(existing):
+            raise Invalid(
+                f"{existing} is a file system of the kernel, in which nobody makes a directory.",
+                code="state-directory-invalid",
+                action="Give a state.dir on a disk.",
+                state_dir=str(self.state_dir),
+                path=str(existing),
+            )
+        if is_read_only(existing):
+            raise _read_only(existing)
+        if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+            raise Invalid(
+                f"This user (uid {os.geteuid()}) may not read and write {existing}.",
+                code="permission-denied",
+                action="Run as the user that the application runs as.",
+                state_dir=str(self.state_dir),
+                path=str(existing),
+            )
+        _ = self.ownership  # refuses where it cannot be given
+
+    def is_application_given(self) -> bool:
+        """Whether the application's own directory was given as ``state.dir``: it would lie inside itself."""
+        return self.state_dir.name == self.application_id and not self.path.exists() and has_tasks(self.state_dir)
+
+    def ensure_room(self, needed: int) -> None:
+        """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
+        ensure_room(self.path, needed)
+
+
+def has_tasks(directory: Path) -> bool:
+    """Whether directories of tasks, or of global stores, lie directly in a directory."""
+    return any(TaskId.match(path.name) is not None for path in directories_in(directory))
+
+
+def application_directory_given(given: Path) -> Invalid:
+    """The error for an application's own directory in the place of its ``state.dir``."""
+    given = given.absolute()
+    return Invalid(
+        f"{given} is the directory of an application, which has its tasks, and no state.dir: Kafka Streams looks for "
+        f"them in {given.parent}.",
+        code="application-directory-given",
+        action=f"Give the directory above it: {given.parent}",
+        state_dir=str(given),
+        expected=str(given.parent),
+    )
+
+
+def ensure_room(path: Path, needed: int) -> None:
+    """Refuse when the file system of ``path``, which need not exist, has less than ``needed`` bytes for this user.
+
+    Raises:
+        Capacity: with how much there is and how much is needed.
+    """
+    where, free = free_room(path)
+    if free < needed:
+        raise Capacity(
+            f"{where} has {_in_words(free)} free, and about {_in_words(needed)} are needed.",
+            code="no-space",
+            action="Make room there, or restore fewer stores or partitions at a time.",
+            path=str(path),
+            free=free,
+            needed=needed,
+        )
+
+
+def free_room(path: Path) -> tuple[Path, int]:
+    """What there is of ``path``, which need not exist, and the bytes that this user may still write there."""
+    where = _nearest_existing(path)
+    system = os.statvfs(where)
+    return where, system.f_bavail * system.f_frsize
+
+
+def _nearest_existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _is_task(name: str) -> bool:
+    return name != GLOBAL and TaskId.match(name) is not None
+
+
+def _read_only(path: Path) -> Invalid:
+    return Invalid(
+        f"{path} lies on a file system that is mounted read-only.",
+        code="read-only-file-system",
+        action=MOUNT_FOR_WRITING,
+        state_dir=str(path),
+    )
+
+
+def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
+    """Make a directory and what is missing above it, for the owner; whoever fails knows what was made by then."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        _make(path.parent, ownership, made)
+    try:
+        path.mkdir(mode=MAKING_MODE)
+    except FileExistsError:
+        return
+    made.append(path)
+    try:
+        ownership.give(path)
+        usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+    except OSError as error:
+        raise _cannot_give(path, ownership, error.strerror or str(error)) from error
+    if not usable:
+        raise _cannot_give(path, ownership, "this process could not go on writing there (CAP_DAC_OVERRIDE)")
+    sync_file(path.parent)
+
+
+def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
+    return Invalid(
+        f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
+        f"away: {why}.",
+        code="chown-not-permitted",
+        action="Run as the user that the application runs as; or as root with CAP_CHOWN and CAP_DAC_OVERRIDE, on a "
+        "file system that knows owners (not NFS with root_squash).",
+        state_dir=str(path),
+        owner=str(ownership),
+    )
+
+
+def _unusable(path: Path, error: OSError) -> StatecoreError:
+    return system_error(
+        error,
+        f"The state directory {path} cannot be used",
+        action="Check the path, and run as the user that the application runs as.",
+        state_dir=str(path),
+    )
+
+
+def _in_words(count: int) -> str:
+    return f"{count / (1 << 20):,.0f} MiB" if count >= 10 << 20 else f"{count / (1 << 10):,.0f} KiB"

@@ -1,0 +1,193 @@
+"""Where the stores of applications lie: which applications and tasks there are, and which stores those have.
+
+Only names are read here; what is in the databases is for :mod:`statecore.discover.kind_detection` and ``inspect``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
+from statecore.formats.task_id import TaskId
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import default_changelog
+from statecore.statedir.state_directory import StateDirectory, application_directory_given, has_tasks
+from statecore.statedir.task_layout import StoreDirectory, directories_in, unreadable
+
+
+@dataclass(frozen=True)
+class StorePlace(StoreDirectory):
+    """One store of one task, by its directory.
+
+    Attributes:
+        task: the task's directory relative to the application's: ``0_1``, ``__north__/0_1``, or ``global``.
+    """
+
+    task: str
+
+    @property
+    def subtopology(self) -> int:
+        """The number of its subtopology; -1 for a global store."""
+        return TaskId.parse(self.task).subtopology
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of its task; ``None`` for a global store, which holds all of them."""
+        return TaskId.parse(self.task).partition
+
+    @property
+    def topology(self) -> str | None:
+        """The named topology its task belongs to, or ``None``."""
+        return TaskId.parse(self.task).topology
+
+
+def store_places(directory: StateDirectory) -> list[StorePlace]:
+    """Every store of every task, tasks in numeric order, the global stores last."""
+    return [
+        StorePlace(found.store, found.path, found.segmented, task)
+        for task in [*directory.task_directories(), GLOBAL]
+        for found in directory.stores(task)
+    ]
+
+
+def applications(state_dir: Path) -> list[str]:
+    """The application ids that have a directory below a ``state.dir``; see :func:`skipped_in` for what is left out."""
+    return [path.name for path in directories_in(state_dir) if _is_application(state_dir, path)]
+
+
+def skipped_in(state_dir: Path) -> list[Path]:
+    """Directories below a ``state.dir`` that this user may not look into, such as ``lost+found``."""
+    return [path for path in directories_in(state_dir) if _is_application(state_dir, path) is None]
+
+
+def no_application(state_dir: Path) -> StatecoreError:
+    """The error for a ``state.dir`` below which nothing is an application's directory, or that does not exist."""
+    if has_tasks(state_dir):
+        return application_directory_given(state_dir)
+    what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
+    if skipped := ", ".join(path.name for path in skipped_in(state_dir)):
+        what += f" This user may not look into {skipped}."
+    return NotFound(
+        what,
+        code="state-dir-not-found",
+        action="Name the application's state.dir: the directory above the one called like the application.",
+        state_dir=str(state_dir),
+    )
+
+
+def _missing(state_dir: Path) -> str:
+    return f"There is no directory {state_dir}."
+
+
+def application_directory(state_dir: Path, application_id: str) -> StateDirectory:
+    """The directory of an application that is there.
+
+    Raises:
+        NotFound: it is not; what there is instead is named.
+        Invalid: the state directory is no directory, may not be read, or is the application's own.
+    """
+    directory = StateDirectory(state_dir, application_id)
+    try:
+        if not state_dir.exists():
+            raise NotFound(
+                _missing(state_dir),
+                code="state-dir-not-found",
+                action="Name the application's state.dir.",
+                state_dir=str(state_dir),
+            )
+        if directory.path.is_dir():
+            return directory
+        if directory.is_application_given():
+            raise application_directory_given(state_dir)
+    except PermissionError as error:
+        raise unreadable(state_dir, error) from error
+    known = applications(state_dir)
+    raise NotFound(
+        f"{state_dir} has no application {application_id}{named_instead(application_id, known)}",
+        code="application-not-found",
+        action="Name the state.dir itself (the directory above the one called like the application), and its "
+        "application id.",
+        state_dir=str(state_dir),
+        application_id=application_id,
+    )
+
+
+def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
+    """Refuse a spec of another application. Raises ``Invalid``."""
+    if spec is not None and spec.application_id != application_id:
+        raise Invalid(
+            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
+            code="spec-application-mismatch",
+            action="Name the spec of this application.",
+            application_id=application_id,
+        )
+
+
+def guarantee_of(spec: ApplicationSpec | None, said: ProcessingGuarantee | None) -> ProcessingGuarantee | None:
+    """The application's guarantee: as declared, else as somebody says; ``None`` where nobody does.
+
+    Raises:
+        Invalid: both say it, and not the same.
+    """
+    if spec is None:
+        return said
+    if said not in (None, spec.processing_guarantee):
+        raise Invalid(
+            f"{spec.source} says {spec.processing_guarantee}, and {said} was given as the application's guarantee.",
+            code="guarantee-mismatch",
+            action="Leave --processing-guarantee out, or correct the spec.",
+            application_id=spec.application_id,
+            expected=str(spec.processing_guarantee),
+            found=str(said),
+        )
+    return spec.processing_guarantee
+
+
+def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpec | None:
+    """What is declared of a store of a task, global ones apart from those of tasks; ``None`` where nothing is."""
+    topology, is_global = TaskId.parse(task).topology, task == GLOBAL
+    declared = () if spec is None else spec.global_stores if is_global else spec.stores
+    return next((one for one in declared if (one.topology, one.name) == (topology, store)), None)
+
+
+def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
+    """The topic that a store of a task is rebuilt from.
+
+    It is the one that is declared. Where nobody has decided it is the one that Kafka Streams makes.
+
+    Args:
+        application_id: Kafka Streams' ``application.id``.
+        task: the store's task, or ``global``.
+        store: its name.
+        declared: what is declared of it (:func:`declared_at`).
+
+    Returns:
+        The topic; empty where it is not logged, and of a global store that is not declared.
+    """
+    if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
+        return "" if declared.changelog == NO_CHANGELOG else declared.changelog
+    return "" if task == GLOBAL else default_changelog(application_id, store, TaskId.parse(task).topology)
+
+
+def named_instead(wanted: str, known: Iterable[str]) -> str:
+    """How a message goes on about a name that does not exist: the nearest one, and all there are."""
+    names = sorted(set(known))
+    if not names:
+        return ", nor any other."
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "."
+    return f"{hint} There are: {', '.join(names)}."
+
+
+def _is_application(state_dir: Path, path: Path) -> bool | None:
+    """Whether a directory is an application's; ``None`` where this user may not look."""
+    try:
+        if (path / LOCK_FILE).exists() or (path / PROCESS_FILE).exists() or (path / GLOBAL).is_dir():
+            return True
+        return bool(StateDirectory(state_dir, path.name).task_directories())
+    except (PermissionError, Invalid):
+        return None

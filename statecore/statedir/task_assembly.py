@@ -1,0 +1,212 @@
+"""Builds the complete task directories of a placement in its staging directory, looks at them, makes them durable."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.faults import FaultPoints
+from statecore.filesystem import sync_tree
+from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import PLAIN_PARENT
+from statecore.formats.topic_partition import TopicPartition
+from statecore.progress import Progress
+from statecore.statedir.database_state import create_database, read_database_state
+from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move
+from statecore.statedir.journal import JournalTask, PlacedStore, identity_of
+from statecore.statedir.plan import TaskPlan
+from statecore.statedir.shared_files import SharedFiles
+from statecore.statedir.siblings import SiblingStore
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.task_layout import databases_of
+from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.rocksdb.directory import CONFIG_FILE
+
+
+class Assembly:
+    """Builds complete task directories in a staging directory that does not exist yet.
+
+    Args:
+        directory: the application's state directory, locked.
+        staging: where; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
+        faults: points at which a test lets the process die.
+        progress: told each task.
+        staged: directories in which files of the images may have other names, which nobody else uses.
+    """
+
+    def __init__(
+        self,
+        directory: StateDirectory,
+        staging: Path,
+        faults: FaultPoints,
+        progress: Progress,
+        staged: Collection[Path] = (),
+    ) -> None:
+        self.directory, self.staging, self.faults, self.progress = directory, staging, faults, progress
+        self._ownership = directory.ownership  # the kernel is asked for this process's rights, once
+        self._shared = SharedFiles(self._ownership, (staging, *staged))
+
+    def assemble(self, tasks: Collection[TaskPlan]) -> tuple[JournalTask, ...]:
+        """All tasks, durable; what the journal has to say of them."""
+        self.progress.phase("assemble", len(tasks), "tasks")
+        (self.staging / "aside").mkdir(parents=True)
+        entries = []
+        for task in tasks:
+            target = self.staging / "tasks" / task.task
+            target.mkdir(parents=True)
+            stores = self._fill(task, target)
+            entries.append(self._entry(task, target, stores))
+            self.progress.advance()
+        self.faults.reach("placement.after-assembly")
+        sync_tree(self.staging)
+        self.faults.reach("placement.after-sync")
+        self.progress.done()
+        return tuple(entries)
+
+    def _fill(self, task: TaskPlan, target: Path) -> list[PlacedStore]:
+        live = self.directory.task_path(task.task)
+        stores: list[PlacedStore] = []
+        for image in task.restored:
+            if image.path is None or not image.offsets:
+                raise ValueError(f"the image of {image.store} in {task.task} has no path or no offsets")
+            where = target / store_directory(image.store, image.kind)
+            where.parent.mkdir(exist_ok=True)
+            move(image.path, where)
+            self.faults.reach("placement.after-image-move")
+            stores += self._databases(image, target, where, image.offsets)
+        for name in task.kept:
+            link_tree(live / name, target / name, self._ownership)
+        for sibling in task.created:
+            where = target / store_directory(sibling.store, sibling.kind)
+            if sibling.changelog is None:
+                raise ValueError(f"{sibling.store} in {task.task} has no changelog to restore it from")
+            offsets = {sibling.changelog: OFFSET_UNKNOWN}
+            create_database(_first_segment(where, sibling), sibling.kind, offsets)
+            stores += self._databases(sibling, target, where, offsets)
+        for custom in task.custom:
+            if custom.offsets is not None:
+                (target / custom.file).write_bytes(encode_checkpoint(custom.offsets))
+                self._ownership.give(target / custom.file)
+        self.faults.reach("placement.after-siblings")
+        for path in (target, target / PLAIN_PARENT):
+            if path.is_dir():
+                self._ownership.give(path)
+        # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
+        os.utime(target)
+        return stores
+
+    def _databases(
+        self, store: SiblingStore, target: Path, where: Path, offsets: Mapping[TopicPartition, int]
+    ) -> list[PlacedStore]:
+        """The databases of a restored or created store, looked at before anything live is touched."""
+        for leftover in where.rglob(CONFIG_FILE):
+            leftover.unlink()
+        self._shared.give_tree(where)
+        checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
+        if checkpoint:
+            (target / checkpoint).write_bytes(encode_checkpoint(offsets))
+            self._ownership.give(target / checkpoint)
+        placed = []
+        for database in _checked_databases(store, where):
+            entry = PlacedStore(
+                store.store,
+                str(database.relative_to(target)),
+                offsets,
+                sum(file_sizes(database).values()),
+                identity_of(database),
+                checkpoint,
+            )
+            look(store.task, entry, target)
+            placed.append(entry)
+        return placed
+
+    def _entry(self, task: TaskPlan, target: Path, stores: list[PlacedStore]) -> JournalTask:
+        live = self.directory.task_path(task.task)
+        old = inode(live)
+        new = inode(target)
+        assert new is not None
+        return JournalTask(
+            task.task, new, file_sizes(target), old, fingerprint(live) if old is not None else None, tuple(stores)
+        )
+
+
+def _first_segment(where: Path, sibling: SiblingStore) -> Path:
+    """The database of a store without data: its directory, or where it has segments the segment of time 0."""
+    return where / f"{sibling.store}.0" if sibling.kind.is_segmented else where
+
+
+def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
+    """The databases of a store in the shape of its kind: a stray name among segments stops Kafka Streams at start."""
+    found, stray = databases_of(where), list[str]()
+    if not found:
+        wrong = "holds no database"
+    elif not store.kind.is_segmented:
+        wrong = "" if found == [where] else "is a directory of databases, and stores of its kind have one"
+    else:
+        segments = re.compile(re.escape(store.store) + r"\.[0-9]+")
+        stray = sorted({path.name for path in where.iterdir()} - {path.name for path in found if path != where})
+        stray += [path.name for path in found if path != where and not segments.fullmatch(path.name)]
+        wrong = f"holds {', '.join(stray)}, which is no segment of it" if stray else ""
+    if wrong:
+        raise Corrupted(
+            f"The image of the store {store.store} (kind {store.kind}) in task {store.task} {wrong}.",
+            code="image-mismatch",
+            action="Run the restore again; nothing was replaced.",
+            task=store.task,
+            store=store.store,
+            databases=len(found),
+            stray=stray,
+        )
+    return found
+
+
+def look(task: str, store: PlacedStore, task_directory: Path) -> None:
+    """Compare the bookkeeping of a placed database, and its file where it has one, with what they must be.
+
+    A row of every column family is read, so that nothing is put in place that cannot be opened and read.
+
+    Args:
+        task: the task, for messages.
+        store: what was placed.
+        task_directory: where it was placed.
+
+    Raises:
+        Corrupted: it is not.
+    """
+    state = read_database_state(task_directory / store.directory, sample=True)
+    if state.offsets != store.offsets or not state.closed_cleanly:
+        said = f"says {_words(state.offsets)} and status {state.status}"
+        raise _not_as_placed(task, store, said, "and status 0 ", offsets=state.offsets, status=state.status)
+    if store.checkpoint:
+        found = read_offsets(task_directory / store.checkpoint)
+        if found != store.offsets:
+            raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "", offsets=found)
+
+
+def _not_as_placed(
+    task: str,
+    store: PlacedStore,
+    found: str,
+    also: str,
+    *,
+    offsets: Mapping[TopicPartition, int],
+    status: int | None = None,
+) -> Corrupted:
+    return Corrupted(
+        f"The image of the store {store.store} in task {task} {found}; {_words(store.offsets)} {also}were expected.",
+        code="image-mismatch",
+        action="Run the restore again; nothing was replaced.",
+        task=task,
+        store=store.store,
+        directory=store.directory,
+        offsets={str(partition): offset for partition, offset in offsets.items()},
+        status=status,
+    )
+
+
+def _words(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"offset {offset} of {partition}" for partition, offset in offsets.items()) or "no offset"

@@ -1,0 +1,1 @@
+"""RocksDB: the store of one directory, and everything that opens, reads, copies or locks one."""

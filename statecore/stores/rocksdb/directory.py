@@ -1,0 +1,444 @@
+"""A RocksDB directory as a thing of files: is it one, what is in it, how it is opened, how it is left behind.
+
+rocksdict creates what it does not find, writes ``rocksdict-config.json`` into every directory it opens, read-only ones
+too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a verifier.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
+from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.stores.rocksdb.directory_lock import LOCK_FILE, Claim
+from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
+from statecore.stores.rocksdb.file_limits import is_crowded, merge_in_steps, opening_threads
+from statecore.stores.rocksdb.interrupted_creation import creation_ended_early
+from statecore.stores.rocksdb.options import TARGET_FILE_BYTES, StoreOptions
+from statecore.stores.rocksdb.options_file import keep_levels
+
+CONFIG_FILE = "rocksdict-config.json"
+"""What rocksdict drops into every directory it opens."""
+
+
+def check_request(
+    kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool, upgrade: bool = False
+) -> None:
+    """Refuse what cannot be opened, or only in contradiction.
+
+    Raises:
+        Invalid: a kind that this version cannot open, or more than one way of opening.
+    """
+    if not isinstance(kind, StoreKind):
+        raise Invalid(
+            f"{kind!r} is no kind of a store.",
+            code="kind-invalid",
+            action=f"Give a StoreKind: {', '.join(f'StoreKind.{one.name}' for one in StoreKind if one.can_be_built)}.",
+        )
+    if not kind.can_be_built:
+        raise Invalid(
+            f"A store of kind {kind.value} cannot be opened by this version.",
+            code="kind-unsupported",
+            action="Open a store of this kind as what it is; a RocksDBStore is of a kind that lies in RocksDB.",
+            kind=kind.value,
+        )
+    if create + create_if_missing + read_only > 1:
+        raise Invalid(
+            "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
+            code="options-conflict",
+            action="Say one of them, or none to open a store that exists.",
+        )
+    if read_only and upgrade:
+        raise Invalid(
+            "A store that is only read is not upgraded.",
+            code="options-conflict",
+            action="Say read_only or upgrade, not both.",
+        )
+
+
+_BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
+"""What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
+
+
+def has_database(path: Path) -> bool:
+    """Whether there is a database, and be it one whose making was interrupted.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    try:
+        return (path / "CURRENT").is_file()
+    except OSError as error:
+        raise translate(path, "Looking into", error) from error
+
+
+def data_files_in(path: Path) -> frozenset[str]:
+    """The names of the files of rows in a database's directory, whether or not its MANIFEST names them.
+
+    Raises:
+        OSError: this user may not look, or it is gone.
+    """
+    return frozenset(file.name for file in path.iterdir() if file.suffix in DATA_SUFFIXES)
+
+
+def identity_of(path: Path) -> str:
+    """What RocksDB calls a database (``IDENTITY``), which it keeps wherever that is moved; empty where it says nothing.
+
+    A database that was made anew in the same place has another one.
+    """
+    try:
+        return (path / "IDENTITY").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def identities_of(databases: Iterable[Path]) -> frozenset[str]:
+    """What RocksDB calls these; see :func:`identity_of`."""
+    return frozenset(map(identity_of, databases)) - {""}
+
+
+def current_manifest(path: Path) -> tuple[str, bytes]:
+    """The MANIFEST that counts, as ``CURRENT`` names it, and what it says.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        ValueError: ``CURRENT`` is no text.
+    """
+    name = (path / "CURRENT").read_text().strip()
+    return name, (path / name).read_bytes()
+
+
+def require_database(path: Path, where: Path | None = None) -> None:
+    """Make sure that there is a database.
+
+    Args:
+        path: the directory, as messages name it.
+        where: where it is, if not there.
+
+    Raises:
+        NotFound: there is none.
+        Invalid: this user may not look.
+    """
+    if not has_database(where or path):
+        raise NotFound(
+            f"There is no database at {path}.",
+            code="database-not-found",
+            action="Check the state directory, task and store name.",
+            store_path=str(path),
+        )
+
+
+def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
+    """The directory of a database as this process's own, made if that is asked for; and whether a database has to be.
+
+    Args:
+        path: the directory.
+        create: it must not exist.
+        begun: it may be missing, or hold what a killed process left that had begun to make a database.
+
+    Raises:
+        Fenced: another process, or another store of this one, has it open, or makes it.
+        NotFound: there is no database, and none is to be made.
+        Invalid: it exists although it must not, or this user has no right to it.
+        Capacity: no room.
+    """
+    make = create or (begun and not has_database(path))
+    if make:
+        make_directory(path, begun=begun)
+    else:
+        require_database(path)
+    claim = Claim(path)
+    try:
+        if make and has_database(claim.directory):  # another process was quicker, and has closed it again
+            make = False
+            if create:
+                raise _exists(path)
+        elif not make:
+            require_database(path, claim.directory)
+    except BaseException:
+        claim.release()
+        raise
+    return claim, make
+
+
+def _exists(path: Path) -> Invalid:
+    return Invalid(
+        f"{path} exists already.",
+        code="store-exists",
+        action="Remove it or name another directory; nothing was changed.",
+        store_path=str(path),
+    )
+
+
+def make_directory(path: Path, *, begun: bool = False) -> None:
+    """Make the directory of a fresh database, and the ones above it, so that it is still there after a loss of power.
+
+    Args:
+        path: the directory.
+        begun: go on where a process was killed that had begun to make the database.
+
+    Raises:
+        Invalid: the path exists, or this user may not make it.
+        Fenced: another process is making a database there.
+        Capacity: no room.
+    """
+    try:
+        missing = [path, *(parent for parent in path.parents if not parent.exists())]
+        if begun and is_begun(path):
+            missing = [path, *path.parents]  # nobody knows which of them the killed process had made
+        else:
+            path.mkdir(parents=True, mode=DIRECTORY_MODE)
+        for made in missing:
+            if os.access(made.parent, os.R_OK):
+                sync_file(made.parent)
+    except FileExistsError as error:
+        if begun and (is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
+            raise Fenced(
+                f"Another process is making a database at {path}.",
+                code="store-open",
+                action=STOP_THE_OTHER,
+                store_path=str(path),
+            ) from error
+        raise _exists(path) from error
+    except OSError as error:
+        raise translate(path, "Making", error) from error
+
+
+def is_begun(path: Path) -> bool:
+    """Whether there is nothing but what a process leaves that is killed before it has made a database."""
+    return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
+
+
+def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
+    """The column families of a database, when they are those that Kafka Streams accepts for a store of this kind.
+
+    Args:
+        path: the database, as messages name it.
+        where: where it is opened.
+        kind: what it must be.
+        begun: take a database without the data family that a process was killed at while it made it.
+
+    Raises:
+        Invalid: it has a family that the kind does not have, or lacks the one of its rows (Kafka Streams would open it
+            as an empty store, silently); or this user may not read it.
+        NotFound: it was begun, and not made; not with ``begun``.
+        Corrupted: it cannot be read.
+    """
+    from rocksdict import Options, Rdict
+
+    try:
+        found = set(Rdict.list_cf(str(where), Options(raw_mode=True)))
+    except Exception as error:
+        raise translate(path, "Listing the column families of", error) from error
+    data = kind.data_column_family
+    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *kind.older_column_families, DEFAULT_COLUMN_FAMILY}
+    if unexpected:
+        raise Invalid(
+            f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
+            code="kind-mismatch",
+            action="Check the kind that the store was opened as.",
+            store_path=str(path),
+            kind=kind.value,
+            column_families=sorted(unexpected),
+        )
+    if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found):
+        if begun:
+            return found
+        raise NotFound(
+            f"The database at {path} was begun and has not been made: a process makes it now, or was killed at that. "
+            "It has no rows.",
+            code="database-incomplete",
+            action="Open it with create_if_missing=True, which finishes it, or again when it was made.",
+            store_path=str(path),
+        )
+    if data not in found:
+        raise Invalid(
+            f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
+            code="kind-mismatch",
+            action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "
+            "kind, name another directory, and restore the store from its changelog.",
+            store_path=str(path),
+            kind=kind.value,
+            missing=data,
+        )
+    return found
+
+
+def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
+    """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
+
+    Args:
+        where: the database.
+        families: its column families.
+        begun: whether one that a process was killed at while it made it is none.
+    """
+    return OFFSETS_COLUMN_FAMILY not in families and not (begun and creation_ended_early(where, families))
+
+
+def written_by_older(path: Path) -> Invalid:
+    """The error for such a database, when it was to be written to: that takes the ``offsets`` family."""
+    return Invalid(
+        f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
+        f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
+        code="upgrade-required",
+        action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
+        "else with read_only=True; nothing was changed.",
+        store_path=str(path),
+    )
+
+
+def open_database(
+    path: Path,
+    where: Path,
+    families: Set[str],
+    *,
+    create: bool,
+    read_only: bool,
+    options: StoreOptions,
+) -> Any:
+    """Open the ``Rdict`` at ``where`` (the database at ``path``, or its shadow) with these column families.
+
+    Where RocksDB merges files by itself and there are very many, some are merged first; see :mod:`.file_limits`.
+
+    Raises:
+        Capacity: this process may not open as many files.
+        Fenced: another process has it open for writing.
+        Invalid: another comparator.
+        Corrupted: it cannot be read.
+    """
+    from rocksdict import AccessType, Rdict
+
+    options.database.create_if_missing(create)
+    options.database.create_missing_column_families(not read_only)
+    options.database.set_max_file_opening_threads(opening_threads(where))
+    if not create:
+        keep_levels(where, _columns(families, options.database, options.offsets))
+    if read_only:
+        options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
+    access = AccessType.read_only(False) if read_only else AccessType.read_write()
+    try:
+        with _notes_undone(where):
+            if options.automatic_compaction and not read_only and is_crowded(where, TARGET_FILE_BYTES):
+                _uncrowd(path, where, families, options)
+            columns = _columns(families, options.database, options.offsets)
+            return Rdict(str(where), options.database, column_families=columns, access_type=access)
+    except Exception as error:
+        raise translate(path, "Opening", error) from error
+
+
+def _columns(families: Set[str], data: Any, offsets: Any) -> dict[str, Any]:
+    return {name: offsets if name == OFFSETS_COLUMN_FAMILY else data for name in families}
+
+
+def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions) -> None:
+    from rocksdict import Rdict
+
+    present = families & set(Rdict.list_cf(str(where), options.database))
+    merging = options.merging_in_steps()
+    keep_levels(where, _columns(present, merging, options.offsets))
+    handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]
+    try:
+        handles += [handles[0].get_column_family(name) for name in present]
+        merge_in_steps(path, handles[1:])
+    finally:
+        close_handles(path, reversed(handles))
+
+
+@contextmanager
+def _notes_undone(path: Path) -> Iterator[None]:
+    """Take back what rocksdict and RocksDB note in a directory before they find that they cannot open it.
+
+    They do that before they try its lock: the ``LOG`` of an application that took it a moment ago would be renamed.
+    """
+    config = path / CONFIG_FILE
+    before = _bytes_of(config)
+    logs = {file.name for file in path.glob("LOG*")}
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # else it would hide why it could not be opened
+            if before is None:
+                config.unlink(missing_ok=True)
+            elif _bytes_of(config) != before:
+                config.write_bytes(before)
+            if "LOG" not in logs:
+                (path / "LOG").unlink(missing_ok=True)
+            for renamed in path.glob("LOG.old.*"):
+                if renamed.name not in logs:
+                    renamed.replace(path / "LOG")
+        raise
+
+
+def _bytes_of(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
+    """Close every handle of a database: rocksdict flushes at each one, which fails where the last write failed.
+
+    Returns:
+        The first thing that went wrong. The handles are closed all the same once nobody holds them.
+    """
+    failure: StatecoreError | None = None
+    for handle in handles:
+        try:
+            handle.close()
+        except Exception as error:
+            failure = failure or translate(path, "Closing", error)
+    return failure
+
+
+def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
+    """Take every step, whatever becomes of the others; the first error, without its traceback.
+
+    Tracebacks hold handles, and a handle holds the database's lock.
+    """
+    failure: StatecoreError | None = None
+    for step in steps:
+        try:
+            step()
+        except StatecoreError as error:
+            error.__cause__ = error.__context__ = None
+            failure = failure or error.with_traceback(None)
+    return failure
+
+
+def tidy(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
+    """Leave a database as Kafka Streams expects it: without notes of the tools, with its modes. It may still be open.
+
+    Args:
+        path: the database, as messages name it.
+        where: where it is.
+        whole: force all its files to the disk, too. ``LOCK`` is not among them: to close it would let go of the lock.
+        found: names of files that were there before, and keep their modes.
+
+    Raises:
+        Invalid: this user may not.
+        NotFound: it is gone.
+    """
+    try:
+        if not where.stat().st_nlink:  # deleted while it was open
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))
+        for name in (CONFIG_FILE, "LOG"):
+            (where / name).unlink(missing_ok=True)
+        for old in where.glob("LOG.old.*"):
+            old.unlink(missing_ok=True)
+        set_modes(where, without=found)
+        if whole:
+            sync_tree(where, without=frozenset({LOCK_FILE}))
+        else:
+            sync_file(where)
+    except OSError as error:
+        raise translate(path, "Tidying", error) from error

@@ -1,0 +1,140 @@
+"""Whole column families: files ingested, files merged, rows that must not be there, offsets looked through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats import offsets as offset_format
+from statecore.formats.kinds import StoreKind
+from statecore.formats.position import decode_position
+from statecore.stores.rocksdb.errors import not_readable_here, translate
+from statecore.stores.rocksdb.scan import ListScan
+
+_MERGE_OPERANDS = re.compile(r"# merge operands=(\d+);")
+
+
+def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]) -> None:
+    """Look for rows that reading would miss, or that reading does not survive.
+
+    Kafka Streams reads rows of an older format below the newer ones on the fly; this library does not. RocksDB 9.8.4
+    takes the process down when it iterates over a merge operand without a merge operator, so nobody may try.
+
+    Raises:
+        Invalid: there are such rows.
+    """
+    for name, family in families.items():
+        found = _MERGE_OPERANDS.search(family.property_value("rocksdb.aggregated-table-properties") or "")
+        if found is not None and int(found[1]):
+            raise not_readable_here(
+                f"{path} has rows in {name} that can only be read with the merge operator they were written with.", path
+            )
+    for name in kind.older_column_families & families.keys():
+        if next(ListScan(path, families[name]), None) is not None:
+            raise Invalid(
+                f"{path} is a {kind.value} store that still has rows of an older format in {name}.",
+                code="older-row-format",
+                action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
+                store_path=str(path),
+                column_family=name,
+            )
+
+
+def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
+    """Look whether the last process to write to the database closed it, as Kafka Streams does under exactly-once.
+
+    Args:
+        path: the database, as messages name it.
+        status: its ``status``.
+        doubt: why its rows and its offset may disagree if it did not, and what to do.
+
+    Raises:
+        Corrupted: it did not.
+    """
+    if status not in (None, offset_format.STATUS_CLOSED):
+        raise Corrupted(
+            f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
+            "which exactly-once does not take.",
+            code="not-closed-cleanly",
+            action=doubt[1],
+            store_path=str(path),
+            status=status,
+        )
+
+
+def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
+    """The row of a key, or the rows of several, in a column family of the database at ``path``; ``None`` for none.
+
+    Raises:
+        Corrupted: a block cannot be read.
+    """
+    try:
+        return family.get(key)
+    except Exception as error:
+        raise translate(path, "Reading", error) from error
+
+
+def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
+    """Move SST files into a flushed column family of the database at ``path``, which is reached by ``where``.
+
+    See :meth:`RocksDBStore.ingest`.
+    """
+    from rocksdict import IngestExternalFileOptions
+
+    before = _inodes(where)
+    wanted = [_inode(run) for run in runs]
+    options = IngestExternalFileOptions()
+    options.set_move_files(True)
+    try:
+        family.ingest_external_file([str(run) for run in runs], options)
+    except Exception as error:
+        raise translate(path, "Ingesting files into", error) from error
+    after = {inode: path / file.name for inode, file in _inodes(where).items()}
+    linked = [after[inode] for inode in wanted if inode in after]
+    if linked:
+        return linked
+    # Copied, from another file system.
+    return sorted((after[inode] for inode in after.keys() - before.keys()), key=lambda file: int(file.stem))
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:  # RocksDB says so itself; or it has merged the file meanwhile
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _inodes(path: Path) -> dict[tuple[int, int], Path]:
+    """The SST files of a database by device and inode, whatever else RocksDB writes meanwhile."""
+    found = {file: _inode(file) for file in path.glob("*.sst")}
+    return {inode: file for file, inode in found.items() if inode is not None}
+
+
+def compact_files(path: Path, family: Any) -> None:
+    """Merge all files of a column family of the database at ``path``; see :meth:`RocksDBStore.compact`."""
+    from rocksdict import BottommostLevelCompaction, CompactOptions
+
+    options = CompactOptions()
+    options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
+    try:
+        family.compact_range(None, None, options)
+    except Exception as error:
+        raise translate(path, "Compacting", error) from error
+
+
+def check_offsets(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
+    """Decode every row of an ``offsets`` family.
+
+    Raises:
+        Corrupted: a row is not in its format.
+    """
+    for keys, values in chunks:
+        for key, value in zip(keys, values, strict=True):
+            if offset_format.partition_of_key(key) is None and key == offset_format.POSITION_KEY:
+                decode_position(value)
+            else:
+                offset_format.decode_int64(value)

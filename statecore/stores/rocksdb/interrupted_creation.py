@@ -1,0 +1,87 @@
+"""Databases whose creation was interrupted by a kill: no row was ever put into one, so it counts as not there.
+
+What a kill leaves depends on how far the creation had come. RocksDB writes ``CURRENT``, then ``OPTIONS``. This library
+creates all column families with the database. Kafka Streams opens it with ``default`` alone, which writes an
+``OPTIONS`` that names only that, adds the others one by one to the MANIFEST (``offsets`` last), and has them named by
+another ``OPTIONS`` when all are there.
+
+- **No** ``OPTIONS``, or one that lacks a family that there is: the creation was not finished, by whatever release.
+- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. Another database tells: where one has
+  ``offsets``, 4.3 or later is at work, and adds it to each that it creates. Which ones may tell, the caller says: an
+  application may be of 4.3 in one task and of 4.2 in another.
+
+One that has ``offsets`` is finished, though nothing was flushed: it may have had rows. The very first database of an
+application may look like an empty store of 4.2, and is taken for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from pathlib import Path
+
+from statecore.formats.releases import FAMILIES, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest, read_manifest
+from statecore.stores.rocksdb.directory_lock import writer_of
+from statecore.stores.rocksdb.options_file import families_in, newest_options
+
+
+def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
+    """Whether the creation of a database was interrupted, and no process goes on with it.
+
+    Args:
+        database: its directory, with ``CURRENT``.
+        beside: other databases of the application, in which ``offsets`` is looked for where its files do not tell.
+    """
+    families = families_of(database) if holds_nothing(database) else frozenset()
+    if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
+        return False
+    if creation_ended_early(database, families):
+        return True
+    # One that is named and not there was lost with the end of the MANIFEST.
+    return _named(database) <= families and any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
+
+
+def creation_ended_early(database: Path, families: Set[str]) -> bool:
+    """Whether a database's own files say that it was not created to the end; never where it has rows.
+
+    Args:
+        database: its directory, or one of links to its files.
+        families: its column families.
+    """
+    return _named(database) < families and holds_nothing(database)
+
+
+def holds_nothing(database: Path) -> bool:
+    """Whether a database has neither files of rows nor anything in its log, and its MANIFEST names no such file.
+
+    Files that it names and that are not there lie in other directories (``db_paths``), or were lost.
+    """
+    try:
+        has_files = any(
+            file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)
+            for file in database.iterdir()
+        )
+        return not has_files and not _manifest_of(database).names
+    except (OSError, ValueError):
+        return False
+
+
+def families_of(database: Path) -> frozenset[str]:
+    """The column families that the MANIFEST of a database names; none where it cannot be read."""
+    try:
+        return _manifest_of(database).families
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _manifest_of(database: Path) -> Manifest:
+    current = (database / "CURRENT").read_text().strip()
+    return read_manifest((database / current).read_bytes())
+
+
+def _named(database: Path) -> frozenset[str]:
+    """The column families that the newest ``OPTIONS`` of a database names; none where there is none."""
+    try:
+        return families_in(newest_options(database))
+    except OSError:
+        return frozenset()

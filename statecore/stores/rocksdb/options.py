@@ -1,0 +1,143 @@
+"""RocksDB options, as Kafka Streams 4.3.1 writes them where rocksdict lets us.
+
+Kafka Streams opens every database with its own options, whatever wrote it; what must agree is what the files hold: the
+comparator (bytewise, the default), the column families, and a table format both sides read. Seen in its OPTIONS files:
+data families with universal compaction, no compression, bloom filter of 10 bits per key, 4 KiB blocks,
+``optimize_filters_for_hits``, format version 6; the ``offsets`` family with library defaults and a small buffer;
+``atomic_flush`` on.
+
+Different on purpose: indexes and filters lie in the block cache, which stores share (:mod:`.memory`), so that their
+memory has a ceiling; memtables grow in small steps, because a thousand of them are counted; and there is a limit of
+files that are open (:mod:`.file_limits`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from statecore.formats.releases import CURRENT
+from statecore.stores.rocksdb.config_setter import apply_config_setter
+from statecore.stores.rocksdb.file_limits import max_open_files, set_small_steps
+from statecore.stores.rocksdb.memory import SharedMemory, memory_of
+from statecore.stores.settings import StoreSettings
+
+FORMAT_VERSION = CURRENT.sst_format
+"""Version of the SST format, the one Kafka Streams 4.3.1 writes (RocksDB 8.6 and newer read it)."""
+
+BLOOM_BITS_PER_KEY = 10
+BLOCK_BYTES = 4096
+TARGET_FILE_BYTES = 64 << 20
+"""Size of the disjoint files that a compaction writes."""
+
+_DATA_BUFFER_BYTES = 16 << 20
+_OFFSETS_BUFFER_BYTES = 1 << 20
+_DATA_ARENA_BYTES = 64 << 10
+_OFFSETS_ARENA_BYTES = 8 << 10
+"""A memtable with one row counts as one such block; RocksDB's default is an eighth of the buffer, up to 1 MiB."""
+
+
+def data_options(*, automatic_compaction: bool = False, format_version: int = FORMAT_VERSION) -> Any:
+    """``rocksdict.Options`` of a data column family, of the database itself, and of the SST files ingested into it.
+
+    They share nothing with other databases; see :class:`StoreOptions`.
+    """
+    options = _without_table(automatic_compaction)
+    options.set_block_based_table_factory(_table(format_version))
+    return options
+
+
+def offsets_options() -> Any:
+    """``rocksdict.Options`` of the ``offsets`` column family."""
+    from rocksdict import DBCompressionType, Options
+
+    options = Options(raw_mode=True)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_write_buffer_size(_OFFSETS_BUFFER_BYTES)
+    options.set_arena_block_size(_OFFSETS_ARENA_BYTES)
+    return options
+
+
+class StoreOptions:
+    """The options with which a store's database is opened.
+
+    Args:
+        name: of the store, or of its segment.
+        settings: what the user decided.
+
+    Attributes:
+        database: ``rocksdict.Options`` of the database and of the families of rows.
+        offsets: ``rocksdict.Options`` of the ``offsets`` family.
+        automatic_compaction: whether RocksDB merges files in the background.
+        witnessed: whether a record of who wrote to it is kept beside the database.
+        memory: what the store shares with others.
+
+    Raises:
+        Invalid: the user's config setter calls what it may not, or fails.
+    """
+
+    def __init__(self, name: str, settings: StoreSettings) -> None:
+        from rocksdict import BlockBasedOptions
+
+        memory = memory_of(settings.memory)
+        table = _in_cache(_table(), memory)
+        self.automatic_compaction = settings.automatic_compaction
+        self.witnessed = settings.witnessed
+        self.database = _within(_without_table(settings.automatic_compaction), memory)
+        if settings.rocksdb_config_setter is not None:
+            apply_config_setter(settings.rocksdb_config_setter, name, self.database, table)
+        self.database.set_block_based_table_factory(table)
+        self.offsets = offsets_options()
+        self.offsets.set_block_based_table_factory(_in_cache(BlockBasedOptions(), memory))
+        self.memory = memory
+
+    def merging_in_steps(self) -> Any:
+        """``rocksdict.Options`` for a database that has too many files to be merged at once; without a user's own."""
+        options = _within(_without_table(automatic_compaction=True), self.memory)
+        options.set_block_based_table_factory(_in_cache(_table(), self.memory))
+        set_small_steps(options)
+        return options
+
+
+def _without_table(automatic_compaction: bool) -> Any:
+    from rocksdict import DBCompactionStyle, DBCompressionType, Options
+
+    options = Options(raw_mode=True)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_compaction_style(DBCompactionStyle.universal())
+    options.set_optimize_filters_for_hits(True)
+    options.set_disable_auto_compactions(not automatic_compaction)
+    options.set_target_file_size_base(TARGET_FILE_BYTES)
+    options.set_write_buffer_size(_DATA_BUFFER_BYTES)
+    options.set_max_write_buffer_number(3)
+    options.set_atomic_flush(True)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+def _table(format_version: int = FORMAT_VERSION) -> Any:
+    from rocksdict import BlockBasedOptions, ChecksumType
+
+    table = BlockBasedOptions()
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_block_size(BLOCK_BYTES)
+    table.set_format_version(format_version)
+    table.set_checksum_type(ChecksumType.xxh3())
+    return table
+
+
+def _in_cache(table: Any, memory: SharedMemory) -> Any:
+    table.set_block_cache(memory.cache)
+    table.set_cache_index_and_filter_blocks(True)
+    return table
+
+
+def _within(options: Any, memory: SharedMemory) -> Any:
+    options.set_write_buffer_manager(memory.write_buffers)
+    options.set_arena_block_size(_DATA_ARENA_BYTES)
+    options.set_max_open_files(max_open_files())
+    # Threads are the process's, not the store's: the most that any database asks for, as Kafka Streams sets them.
+    options.set_max_background_jobs(max(os.cpu_count() or 1, 2))
+    return options

@@ -1,0 +1,466 @@
+"""The store Kafka Streams keeps in one RocksDB directory: a data column family and ``offsets`` (KIP-1035).
+
+**Commit.** One ``WriteBatch`` over both families, written to the log (WAL), and forced to the disk unless the settings
+say otherwise. Measured with SIGKILL at random points, this is the only way in rocksdict 0.3.29 that never had data and
+offset disagree whatever was flushed in between, and the only one that is also durable when it returns. (Kafka Streams
+writes without a log and relies on ``atomic_flush``; through rocksdict, which flushes and closes one family at a time,
+that loses data or replays it.) Nothing writes rows past this: writes are staged
+(:mod:`statecore.stores.write_buffer_store`).
+
+**Ingest.** No call spans two families, so files become visible just before their offset does. From ``open`` on, the
+database itself says ``status`` = 1; a process killed in between leaves rows ahead of an older offset *and* that status:
+under exactly-once Kafka Streams wipes such a store, under at-least-once it applies the same records again, which
+changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the ingest.
+
+**Open** claims the directory, so that one store has it (:mod:`.rocksdb_ownership`), and looks at its MANIFEST before
+RocksDB does (:mod:`.rocksdb_witness`). The record that tells whether it is whole, and whose the rows are,
+``statecore-witness``, stays there; RocksDB and Kafka Streams pass it over. A fork is refused (:mod:`.forks`).
+
+**Compaction** is RocksDB's own, in the background, as in Kafka Streams; who needs the files as they are turns it off
+(``KEEP_FILES`` in :mod:`.settings`).
+
+**Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
+without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``) and with its modes. Then all handles
+are released, those of iterators and query views too, else the database stays locked; whoever waits for the lock finds
+everything done. In which order is :mod:`.rocksdb_handles`.
+
+**Read-only** goes through a temporary directory of symbolic links (:mod:`.rocksdb_links`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from statecore.errors import Invalid
+from statecore.filesystem import AnyPath, given_path
+from statecore.formats import offsets as offset_format
+from statecore.formats.kinds import StoreKind
+from statecore.formats.position import Position, decode_position
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.stores.rocksdb import fork_safety as forks
+from statecore.stores.rocksdb.commit import commit_batch, status_batch, write
+from statecore.stores.rocksdb.directory import check_request, first_failure
+from statecore.stores.rocksdb.errors import translate
+from statecore.stores.rocksdb.families import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
+from statecore.stores.rocksdb.handles import DatabaseHandles
+from statecore.stores.rocksdb.manifest_guard import Witness
+from statecore.stores.rocksdb.memory import SharedMemory
+from statecore.stores.rocksdb.scan import ListScan, LongScan, committed_rows
+from statecore.stores.rocksdb.snapshot import RocksDBInstant
+from statecore.stores.rows import Row, check_key
+from statecore.stores.settings import StoreSettings
+from statecore.stores.write_buffer_store import Pending, StagedStore
+
+_T = TypeVar("_T")
+
+
+class RocksDBStore(StagedStore):
+    """One RocksDB directory of one store.
+
+    Args:
+        path: the database directory. It is found when the store is opened, and not looked for again until the store is
+            closed, also when it is renamed or a symbolic link is turned elsewhere.
+        kind: what the store is; decides the data column family.
+        create: make a fresh database; ``path`` must not exist.
+        create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
+        read_only: change nothing, not even a file's time. Where a writer has the database open, in this process or
+            another, the newest commit is read that was there when it was opened.
+        exactly_once: refuse a store whose rows may be ahead of its offset: one that Kafka Streams wrote to last and did
+            not close cleanly (it wipes such a store itself), or one with ingested files and no commit after them. A
+            store that this class committed to last is whole, killed or not, and is never refused.
+        upgrade: add the column family ``offsets`` to a database that Kafka Streams 4.2 or older wrote, so that it can
+            be written to. Those releases cannot open it afterwards, so it is refused unless this is asked for. Nothing
+            else is ever converted: rows of an older format are refused.
+        replays: whoever opens it ingests the same files again that a process was killed after: under exactly-once too
+            it takes a store with ingested files and no commit after them, where this class wrote to it last.
+        settings: durability of commits, and the limit of staged bytes.
+
+    Raises:
+        Invalid: a kind that this version cannot open, more than one of create, create_if_missing and read_only,
+            read_only with upgrade, or no path in UTF-8.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        kind: StoreKind,
+        *,
+        create: bool = False,
+        create_if_missing: bool = False,
+        read_only: bool = False,
+        exactly_once: bool = False,
+        upgrade: bool = False,
+        replays: bool = False,
+        settings: StoreSettings | None = None,
+    ) -> None:
+        check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only, upgrade=upgrade)
+        self._path = given_path(path)
+        super().__init__(str(self._path), settings or StoreSettings())
+        self._kind = kind
+        self._data_family = kind.data_column_family
+        self._read_only = read_only
+        self._exactly_once = exactly_once
+        self._replays = replays
+        opened = DatabaseHandles(
+            self._path,
+            kind,
+            create=create,
+            create_if_missing=create_if_missing,
+            read_only=read_only,
+            upgrade=upgrade,
+        )
+        self._families, self._handles = opened.families, opened.column_families
+        self._get: Any = None  # of the rows' family, while it is open
+        self._rows_ahead = False
+        self._scans: weakref.WeakSet[ListScan | LongScan] = weakref.WeakSet()
+        self._opened = opened  # the last: it has the claim, and a store that is dropped drops native objects first
+
+    @property
+    def kind(self) -> StoreKind:
+        """What the store is."""
+        return self._kind
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._db is not None
+
+    @property
+    def persistent(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def manages_offsets(self) -> bool:
+        """Whether Kafka Streams asks a store of this kind for its offsets: not a grace buffer.
+
+        They lie in the ``offsets`` column family all the same, in one write with the rows.
+        """
+        return self._kind.manages_offsets
+
+    def open(self) -> None:
+        """Open the database; see :meth:`StateStore.open`.
+
+        Raises:
+            Fenced: another process, or another store of this one, has it open, under whatever path. To be read:
+                a writer changes its files faster than they can be opened.
+            NotFound: there is no database at the path.
+            Invalid: a fresh one was asked for and the path exists; an older release of Kafka Streams wrote it, and no
+                upgrade was asked for; its column families or comparator are not those of
+                this kind, or its rows need a merge operator; this user has no right to it; or this process was forked
+                from one that had opened a database.
+            Corrupted: it is damaged; or exactly-once was asked for and it was not closed cleanly.
+            Capacity, Retryable: the system did not give what it takes; nothing says that it is damaged.
+        """
+        with self._lock:  # a query that comes now waits for the whole store
+            if not self.is_open:
+                self._open()
+
+    def _open(self) -> None:
+        forks.opening(self._path, self)
+        self._opened.open(self._settings, self._begin)
+
+    def _begin(self) -> None:
+        try:
+            self._forget(self._read_position())
+            if self._memory is not None:
+                self._memory.join(self)
+            if not self._read_only:
+                witness = self._witness
+                trusted = witness.whole or (self._replays and witness.written_here_last)
+                if self._exactly_once and not trusted:
+                    refuse_unclean(self._path, self.status, self._witness.doubt)
+                self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
+                self._write_status(offset_format.STATUS_OPEN)
+        except BaseException:
+            self._end_reads()
+            raise
+
+    @property
+    def _db(self) -> Any:
+        return self._opened.database
+
+    @property
+    def _memory(self) -> SharedMemory | None:
+        return self._opened.memory
+
+    @property
+    def _witness(self) -> Witness:
+        return self._opened.witness
+
+    def close(self) -> None:
+        """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
+
+        Raises:
+            Capacity, Invalid, Retryable: what is in memory and log could not be written to files, or the directory
+                could not be tidied. It is closed all the same, and what was committed is there.
+            NotFound: the directory is gone.
+        """
+        if not self.is_open:
+            return
+        failure = unclosed = None
+        try:
+            if not self._read_only:
+                failure = first_failure(self._write_out, self._opened.tidy)
+        finally:
+            with self._lock:
+                self._end_reads()
+                for scan in list(self._scans):
+                    scan.close()
+                unclosed = self._opened.close()
+        if failure := failure or unclosed:
+            raise failure
+
+    def _write_out(self) -> None:
+        if not self._rows_ahead:
+            self._write_status(offset_format.STATUS_CLOSED)
+        self.flush()
+        self._witness.closed()
+
+    def disown(self) -> list[Any]:
+        """Be closed in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
+        native = []
+        for scan in self._scans:
+            native.append(scan.iterator)
+            scan.close()
+        for view in self._views:
+            if isinstance(view.instant, RocksDBInstant):
+                native += view.instant.native_objects()
+        self._disown_reads()
+        return native + self._opened.disown()
+
+    @property
+    def _data(self) -> Any:
+        return self._families[self._data_family]
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key, or ``None``; writes that are not committed yet are seen."""
+        if not self._settled or type(key) is not bytes or key in self._staged.values:
+            return super().get(key)
+        try:
+            row: bytes | None = self._get(key)
+        except Exception as error:
+            raise translate(self._path, "Reading", error) from error
+        return row
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Staged and committed rows of this moment, merged; see :meth:`ReadableRows.scan`."""
+        with self._lock:
+            if not self._settled:
+                self._before_read()
+            if self._staged.values:
+                return super().scan(lower, upper, reverse=reverse)
+            if lower is not None:
+                check_key(lower)
+            if upper is not None:
+                check_key(upper)
+            return committed_rows(
+                self._path,
+                self._data,
+                lower,
+                upper,
+                reverse=reverse,
+                lock=self._lock,
+                opened=self._handles,
+                scans=self._scans,
+                keeps=self._opened.claim,
+            )
+
+    def _read(self, key: bytes) -> bytes | None:
+        row: bytes | None = looked_up(self._path, self._data, key)
+        return row
+
+    def _forget(self, position: Position) -> None:
+        self._get = self._data.get
+        super()._forget(position)
+
+    def _end_reads(self) -> None:
+        self._get = None
+        super()._end_reads()
+
+    def _disown_reads(self) -> None:
+        self._get = None
+        super()._disown_reads()
+
+    def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        rows: list[bytes | None] = looked_up(self._path, self._data, list(keys))
+        return rows
+
+    def _instant(self) -> RocksDBInstant:
+        offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
+        return RocksDBInstant(self._path, self._data, offsets, keeps=self._opened.claim)
+
+    def _rows_instant(self) -> RocksDBInstant:
+        return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._opened.claim)
+
+    def approximate_num_entries(self) -> int:
+        """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
+        self._check_open()
+        return int(self._data.property_int_value("rocksdb.estimate-num-keys") or 0)
+
+    def scan_lists(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """All committed rows in key order, as lists of keys and values, tens of thousands at a time.
+
+        Raises:
+            Corrupted: a block cannot be read.
+        """
+        return self._lists(self._data_family)
+
+    def _lists(self, family: str) -> ListScan:
+        self._check_open()
+        scan = ListScan(self._path, self._families[family], keeps=self._opened.claim)
+        self._scans.add(scan)
+        return scan
+
+    def verify(self) -> int:
+        """Read every row of every column family; with ``KEEP_FILES`` all from the disk, else what no cache has.
+
+        Returns:
+            How many rows the data has.
+
+        Raises:
+            Corrupted: a block cannot be read, or the offsets are not in their format.
+        """
+        for name in self._families.keys() - {self._data_family, OFFSETS_COLUMN_FAMILY}:
+            sum(len(keys) for keys, _ in self._lists(name))
+        if OFFSETS_COLUMN_FAMILY in self._families:
+            check_offsets(self._lists(OFFSETS_COLUMN_FAMILY))
+        return sum(len(keys) for keys, _ in self.scan_lists())
+
+    def ingest(self, runs: Sequence[AnyPath]) -> list[Path]:
+        """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
+
+        Args:
+            runs: the files; they are moved into the database and gone from where they were. (Linked first: after a
+                crash a file may have both names, so never write into one again; unlink it.)
+
+        Returns:
+            The same files under their names in the database, in the same order, but for those that were merged since.
+
+        Raises:
+            Invalid: there are writes that were not committed, or RocksDB refuses a file.
+            Corrupted: a file cannot be read.
+        """
+        self._check_writable()
+        if len(self._staged):
+            raise Invalid(
+                f"The store at {self._path} has writes that were not committed.",
+                code="writes-not-committed",
+                action="Commit before ingesting files.",
+                store_path=str(self._path),
+            )
+        if not runs:
+            return []
+        try:
+            self._data.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
+        except Exception as error:
+            raise translate(self._path, "Flushing", error) from error
+        with self._lock:  # another thread may flush this store, and would write down that no rows are ahead
+            self._rows_ahead = True
+            self._witness.record(rows_ahead=True, durably=True)
+            return ingest_files(self._path, self._opened.where, self._data, [given_path(run) for run in runs])
+
+    def compact(self) -> None:
+        """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""
+        self._check_writable()
+        compact_files(self._path, self._data)
+
+    def _prepare(self, pending: Pending) -> Any:
+        memory, handles = self._opened.memory, self._handles
+        if memory is not None:
+            memory.make_room(self)
+        data, meta = handles[self._data_family], handles[OFFSETS_COLUMN_FAMILY]
+        known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
+        says_where = pending.forget or bool(pending.offsets)
+        written: list[None] = []
+        return commit_batch(self._path, pending, data, meta, known), says_where, written
+
+    def _publish(self, prepared: Any) -> None:
+        write(self._path, self._opened.database, prepared[0], self._settings.durability, prepared[2])
+
+    def _published(self, prepared: Any) -> bool:
+        _, says_where, written = prepared
+        if not written:
+            return False
+        if says_where and self._rows_ahead:
+            self._rows_ahead = False
+            self._witness.record(rows_ahead=False)
+        return True
+
+    def flush(self) -> None:
+        """Write the memtables of all families to files; the log is empty afterwards."""
+        self._check_writable()
+        try:
+            for family in self._families.values():
+                family.flush()
+        except Exception as error:
+            raise translate(self._path, "Flushing", error) from error
+        self._witness.record(rows_ahead=self._rows_ahead)
+
+    def memtable_bytes(self) -> int:
+        """See :class:`statecore.stores.rocksdb.memory.Member`."""
+        return self._unless_busy(lambda: self._data.property_int_value("rocksdb.cur-size-all-mem-tables")) or 0
+
+    def flush_memtables(self) -> None:
+        """See :class:`statecore.stores.rocksdb.memory.Member`."""
+        self._unless_busy(self.flush)
+
+    def _unless_busy(self, action: Callable[[], _T]) -> _T | None:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return None if self._db is None or self._read_only else action()
+        finally:
+            self._lock.release()
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""
+        value = self._meta(offset_format.offset_key(as_topic_partition(partition)))
+        return None if value is None else offset_format.decode_int64(value)
+
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """Every offset in the ``offsets`` family; none where an older release of Kafka Streams wrote the database."""
+        self._check_open()
+        if OFFSETS_COLUMN_FAMILY not in self._families:
+            return {}
+        return {
+            partition: offset_format.decode_int64(value)
+            for keys, values in self._lists(OFFSETS_COLUMN_FAMILY)
+            for key, value in zip(keys, values, strict=True)
+            if (partition := offset_format.partition_of_key(key)) is not None
+        }
+
+    @property
+    def status(self) -> int | None:
+        """The ``status`` row: 1 while somebody has the store open for writing, 0 after a clean close."""
+        value = self._meta(offset_format.STATUS_KEY)
+        return None if value is None else offset_format.decode_int64(value)
+
+    def _read_position(self) -> Position:
+        value = self._meta(offset_format.POSITION_KEY)
+        return {} if value is None else decode_position(value)
+
+    def _meta(self, key: bytes) -> bytes | None:
+        self._check_open()
+        family = self._families.get(OFFSETS_COLUMN_FAMILY)
+        # None: written by Kafka Streams 4.2 or older, opened read-only
+        value: bytes | None = None if family is None else looked_up(self._path, family, key)
+        return value
+
+    def _write_status(self, status: int) -> None:
+        batch = status_batch(status, self._handles[OFFSETS_COLUMN_FAMILY])
+        write(self._path, self._db, batch, self._settings.durability, [])
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise Invalid(
+                f"The store at {self._path} is open read-only.",
+                code="store-read-only",
+                action="Open it for writing.",
+                store_path=str(self._path),
+            )

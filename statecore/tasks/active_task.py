@@ -1,0 +1,428 @@
+"""An active task: its processor writes to its stores, to their changelogs and to output topics, and it commits.
+
+::
+
+    created --open()--> restoring --catch_up()--> running --process(), commit()--> running
+                            ^                        |
+                            |                        +-- abort() at-least-once, or a processor that raised
+                            +------------------------+
+    restoring, running, failed --recycle()--> handed over        created ... failed --close()--> closed
+    running --a Kafka client failed--> failed
+
+A store is never ahead of its changelog, and never without the offset that its rows belong to: Kafka is committed to
+first (:mod:`statecore.tasks.kafka_commits`), then the stores.
+
+A process that dies, or aborts, has its stores at their last commit. What the changelogs have beyond that is applied by
+:meth:`ActiveTask.catch_up`, with the columnar reader, as a standby task does it. Nothing is wiped for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.topic_partition import TopicPartition
+from statecore.isolation import IsolationLevel
+from statecore.spec.model import ApplicationSpec
+from statecore.tasks.active_context import Consumer, InputRecord, Processor, ProcessorContext, TransactionalProducer
+from statecore.tasks.change_logging import ChangeLoggingStore
+from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, isolation_of
+from statecore.tasks.checkpoint_policy import CheckpointSettings
+from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
+from statecore.tasks.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
+from statecore.tasks.restoration.store_kinds import check_kind
+from statecore.tasks.standby_task import StandbySettings, StandbyTask
+from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.task_stores import TaskStores
+
+_LOOK_SECONDS = 300.0
+"""After these the brokers are asked again what the changelogs are like, so that what is written of them stays young."""
+
+
+class TaskState(Enum):
+    """Where an active task is; the diagram of the module shows how it gets there."""
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    FAILED = "failed"
+    HANDED_OVER = "handed over"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What one call of :meth:`ActiveTask.catch_up` did.
+
+    Attributes:
+        is_complete: whether the stores are at the end of their changelogs, and the task runs.
+        records: how many records were read.
+        rebuilt: by store why its rows could not be continued: it was emptied, and the next call reads it from the
+            start.
+    """
+
+    is_complete: bool
+    records: int = 0
+    rebuilt: Mapping[str, str] = field(default_factory=dict)
+
+
+class ActiveTask:
+    """The stores of a task, open, with a processor; for one thread.
+
+    Args:
+        stores: the stores, open (``recycle()`` of a standby task gives them) or not yet.
+        spec: the application.
+        cluster: where the changelogs are.
+        processor: what is done with the records.
+        producer: of this task alone; under exactly-once with a ``transactional_id`` that every active instance of the
+            task has, such as ``<application>-<task>``, so that a later one fences an earlier one.
+        consumer: of the application's group.
+        sources: the partitions of the source topics that belong to the task.
+        settings: how much is restored at once.
+        commits: how often it is to be committed; by default Kafka Streams' intervals.
+        checkpoints: how often ``.checkpoint`` is written.
+        faults: where tests let the process die.
+        clock: seconds that never go back.
+
+    Raises:
+        Invalid: a store has a kind that a processor cannot write to record by record, or a source topic as changelog.
+            The stores are the caller's then, as they were.
+    """
+
+    def __init__(
+        self,
+        stores: TaskStores,
+        spec: ApplicationSpec,
+        cluster: Cluster,
+        processor: Processor,
+        producer: TransactionalProducer,
+        consumer: Consumer,
+        sources: Collection[TopicPartition],
+        settings: StandbySettings | None = None,
+        *,
+        commits: CommitSettings | None = None,
+        checkpoints: CheckpointSettings | None = None,
+        faults: FaultPoints = NO_FAULTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for store in stores.stores:
+            check_kind(store.spec.kind)
+            if store.spec.is_source:
+                raise Invalid(
+                    f"The changelog of store {store.name} is the source topic {store.changelog.topic}, to which a "
+                    "processor must not write.",
+                    code="changelog-is-source",
+                    action="Give the store a changelog of its own.",
+                    task=stores.name,
+                    store=store.name,
+                    topic=store.changelog.topic,
+                )
+        self.stores = stores
+        self._spec = spec
+        self._cluster = cluster
+        self._processor = processor
+        self._sources = frozenset(sources)
+        isolation = isolation_of(spec)
+        self._exactly_once = isolation is IsolationLevel.READ_COMMITTED
+        self._follower = StandbyTask(stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints)
+        self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)
+        self._faults = faults
+        how = ExactlyOnce if self._exactly_once else AtLeastOnce
+        self._work: KafkaCommits = how(stores.name, producer, consumer, self._commits.max_block_ms, faults)
+        self._clock = clock
+        self._looked_at = 0.0
+        self._state = TaskState.CREATED
+        self._logged: dict[str, ChangeLoggingStore] = {}
+        self._policy = CommitPolicy(self._commits, clock=clock)
+        self._positions: dict[TopicPartition, int | None] = {}
+        self._consumed: dict[TopicPartition, int] = {}
+        self._is_initialised = False
+
+    @property
+    def name(self) -> str:
+        """The task: ``0_1``."""
+        return self.stores.name
+
+    @property
+    def state(self) -> TaskState:
+        """Where it is."""
+        return self._state
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The last committed offset of each changelog of the task; -4 where nothing was applied."""
+        return self.stores.offsets()
+
+    def positions(self) -> dict[TopicPartition, int | None]:
+        """The next record to process of each source partition; ``None`` where the application has consumed none.
+
+        Whoever polls seeks to these whenever :meth:`catch_up` has completed.
+        """
+        return dict(self._positions)
+
+    def open(self) -> None:
+        """Open the stores, where they are not open yet, and fence an earlier instance of the task.
+
+        Raises:
+            Invalid: it was opened before.
+            Retryable, Fenced: the producer could not begin, within ``max.block.ms``; the task has failed.
+            StatecoreError: see :meth:`TaskStores.open`.
+        """
+        self._check(TaskState.CREATED)
+        self._follower.open()
+        self._state = TaskState.RESTORING
+        with self._kafka():
+            self._work.start()
+
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> CaughtUp:
+        """Bring the stores to the end of their changelogs; the task runs when they are there.
+
+        Under exactly-once that is also a moment at which no transaction is open over a changelog, and the application's
+        input offsets are the same before and after: what an instance that works elsewhere is just committing belongs
+        both to the stores and to the input, or to neither.
+
+        Args:
+            stopped: asked between two pieces: whether to end early.
+
+        Returns:
+            Whether it runs; else call again, after the caller's own pause.
+
+        Raises:
+            Invalid: it is not restoring; or a changelog is another topic than it was, and a person has to look.
+            Retryable: a broker did not answer.
+            StatecoreError: a store could not be followed, or the processor's ``init`` raised.
+        """
+        self._check(TaskState.RESTORING)
+        before = committed_offsets(self._cluster, self._spec.application_id, self._sources)
+        ends = self._look()
+        done = self._follower.follow(ends, stopped)
+        if done.failed:
+            raise next(iter(done.failed.values()))
+        for store in done.stale:
+            self._follower.rebuild(store)
+        at_end = all(store.position >= ends[store.changelog].end for store in self.stores.stores)
+        if self._exactly_once:
+            at_end = at_end and all(end.log.last_stable >= end.log.log_end for end in ends.values())
+        after = committed_offsets(self._cluster, self._spec.application_id, self._sources)
+        if done.stale or not at_end or before != after:
+            return CaughtUp(False, done.records, done.stale)
+        self._positions = dict(after)
+        self._begin()
+        return CaughtUp(True, done.records)
+
+    def _look(self) -> dict[TopicPartition, ChangelogEnd]:
+        """Ask the brokers for the changelogs."""
+        self._looked_at = self._clock()
+        specs = [store.spec for store in self.stores.stores]
+        return changelog_ends(self._cluster, self._spec, specs, self._follower.epochs())
+
+    def _look_again(self) -> None:
+        """Ask the brokers for the changelogs, now and then: the age of what is written counts from the last time."""
+        if self._clock() - self._looked_at >= _LOOK_SECONDS:
+            with suppress(StatecoreError):  # what was told before is true, and only older
+                self._follower.see(self._look())
+
+    def process(self, records: Iterable[InputRecord]) -> None:
+        """Process records, each source partition's in order; nothing of it counts until :meth:`commit`.
+
+        Raises:
+            Invalid: it is not running, or a record is of a partition that is none of its sources, or was processed.
+            Retryable, Fenced: a Kafka client failed.
+            Exception: what the processor raised; what was written since the last commit was aborted.
+        """
+        self._check(TaskState.RUNNING)
+        for record in records:
+            self._process(record)
+
+    def _process(self, record: InputRecord) -> None:
+        at = TopicPartition(record.topic, record.partition)
+        due = self._positions.get(at)
+        if at not in self._sources or (due is not None and record.offset < due):
+            raise Invalid(
+                f"Task {self.name} does not process offset {record.offset} of {at}: "
+                + ("it is none of its sources." if at not in self._sources else f"it goes on at offset {due}."),
+                code="partition-unexpected" if at not in self._sources else "offset-unexpected",
+                action="Seek the consumer to the positions of the task.",
+                task=self.name,
+                topic=at.topic,
+                partition=at.partition,
+                offset=record.offset,
+                expected=due,
+            )
+        if not self._work.has_begun:
+            with self._kafka():
+                self._work.begin()
+        for store in self._logged.values():
+            store.record_timestamp = record.timestamp
+        try:
+            self._processor.process(record)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell; where Kafka failed, the task has
+                self.abort()
+            raise
+        self._positions[at] = self._consumed[at] = record.offset + 1
+
+    def commit_due(self) -> bool:
+        """Whether the interval has elapsed, the processor has asked, or the stores have staged much."""
+        return self._state is TaskState.RUNNING and self._policy.due()
+
+    def commit(self) -> None:
+        """Commit to Kafka, then the stores; nothing where nothing was processed.
+
+        Raises:
+            Invalid: it is not running.
+            Fenced: another instance has taken over. The stores stand at their last commit.
+            Retryable: a Kafka client failed, or was not answered within ``max.block.ms``, and nobody knows whether the
+                commit has happened. The same.
+            Capacity: no room; the stores are behind their changelogs, and the next instance brings them up.
+        """
+        self._check(TaskState.RUNNING)
+        if self._work.has_begun:
+            with self._kafka():
+                self._work.commit(self._logged.values(), self._consumed)
+            self._faults.reach("active.after-kafka-commit")
+            try:
+                for number, store in enumerate(self._logged.values()):
+                    if number:
+                        self._faults.reach("active.between-stores")
+                    store.commit()
+                self._follower.written()
+            except BaseException:
+                self._fail()
+                raise
+            self._look_again()  # with no transaction open, which brokers that are slow would let expire
+            self._faults.reach("active.after-commit")
+        self._consumed.clear()
+        self._policy.committed()
+
+    def abort(self) -> None:
+        """Drop what was written since the last commit; the stores stand there, and the task is restoring again.
+
+        The changelogs may have records that the stores lack (at-least-once), and the source records come again, from
+        :meth:`positions` on.
+
+        Raises:
+            Invalid: it is not running.
+            Fenced, Retryable: the transaction could not be aborted, or what was sent not be waited for; the task has
+                failed. The stores were set back.
+            Exception: what the processor's ``close`` raised; the task is restoring all the same.
+        """
+        self._check(TaskState.RUNNING)
+        self._state = TaskState.RESTORING
+        try:
+            self._end()
+        finally:
+            with self._kafka():
+                self._work.abort()
+
+    def recycle(self) -> TaskStores:
+        """Give the open stores away, to a standby task for instance. Nothing is closed, no lock is let go.
+
+        What was not committed is aborted: call :meth:`commit` before. The clients stay the caller's.
+
+        Returns:
+            The stores, each at its last commit.
+
+        Raises:
+            Invalid: it has no open stores.
+            Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
+        """
+        self._check(TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED)
+        if self._state is TaskState.RUNNING:
+            with suppress(Retryable, Fenced):  # the stores are at their last commit, whatever becomes of Kafka's
+                self.abort()
+        stores = self._follower.recycle()
+        self._state = TaskState.HANDED_OVER
+        return stores
+
+    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+        """Close the stores for whoever comes next; again is fine, and nothing where they were given away.
+
+        What was not committed is aborted: call :meth:`commit` before. The clients stay the caller's.
+
+        Raises:
+            StatecoreError: see :meth:`TaskStores.close`.
+            Exception: what the processor's ``close`` raised; the stores were closed all the same.
+        """
+        if self._state in (TaskState.CLOSED, TaskState.HANDED_OVER):
+            return
+        try:
+            if self._state is TaskState.RUNNING:
+                with suppress(Retryable, Fenced):  # as in recycle()
+                    self.abort()
+        finally:
+            try:
+                if self._state is not TaskState.CREATED:
+                    # A record of the changelogs that is behind the stores still says what is needed.
+                    with suppress(StatecoreError):
+                        self._follower.recycle()
+                self.stores.close(meant_for)
+            finally:
+                if not self.stores.is_open:
+                    self._state = TaskState.CLOSED
+
+    def _begin(self) -> None:
+        """Let the processor have the stores."""
+        self._logged = {
+            store.name: ChangeLoggingStore(
+                store.database, self._work.producer, store.changelog, transactional=self._exactly_once
+            )
+            for store in self.stores.stores
+        }
+        self._policy = CommitPolicy(self._commits, tuple(self._logged.values()), self._clock)
+        self._state = TaskState.RUNNING
+        try:
+            with self._kafka():
+                self._work.begin()  # the processor's init may write too
+            context = ProcessorContext(
+                self.name, self._logged, self._work.producer, self._work.sent, self._policy.request
+            )
+            self._is_initialised = True
+            self._processor.init(context)
+        except BaseException:
+            if self._state is TaskState.RUNNING:
+                with suppress(Exception):
+                    self.abort()
+            raise
+
+    def _kafka(self) -> AbstractContextManager[None]:
+        return kafka_errors(self.name, self._fail)
+
+    def _end(self) -> None:
+        """Take the stores from the processor, and set them back to their last commit."""
+        for store in self._logged.values():
+            store.abort()
+        self._logged = {}
+        self._consumed.clear()
+        self._work.forget()
+        if self._is_initialised:
+            self._is_initialised = False
+            self._processor.close()
+
+    def _fail(self) -> None:
+        """A client, or a commit of the stores, has failed: only :meth:`recycle` and :meth:`close` are left."""
+        self._state = TaskState.FAILED
+        try:
+            with suppress(Exception):  # of the processor's close; what failed before is the one to tell
+                self._end()
+        finally:
+            for store in self.stores.stores:
+                with suppress(StatecoreError):  # a database that cannot be read stands where it is known to have stood
+                    store.take_offset()
+            self._work.give_up()
+
+    def _check(self, *allowed: TaskState) -> None:
+        if self._state not in allowed:
+            raise Invalid(
+                f"Task {self.name} is {self._state.value}, not {' or '.join(one.value for one in allowed)}.",
+                code="task-state-invalid",
+                action="Follow the states of a task.",
+                task=self.name,
+                state=self._state.value,
+            )

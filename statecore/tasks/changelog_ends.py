@@ -1,0 +1,120 @@
+"""How far the changelogs of tasks can be followed at one moment, and what has to be known to judge whether they may be.
+
+The end is the last stable offset under exactly-once, the log's end otherwise. Of a source topic it is at most what the
+application has consumed: a store that held later records would be ahead of its input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import horizon_seen
+from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.tasks.standby_store import FollowedSpec
+
+
+@dataclass(frozen=True)
+class ChangelogEnd:
+    """A changelog partition at one moment.
+
+    Attributes:
+        end: the offset that a store may be followed up to, exclusive.
+        log: where the log begins and ends.
+        topic: the topic.
+        epoch_end: where the leader epoch ends that was asked for; ``None`` where nobody asked, or the brokers do not
+            tell it.
+        asked_at_ms: a moment before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None``
+            where that does not tell it.
+        here_ms: the same moment by :func:`uptime_ms`; ``None`` where it is not known.
+    """
+
+    end: int
+    log: LogOffsets
+    topic: TopicDescription
+    epoch_end: int | None
+    asked_at_ms: int | None
+    here_ms: int | None = None
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """How long deletes were kept at that moment; ``None`` where nobody knows when that was."""
+        return None if self.asked_at_ms is None else horizon_seen(self.topic)
+
+
+def uptime_ms() -> int:
+    """How long this machine has been up, in ms, suspended or not: a clock for times that one process measures alone."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class AgesHere:
+    """How old stores are by what this process has seen itself: it counts where the cluster tells no time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+
+    def see(self, now: ChangelogEnd, changelog: TopicPartition, *, nothing_behind: bool) -> None:
+        """The brokers were asked for a changelog, and whether anything lay behind the store's position then."""
+        horizon_ms, known = horizon_seen(now.topic), self._seen.get(changelog)
+        if nothing_behind and now.here_ms is not None:
+            self._seen[changelog] = now.here_ms, horizon_ms
+        elif known is not None:
+            self._seen[changelog] = known[0], min(known[1], horizon_ms)
+
+    def instead_of(self, known: ParentEnd) -> ParentEnd:
+        """An end whose age is by :func:`uptime_ms`; unknown where this process has not seen it."""
+        read_at_ms, horizon_ms = self._seen.get(known.topic_partition, (None, None))
+        return replace(known, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
+
+    def clear(self) -> None:
+        """Others may have worked on the stores."""
+        self._seen.clear()
+
+
+def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
+    """How the changelogs of an application are read."""
+    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    return IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED
+
+
+def changelog_ends(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    stores: Collection[FollowedSpec],
+    epochs: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, ChangelogEnd]:
+    """Ask for the changelogs of stores, all at once.
+
+    Args:
+        cluster: the cluster.
+        spec: the application.
+        stores: the stores.
+        epochs: by changelog the leader epoch whose end is to be found out.
+
+    Raises:
+        NotFound: a topic or partition does not exist.
+        Retryable: brokers did not answer in time.
+        Invalid: this client may not see a topic, or the application's group.
+    """
+    here_ms, asked_at_ms = uptime_ms(), cluster.time_ms()
+    changelogs = {store.changelog for store in stores}
+    topics = cluster.describe_topics(sorted({changelog.topic for changelog in changelogs}))
+    wanted = {at: epoch for at, epoch in (epochs or {}).items() if at in changelogs and epoch >= 0}
+    epoch_ends = cluster.epoch_ends(wanted) if wanted else {}
+    consumed = committed_offsets(cluster, spec.application_id, {store.changelog for store in stores if store.is_source})
+    logs = cluster.log_offsets(changelogs)
+    committed = isolation_of(spec) is IsolationLevel.READ_COMMITTED
+    found: dict[TopicPartition, ChangelogEnd] = {}
+    for changelog, log in logs.items():
+        end = log.last_stable if committed else log.log_end
+        if changelog in consumed:
+            end = min(end, consumed[changelog] or 0)
+        topic, epoch_end = topics[changelog.topic], epoch_ends.get(changelog)
+        found[changelog] = ChangelogEnd(end, log, topic, epoch_end, asked_at_ms, here_ms)
+    return found

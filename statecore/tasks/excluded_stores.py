@@ -1,0 +1,120 @@
+"""Stores on the disk of a warm copy that follow no changelog, left so that Kafka Streams wipes nothing for them.
+
+A versioned store is left empty at -4: Kafka Streams restores it alone. One that has an offset of its own would age, and
+once its changelog begins after that, Kafka Streams under exactly-once wipes the whole task for it. A store without a
+changelog has rows that nobody else has, so it stays; under exactly-once it must have been closed cleanly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.filesystem import make_directories, sync_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import StoreSpec
+from statecore.statedir.database_state import create_database, read_database_state
+from statecore.statedir.quarantine import move_store_aside
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_layout import StoreDirectory, databases_of
+from statecore.statedir.work_directory import STALE
+from statecore.stores.legacy_offsets import remove_offsets
+from statecore.stores.rocksdb.directory import has_database
+from statecore.stores.rocksdb.directory_lock import fenced, writer_of
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.settings import KEEP_FILES
+from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.unclean_stores import is_unclean
+
+
+def leave_versioned_empty(
+    directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, made: Path, now_ms: int
+) -> None:
+    """See that a versioned store has no rows and stands at -4; what it had is moved aside and kept for a week.
+
+    Args:
+        directory: the application's, locked.
+        task: whose store it is.
+        store: which.
+        changelog: its partition of its changelog.
+        made: where the empty database is made: a name that nothing has, on the same file system.
+        now_ms: the time.
+
+    Raises:
+        Fenced: somebody has it open, or the lock is not held.
+        Invalid: it is a store of another kind, or this user has no right to it.
+        Capacity, Retryable, OSError: it could not be moved, or made.
+    """
+    path = directory.store_path(task, store.name, store.kind)
+    if _is_left_empty(path, store.kind, changelog):
+        return
+    create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
+    make_directories(path.parent)
+    remove_offsets(directory.task_path(task) / CHECKPOINT_FILE)  # it may say that the store stands further
+    if path.exists():
+        move_store_aside(directory, task, path, STALE, now_ms)
+    made.rename(path)
+    sync_file(path.parent)
+
+
+def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bool:
+    if not has_database(path):
+        return False
+    holder = writer_of(path)
+    if holder is not None:
+        raise fenced(path, holder)
+    try:
+        state = read_database_state(path)
+        if dict(state.offsets) != {changelog: OFFSET_UNKNOWN} or not state.closed_cleanly:
+            return False
+        with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:
+            return next(store.scan_lists(), None) is None
+    except Corrupted:
+        return False
+
+
+def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> None:
+    """See that Kafka Streams wipes no task under exactly-once for a store without a changelog.
+
+    What this library wrote to last and did not close is closed cleanly here. Nothing else is changed.
+
+    Raises:
+        Corrupted: Kafka Streams did not close it, or it is damaged.
+        Fenced, Capacity, Invalid, Retryable: it cannot be opened.
+    """
+    for database in databases_of(directory.store_path(task, store.name, store.kind)):
+        try:
+            if is_unclean(database):
+                with RocksDBStore(database, store.kind, exactly_once=True, settings=KEEP_FILES):
+                    pass
+        except Corrupted as error:
+            raise Corrupted(
+                f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka "
+                f"Streams would wipe the whole task for it: {error.what}",
+                code="unlogged-store-damaged",
+                action="Look whether its rows are wanted. Then move its directory away.",
+                task=task,
+                store=store.name,
+            ) from error
+
+
+def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) -> None:
+    """Stop before Kafka Streams deletes what a store without a changelog has left of its rows.
+
+    Raises:
+        Corrupted: files of rows are there, and no database.
+        Invalid: this user may not look.
+    """
+    path = directory.store_path(task, store.name, store.kind)
+    if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
+        raise Corrupted(
+            f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka Streams "
+            f"would delete their files: {lost}",
+            code="unlogged-store-damaged",
+            action="Look whether these rows are wanted. Then move that directory away.",
+            task=task,
+            store=store.name,
+        )

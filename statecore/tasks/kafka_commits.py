@@ -1,0 +1,222 @@
+"""How a task's work is committed to Kafka, by its guarantee; its stores are committed after that, by the task.
+
+==================  ==================================================================================================
+exactly-once        changelogs, output and input offsets in one Kafka transaction; when that is committed, the stores
+at-least-once       the producer is flushed, the input offsets are committed, then the stores, as in Kafka Streams
+==================  ==================================================================================================
+
+Input never counts as consumed before the changelogs and the output topics have taken all that was made of it. What
+fails, or is not answered in time (``max.block.ms``), is never taken for a commit: whether it was one is found in the
+changelogs by whoever has the stores next.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from statecore.errors import Fenced, Retryable, StatecoreError
+from statecore.faults import FaultPoints
+from statecore.formats.topic_partition import TopicPartition
+from statecore.tasks.active_context import Consumer, TransactionalProducer
+from statecore.tasks.bounded_producer import BoundedProducer, unanswered
+from statecore.tasks.change_logging import FENCING, Acknowledgement, ChangeLoggingStore
+
+_FENCING = (
+    *FENCING,
+    "CommitFailedError",
+    "IllegalGenerationError",
+    "UnknownMemberIdError",
+    "FencedInstanceIdError",
+)
+_TIMEOUT = "KafkaTimeoutError"
+
+
+class KafkaCommits(ABC):
+    """What a task has sent since its last commit, and the clients that commit it. The methods raise what clients raise.
+
+    Args:
+        task: the task.
+        producer: of the task alone.
+        consumer: of the application's group.
+        max_block_ms: how long one call may wait for brokers, in ms.
+        faults: where tests let the process die.
+
+    Attributes:
+        producer: the producer to send with; its calls end.
+    """
+
+    def __init__(
+        self, task: str, producer: TransactionalProducer, consumer: Consumer, max_block_ms: int, faults: FaultPoints
+    ) -> None:
+        self.producer = BoundedProducer(producer, task, max_block_ms)
+        self._task = task
+        self._consumer = consumer
+        self._max_block_ms = max_block_ms
+        self._faults = faults
+        self._sent: list[Acknowledgement] = []
+        self._has_begun = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there may be something to commit: :meth:`begin` was called since the last commit or abort."""
+        return self._has_begun
+
+    def sent(self, record: Acknowledgement) -> None:
+        """A record was sent to an output topic, whether :meth:`begin` was called or not."""
+        self._sent.append(record)
+        self._has_begun = True
+
+    def forget(self) -> None:
+        """What was sent to output topics since the last commit is not to be committed."""
+        self._sent.clear()
+
+    def commit(self, stores: Collection[ChangeLoggingStore], consumed: Mapping[TopicPartition, int]) -> None:
+        """Commit what was sent, and that input was consumed.
+
+        Args:
+            stores: the stores of the task, which have sent to their changelogs.
+            consumed: by source partition the next offset to process.
+        """
+        from kafka import TopicPartition as KafkaPartition
+        from kafka.structs import OffsetAndMetadata
+
+        self.producer.flush()
+        for sent in self._sent:
+            sent.get(0)
+        self._sent.clear()
+        for store in stores:
+            store.settle()  # input must not count as consumed whose changes the changelog has not taken
+        self._faults.reach("active.before-kafka-commit")
+        self._end({KafkaPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in consumed.items()})
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Something is about to be sent, to a changelog or an output topic; again before the next commit is fine."""
+        if not self._has_begun:
+            self._begin()
+            self._has_begun = True
+
+    def abort(self) -> None:
+        """What was sent since the last commit does not count, as far as the guarantee goes; it is waited for."""
+        has_begun, self._has_begun = self._has_begun, False
+        if has_begun:
+            self._abort()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Fence an earlier instance of the task, once."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """As :meth:`abort` where a client has failed: what cannot be done is left to the brokers."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Nothing is begun, and something is about to be sent."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """Something was begun; see :meth:`abort`."""
+
+    @abstractmethod
+    def _end(self, offsets: Mapping[Any, Any]) -> None:
+        """Everything sent was taken: commit it with these input offsets."""
+
+
+class ExactlyOnce(KafkaCommits):
+    """Records and input offsets in one transaction."""
+
+    _had_joined = False
+
+    def start(self) -> None:
+        """See :meth:`KafkaCommits.start`."""
+        self._had_joined = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
+        self.producer.init_transactions()
+
+    def give_up(self) -> None:
+        """See :meth:`KafkaCommits.give_up`."""
+        with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
+            self.abort()
+
+    def _begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def _abort(self) -> None:
+        self.producer.abort_transaction()
+
+    def _end(self, offsets: Mapping[Any, Any]) -> None:
+        if offsets:
+            member = self._consumer.group_metadata()
+            has_joined = getattr(member, "generation_id", -1) >= 0
+            if self._had_joined and not has_joined:
+                # Without a generation brokers take offsets as those of a consumer that has never been in a group.
+                raise Fenced(
+                    f"The consumer of task {self._task} was thrown out of its group; its stores stand at their last "
+                    "commit.",
+                    code="consumer-fenced",
+                    action="Hand the stores to a standby task, or close them, until the group gives the task back.",
+                    task=self._task,
+                )
+            self._had_joined = has_joined
+            self.producer.send_offsets_to_transaction(offsets, member)
+        self.producer.commit_transaction()
+
+
+class AtLeastOnce(KafkaCommits):
+    """Records first, then the input offsets."""
+
+    def start(self) -> None:
+        """See :meth:`KafkaCommits.start`; nobody is fenced."""
+        self.producer.check()
+
+    def give_up(self) -> None:
+        """See :meth:`KafkaCommits.give_up`."""
+
+    def _begin(self) -> None:
+        self.producer.check()
+
+    def _abort(self) -> None:
+        self.producer.flush()  # else what was sent came behind the end that catch_up finds
+
+    def _end(self, offsets: Mapping[Any, Any]) -> None:
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets, timeout_ms=self._max_block_ms)
+        except Exception as error:
+            if type(error).__name__ != _TIMEOUT:
+                raise
+            raise unanswered(self._task, "its input offsets to be committed", self._max_block_ms) from error
+
+
+@contextmanager
+def kafka_errors(task: str, fail: Callable[[], None]) -> Iterator[None]:
+    """Make an error of a client one of this library, after the task has failed.
+
+    Args:
+        task: the task.
+        fail: has the task fail.
+
+    Raises:
+        Fenced: another instance has taken over.
+        Retryable: any other error of a client.
+    """
+    try:
+        yield
+    except BaseException as error:
+        fail()
+        if isinstance(error, StatecoreError) or not isinstance(error, Exception):
+            raise
+        kind = Fenced if type(error).__name__ in _FENCING else Retryable
+        raise kind(
+            f"Task {task} has no word from Kafka that its work was taken: {type(error).__name__} {error}".rstrip(". ")
+            + ". Its stores stand at their last commit.",
+            code="producer-fenced" if kind is Fenced else "commit-not-acknowledged",
+            action="Another instance has taken over; hand the stores to a standby task, or close them."
+            if kind is Fenced
+            else "Check the brokers; then give the stores to a new active task with a new producer.",
+            task=task,
+        ) from error

@@ -1,0 +1,403 @@
+"""How far the tasks in an application's directory are: their offsets, and the sums of them by which tasks are assigned.
+
+A member of a group tells for each task that it has on its disk the sum over its changelogs of the offset that comes
+next (KIP-441), so that a task goes to whoever has the most of it. Where the offsets come from:
+
+- **An open task is asked.** Nobody else knows what it has committed.
+- **A closed store is known by its task's** ``.checkpoint``, where that is as young as the store's databases: whoever
+  closes a task cleanly writes the file last. A file that is older was left by a process that died, and says too little.
+- **Or by the note of its last close** (:mod:`statecore.tasks.clean_close_record`), which this library leaves where
+  Kafka Streams 4.3 or later may come next, as long as nobody has opened its databases since.
+- **Else the databases are read**, read-only and without touching them. Segments of a store count with the smallest
+  offset of all, because rows behind it may be missing in one of them. Stores that keep no offset inside, as those of
+  Kafka Streams 4.2 and its grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
+
+What is damaged is seen where a database has to be read, and when a task is opened. A store without a database counts
+nothing, whatever a file says of it. Global stores are no part of any sum: every member has all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from statecore.errors import Corrupted, StatecoreError
+from statecore.formats.integers import INT64_MAX
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.spec.reader import default_changelog
+from statecore.statedir.changelog_owner import other_owner
+from statecore.statedir.open_stores import writer_among
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.store_on_disk import StoreOnDisk, read_store
+from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
+from statecore.stores.legacy_offsets import read_offsets
+from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.task import Task
+
+
+class Source(StrEnum):
+    """Who said an offset."""
+
+    TASK = "open task"
+    FILE = "checkpoint"
+    NOTE = "note of the close"
+    DATABASES = "databases"
+    NOBODY = "nobody"
+
+
+class Standing(StrEnum):
+    """What a task directory is to whoever starts on it."""
+
+    KNOWN = "known"
+    """Its offsets are known, or it is known that there are none."""
+
+    OPEN = "open"
+    """Another process has one of its stores open; its offsets are those of the last flush."""
+
+    EMPTY = "empty"
+    """There is nothing in it but files of offsets and locks (``StateDirectory.taskDirIsEmpty``)."""
+
+    UNDECLARED = "undeclared"
+    """The spec declares no logged store on disk of its subtopology."""
+
+    FOREIGN = "foreign"
+    """Its offsets are of another application's changelogs."""
+
+    DAMAGED = "damaged"
+    """A store of it cannot be read, or has lost a part of its files."""
+
+    UNREADABLE = "unreadable"
+    """The system did not let this process look."""
+
+
+@dataclass(frozen=True)
+class StoreSum:
+    """One store of a task.
+
+    Attributes:
+        store: its name; empty for an offset in ``.checkpoint`` of which nobody says whose it is.
+        changelog: its changelog partition; ``None`` where nobody says it.
+        offset: the last one applied; ``None`` where it is not known.
+        source: who said it.
+        disagree: whether its databases do not all say the same.
+        reason: why nothing is known, or what is wrong; empty where nothing is.
+        damaged: whether that is damage.
+        unsaid: whether it has databases, and nothing tells how far they are.
+    """
+
+    store: str
+    changelog: TopicPartition | None
+    offset: int | None
+    source: Source
+    disagree: bool = False
+    reason: str = ""
+    damaged: bool = False
+    unsaid: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        """What it adds to the sum: the first offset that it has not, 0 where that is not known."""
+        return 0 if self.offset is None else self.offset + 1
+
+
+@dataclass(frozen=True)
+class TaskSum:
+    """One task directory.
+
+    Attributes:
+        task: which one.
+        standing: what it is.
+        reason: why, or what else is to be said; empty where nothing is.
+        stores: its stores that count, by name.
+        databases: how many databases lie in it.
+        is_held: whether another process has one of its stores open, whatever else is to be said of it.
+    """
+
+    task: str
+    standing: Standing
+    reason: str = ""
+    stores: tuple[StoreSum, ...] = ()
+    databases: int = 0
+    is_held: bool = False
+
+    @property
+    def sum(self) -> int:
+        """Its offset sum. Another application's offsets count nothing."""
+        return 0 if self.standing is Standing.FOREIGN else offset_sum(one.offset for one in self.stores)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Changelog partition → last applied offset, where it is known."""
+        found = ((one.changelog, one.offset) for one in self.stores)
+        return {changelog: offset for changelog, offset in found if changelog is not None and offset is not None}
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is a task of this application that may be opened."""
+        return self.standing in (Standing.KNOWN, Standing.DAMAGED)
+
+
+def offset_sum(offsets: Iterable[int | None]) -> int:
+    """The sum of next offsets; one that is not known (``None``, -4) counts nothing, and no sum passes 2^63-1."""
+    return min(sum(offset + 1 for offset in offsets if offset is not None and offset >= 0), INT64_MAX)
+
+
+def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None = None) -> TaskSum:
+    """What an open task says of itself.
+
+    Args:
+        task: it.
+        application_id: whose.
+        spec: what is declared; the stores' names come from it.
+    """
+    names = {_changelog(application_id, one).topic: one.name for one in declared_stores(spec, task.name)}
+    stores = [
+        StoreSum(names.get(at.topic, ""), at, offset if offset >= 0 else None, Source.TASK)
+        for at, offset in sorted(task.offsets().items())
+    ]
+    return TaskSum(task.name, Standing.KNOWN, stores=tuple(stores))
+
+
+def read_offset_sums(
+    directory: StateDirectory,
+    spec: ApplicationSpec | None = None,
+    *,
+    open_tasks: Mapping[str, Task] | None = None,
+    tasks: Sequence[str] | None = None,
+) -> dict[str, TaskSum]:
+    """The offsets of all tasks in a directory; whatever is wrong with one is said of that one.
+
+    Args:
+        directory: the application's.
+        spec: what is declared; without it every store counts that is there, and is logged by what it says itself.
+        open_tasks: tasks that this process has open.
+        tasks: only these; all that have a directory, and all open ones, without.
+
+    Raises:
+        Invalid: the application's directory itself may not be read.
+    """
+    opened = open_tasks or {}
+    names = [*directory.task_directories(), *opened] if tasks is None else tasks
+    return {
+        name: open_task_sum(opened[name], directory.application_id, spec)
+        if name in opened
+        else read_task_sum(directory, name, spec)
+        for name in dict.fromkeys(names)
+    }
+
+
+def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | None = None) -> TaskSum:
+    """The offsets of one task that is closed, or that another process has open. Raises nothing but ``ValueError``.
+
+    Args:
+        directory: the application's.
+        task: ``0_1``, in a named topology ``__north__/0_1``.
+        spec: what is declared.
+    """
+    try:
+        return _TaskReader(directory, task, spec).read()
+    except StatecoreError as error:
+        return TaskSum(task, Standing.UNREADABLE, error.what)
+    except OSError as error:
+        return TaskSum(task, Standing.UNREADABLE, unreadable(directory.task_path(task), error).what)
+
+
+def is_empty_task(path: Path) -> bool:
+    """Whether a task directory has nothing but files of offsets and locks.
+
+    Kafka Streams goes by names alone; a directory of such a name is a store here.
+
+    Raises:
+        Invalid: it may not be read.
+    """
+    try:
+        with os.scandir(path) as entries:
+            return all(
+                (one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock")) and not one.is_dir()
+                for one in entries
+            )
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _newest_ns(databases: Sequence[Path]) -> int:
+    """When a file of these databases was written last, in ns since the epoch; 0 where there is none."""
+    newest = 0
+    for database in databases:
+        with os.scandir(database) as entries:
+            for one in entries:
+                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                    newest = max(newest, one.stat().st_mtime_ns)
+    return newest
+
+
+def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
+    """The logged stores of a task that lie on the disk in a format that is known, as declared."""
+    return [] if spec is None else [store for store in spec.stores_of(task) if store.is_restorable]
+
+
+def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
+    """The changelog's topic, as partition 0 of it."""
+    if store.changelog != UNKNOWN_CHANGELOG:
+        return TopicPartition(store.changelog, 0)
+    return TopicPartition(default_changelog(application_id, store.name, store.topology), 0)
+
+
+@dataclass
+class _TaskReader:
+    """Reads one task directory."""
+
+    directory: StateDirectory
+    task: str
+    spec: ApplicationSpec | None
+    file: dict[TopicPartition, int] = field(default_factory=dict)
+    file_ns: int = -1
+    topics: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.path = self.directory.task_path(self.task)
+        self.partition = TaskId.parse(self.task).partition
+        self.declared = {one.name: one for one in declared_stores(self.spec, self.task)}
+        self.closed = ClosedOffsets(self.directory, self.task)
+
+    def read(self) -> TaskSum:
+        if is_empty_task(self.path):
+            return TaskSum(self.task, Standing.EMPTY, "It has no store.")
+        notes = self._read_file()
+        self.closed.read()
+        found = stores_in(self.path)
+        databases = {one.name: one.databases for one in found}
+        holder = writer_among(path for paths in databases.values() for path in paths)
+        undeclared = self.spec is not None and not self.declared
+        stores = [self._declared(one, found, holder is not None) for one in self.declared.values()]
+        if not self.declared:
+            stores = self._undeclared(found, holder is not None)
+        stores.sort(key=lambda one: one.store)
+        standing, reason = Standing.KNOWN, notes
+        broken = [one for one in stores if one.damaged]
+        if undeclared:
+            standing, reason = Standing.UNDECLARED, "The spec declares no logged store on disk of its subtopology."
+        elif (owner := self._owner({one.store for one in found})) is not None:
+            standing, reason = Standing.FOREIGN, f"Its offsets are of {owner}."
+        elif holder is not None:
+            standing, reason = Standing.OPEN, f"{holder} has its stores open; shown is what was flushed last."
+        elif broken:
+            standing, reason = Standing.DAMAGED, broken[0].reason
+        count = sum(map(len, databases.values()))
+        return TaskSum(self.task, standing, reason, tuple(stores), count, is_held=holder is not None)
+
+    def _read_file(self) -> str:
+        """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or is not there."""
+        path = self.path / CHECKPOINT_FILE
+        try:
+            self.file = read_offsets(path)
+            self.file_ns = path.stat().st_mtime_ns if self.file else -1
+        except FileNotFoundError:
+            self.file = {}
+        except StatecoreError as error:
+            return error.what
+        return ""
+
+    def _declared(self, spec: StoreSpec, found: Sequence[StoreDirectory], is_open: bool) -> StoreSum:
+        topic = _changelog(self.directory.application_id, spec).topic
+        changelog = TopicPartition(topic, self.partition or 0)
+        place = next((one for one in found if one.name == self._place(spec)), None)
+        if place is None:
+            return StoreSum(spec.name, changelog, None, Source.NOBODY, reason="It has no directory.")
+        lost = half_deleted(place, segmentation_of(spec))
+        return self._store(place, changelog, spec.kind.manages_offsets, is_open, lost)[0]
+
+    def _place(self, spec: StoreSpec) -> str:
+        if spec.kind is StoreKind.UNKNOWN:  # the shape that is there
+            return spec.name if (self.path / spec.name).is_dir() else f"rocksdb/{spec.name}"
+        return store_directory(spec.name, spec.kind)
+
+    def _undeclared(self, found: Sequence[StoreDirectory], is_open: bool) -> list[StoreSum]:
+        stores, claimed = [], set()
+        for place in found:
+            topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
+            changelog = TopicPartition(topic, self.partition or 0)
+            looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
+            if own is not None and own.keeps_no_offset:
+                continue
+            if looked.offset is None and own is not None:  # another topic, such as a source topic
+                said = [(at, offset) for at, offset in own.smallest_offsets.items() if at.partition == self.partition]
+                if said:
+                    at, offset = min(said)
+                    known, disagree = offset if offset >= 0 else None, own.agreed_offsets is None
+                    looked = StoreSum(place.store, at, known, Source.DATABASES, disagree, looked.reason)
+            claimed.add(looked.changelog)
+            stores.append(looked)
+        for at, offset in sorted(self.file.items()):
+            if at not in claimed and at.partition == self.partition and any(one.databases for one in found):
+                self.topics.add(at.topic)
+                stores.append(StoreSum("", at, offset if offset >= 0 else None, Source.FILE))
+        return stores
+
+    def _store(
+        self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool, lost: str
+    ) -> tuple[StoreSum, StoreOnDisk | None]:
+        """What is known of a store; and what its databases say, where they had to be read."""
+        databases = place.databases
+        if lost:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
+        if not databases:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
+        if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
+            self.topics.add(changelog.topic)
+            return self._said(place, changelog, self.file[changelog], Source.FILE), None
+        noted = None if is_open else self.closed.offset(place, changelog)
+        if noted is not None:
+            self.topics.add(changelog.topic)
+            return self._said(place, changelog, noted, Source.NOTE), None
+        own = read_store(place)
+        if own.damage is not None:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=own.damage.what, damaged=True), None
+        self.topics |= {at.topic for at in own.smallest_offsets}
+        if inside and changelog in own.smallest_offsets:
+            smallest, disagree = own.smallest_offsets[changelog], own.agreed_offsets is None
+            return self._said(place, changelog, smallest, Source.DATABASES, disagree), own
+        return self._outside(place, changelog), own
+
+    def _outside(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
+        """A store that has no offset inside: its own file, or that of its task."""
+        try:
+            alone = read_offsets(place.checkpoint_file)
+        except Corrupted as error:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, unsaid=True)
+        for said in (alone, self.file):
+            self.topics |= {at.topic for at in said} if said is alone else set()
+            if changelog in said:
+                self.topics.add(changelog.topic)
+                return self._said(place, changelog, said[changelog], Source.FILE)
+        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Nothing says its offset.", unsaid=True)
+
+    def _said(
+        self, place: StoreDirectory, changelog: TopicPartition, offset: int, source: Source, disagree: bool = False
+    ) -> StoreSum:
+        if offset < 0:
+            known = "-4: it is not known." if offset == OFFSET_UNKNOWN else f"{offset}, which is none."
+            return StoreSum(place.store, changelog, None, source, disagree, f"Its offset is {known}")
+        reason = "Its databases do not say the same; the smallest counts." if disagree else ""
+        return StoreSum(place.store, changelog, offset, source, disagree, reason)
+
+    def _owner(self, names: set[str]) -> str | None:
+        """Whose the changelogs are that the task has offsets of, where they are another application's."""
+        declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
+        for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
+            owner = other_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)
+            if owner is not None:
+                return f"the application {owner[0]} (its store {owner[1]})"
+        return None

@@ -1,0 +1,295 @@
+"""Catching a store up from its changelog: after a crash, after the loss of a disk, as a standby does all the time.
+
+::
+
+    store.open()
+    producer.init_transactions()                          ends what a killed predecessor left open
+    restored = restore(store, changelog, "localhost:9092")
+    restored.records, restored.start, restored.end
+
+Every precondition is looked at before anything is changed (:mod:`statecore.tasks.restoration.preconditions`). Rows and
+offset are committed together, now and then (when the store asks for it) and at the end, so memory is bounded, and a
+restore that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange
+from statecore.choices import chosen
+from statecore.errors import Reason
+from statecore.extras import is_installed, require
+from statecore.formats.kinds import StoreKind
+from statecore.formats.position import offsets_of_position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.isolation import IsolationLevel
+from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
+from statecore.stores.base import StateStore
+from statecore.tasks.change_logging import logged_store
+from statecore.tasks.restoration.preconditions import (
+    check_topic_id,
+    refuse_stale,
+    settled_offsets,
+    topic_id_of,
+    why_stale,
+)
+from statecore.tasks.restoration.records import RestoredRows
+from statecore.tasks.restoration.store_kinds import check_kind, kind_of
+
+
+class RestoreReader(StrEnum):
+    """Who reads the changelog; the store is the same afterwards."""
+
+    AUTO = "auto"
+    """The columnar reader where the extra ``pipeline`` is installed, else the consumer."""
+
+    COLUMNAR = "columnar"
+    """:class:`~statecore.changelog.reader.ChangelogReader`: about five times as fast."""
+
+    CONSUMER = "consumer"
+    """kafka-python's ``KafkaConsumer``."""
+
+
+class OnStale(StrEnum):
+    """What to do with a store whose rows the changelog can no longer bring up to date."""
+
+    REFUSE = "refuse"
+    """Say so, and change nothing."""
+
+    WIPE = "wipe"
+    """Delete its rows and restore it from the beginning, as Kafka Streams does (``TaskCorruptedException``)."""
+
+
+@dataclass(frozen=True)
+class RestoreSettings:
+    """How to restore.
+
+    Attributes:
+        isolation: READ_COMMITTED leaves out aborted transactions and goes to the last stable offset, which without
+            transactions is the log's end; READ_UNCOMMITTED takes everything, as Kafka Streams does under at-least-once.
+        reader: who reads.
+        on_stale: what to do with a store that cannot be caught up.
+        transaction_wait: seconds to wait for transactions that are open below the log's end.
+        stall_timeout: seconds without progress after which the restore fails; what was committed stays.
+        positions: take the store's position from the headers that Kafka Streams writes under its internal setting
+            ``__iq.consistency.offset.vector.enabled__``; else the position stays what it is, as there.
+    """
+
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    reader: RestoreReader = RestoreReader.AUTO
+    on_stale: OnStale = OnStale.REFUSE
+    transaction_wait: float = 60.0
+    stall_timeout: float = 60.0
+    positions: bool = False
+
+    def __post_init__(self) -> None:
+        for name, among in (("isolation", IsolationLevel), ("reader", RestoreReader), ("on_stale", OnStale)):
+            object.__setattr__(self, name, chosen(among, getattr(self, name), name))
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did.
+
+    Attributes:
+        records: records applied; those without a key are left out.
+        start: the offset it began at.
+        end: the offset it ended before; the store stands at the one before this.
+        wiped: why the store's rows were deleted first, or ``None``.
+        topic_id: the changelog's id, 32 hex digits, for a later restore to be held against; ``None`` if it has none.
+    """
+
+    records: int
+    start: int
+    end: int
+    wiped: str | None = None
+    topic_id: str | None = None
+
+
+class _Plan(NamedTuple):
+    span: OffsetRange
+    stale: Reason | None
+    topic_id: str | None
+
+
+def restore(
+    store: StateStore,
+    changelog: TopicPartition,
+    cluster: Cluster | str,
+    settings: RestoreSettings | None = None,
+    *,
+    kafka: Mapping[str, Any] | None = None,
+    kind: StoreKind | None = None,
+    topic_id: str | None = None,
+    metrics: Metrics = NO_METRICS,
+    tags: Tags | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Restored:
+    """Apply what the changelog has beyond the store's committed offset, up to its end.
+
+    Under exactly-once the producer's ``init_transactions()`` comes first. Nothing is written to the changelog, also
+    where the store is a :class:`~statecore.tasks.change_logging.ChangeLoggingStore`.
+
+    Args:
+        store: the store, open, with nothing staged.
+        changelog: its changelog partition.
+        cluster: the cluster, or its ``bootstrap_servers``.
+        settings: how to restore.
+        kafka: further client settings by kafka-python's names, where ``cluster`` is a text.
+        kind: what the store is; by default a :class:`RocksDBStore` knows, and any other is ``key-value``.
+        topic_id: the id that the changelog had (:attr:`Restored.topic_id`); a topic that was created again is refused.
+        metrics: who is told how many records are restored and left.
+        tags: what is restored, for the metrics.
+        clock: seconds that never go back.
+
+    Returns:
+        What was done.
+
+    Raises:
+        Invalid: the store is not open or has uncommitted writes; its kind cannot be restored record by record; it is
+            stale (offset past the log's end or before its start, rows without an offset); the topic was created again;
+            a record does not fit the kind; the columnar reader was asked for without its extra.
+        NotFound: the topic or the partition does not exist.
+        Retryable: a broker did not answer, a transaction stayed open, records were deleted meanwhile. What was
+            committed until then stays.
+        Corrupted: a record cannot be read.
+        Capacity: no room on the disk.
+    """
+    settings = settings or RestoreSettings()
+    changelog = as_topic_partition(changelog)
+    store = logged_store(store)
+    kind = kind or kind_of(store)
+    check_kind(kind)
+    store.transaction().abort()  # refuses a store that is closed, or in the middle of something
+    if isinstance(cluster, str):
+        with Cluster(cluster, dict(kafka or {})) as own:
+            return _restore(store, changelog, own, settings, kind, topic_id, (metrics, tags or {}), clock)
+    return _restore(store, changelog, cluster, settings, kind, topic_id, (metrics, tags or {}), clock)
+
+
+def _restore(
+    store: StateStore,
+    changelog: TopicPartition,
+    cluster: Cluster,
+    settings: RestoreSettings,
+    kind: StoreKind,
+    topic_id: str | None,
+    told: tuple[Metrics, Tags],
+    clock: Callable[[], float],
+) -> Restored:
+    plan = _plan(store, changelog, cluster, settings, topic_id, clock)
+    _is_columnar(settings.reader)  # before anything is changed
+    if plan.stale is not None:
+        if settings.on_stale is OnStale.REFUSE:
+            raise refuse_stale(changelog, plan.stale)
+        wipe(store, changelog)
+    span, records, committed = plan.span, 0, plan.span.start
+    progress = RestoreMetrics(told[0], span.end - span.start, told[1])
+    transaction = store.transaction()
+    try:
+        with closing(_rows(cluster, plan, kind, settings)) as batches:
+            for batch in batches:
+                transaction.put_all(batch.rows)
+                for seen, offset in offsets_of_position(batch.position).items():
+                    store.update_position(*seen, offset)
+                records += batch.records
+                progress.restored(batch.records)
+                if batch.next_offset > committed and (store.commit_requested or batch.next_offset == span.end):
+                    transaction.commit({changelog: batch.next_offset - 1})
+                    transaction, committed = store.transaction(), batch.next_offset
+        if _known_offset(store, changelog) is None and span.end > 0:
+            transaction.commit({changelog: span.end - 1})  # every record there ever was is gone
+    finally:
+        progress.close()
+        if store.is_open:
+            transaction.abort()  # rows whose offset was not committed must not go along with a later commit
+    return Restored(records, span.start, span.end, plan.stale, plan.topic_id)
+
+
+def _plan(
+    store: StateStore,
+    changelog: TopicPartition,
+    cluster: Cluster,
+    settings: RestoreSettings,
+    topic_id: str | None,
+    clock: Callable[[], float],
+) -> _Plan:
+    """One look at the changelog, and every precondition."""
+    found = topic_id_of(cluster, changelog)
+    check_topic_id(changelog, topic_id, found)
+    if settings.isolation is IsolationLevel.READ_COMMITTED:
+        log = settled_offsets(cluster, changelog, settings.transaction_wait, clock=clock)
+    else:
+        log = cluster.log_offsets([changelog])[changelog]
+    committed = _known_offset(store, changelog)
+    has_rows = committed is None and next(iter(store.all()), None) is not None
+    stale = why_stale(changelog, committed, log, has_rows=has_rows)
+    start = log.log_start if committed is None or stale else committed + 1
+    return _Plan(OffsetRange(*changelog, start, max(start, log.log_end)), stale, found)
+
+
+def _known_offset(store: StateStore, changelog: TopicPartition) -> int | None:
+    """The store's offset; -4 (``OFFSET_UNKNOWN``) is none."""
+    offset = store.committed_offset(changelog)
+    return None if offset is None or offset < 0 else offset
+
+
+def _rows(cluster: Cluster, plan: _Plan, kind: StoreKind, settings: RestoreSettings) -> Generator[RestoredRows]:
+    if plan.span.start >= plan.span.end:
+        return
+    if _is_columnar(settings.reader):
+        from statecore.tasks.restoration.columnar_records import read_rows
+    else:
+        from statecore.tasks.restoration.consumer_records import read_rows
+    yield from read_rows(
+        cluster,
+        plan.span,
+        kind,
+        settings.isolation,
+        topic_id=plan.topic_id,
+        positions=settings.positions,
+        stall_timeout=settings.stall_timeout,
+    )
+
+
+def _is_columnar(reader: RestoreReader) -> bool:
+    """Which reader it is to be.
+
+    Raises:
+        MissingExtra: the columnar one was asked for and the extra is not installed.
+    """
+    if reader is RestoreReader.COLUMNAR:
+        require("pipeline")
+    return reader is not RestoreReader.CONSUMER and is_installed("pipeline")
+
+
+def wipe(store: StateStore, changelog: TopicPartition) -> None:
+    """Delete all rows of a store, its offset first: one that is killed in between has rows and no offset.
+
+    Args:
+        store: the store, open, with nothing staged.
+        changelog: its changelog partition, whose offset is forgotten.
+
+    Raises:
+        Invalid: the store is not open or has uncommitted writes.
+        Capacity: no room on the disk.
+    """
+    store.transaction().commit({changelog: None})
+    transaction = store.transaction()
+    try:
+        for key, _ in store.all():
+            transaction.delete(key)
+            if store.commit_requested:
+                transaction.commit({changelog: None})
+                transaction = store.transaction()
+        transaction.commit({changelog: None})
+    finally:
+        if store.is_open:
+            transaction.abort()

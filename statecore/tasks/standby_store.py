@@ -1,0 +1,474 @@
+"""A store that follows its changelog: its databases, all at one offset, moved on by ingested runs.
+
+A store of a kind without segments is one database. Others have one for each segment, and these are kept level:
+
+- **A commit** goes from the oldest segment to the newest, because Kafka Streams goes by the newest: a process that is
+  killed on the way leaves the older offset where Kafka Streams reads it.
+- **When it is opened** after that, all are set to the least of their offsets. The rows that are ahead of it come again
+  with the next runs, which changes nothing.
+- **A new segment** is made aside, with the offset that the others have, and gets its name by a rename, so none is ever
+  seen without an offset.
+- **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.interrupted_creation`) is deleted.
+- **A segment that has expired** by the stream time is renamed away before it is deleted. What could not be taken away
+  is tried again, and does not say where the store stands. One always stays: without a
+  database there is no offset, and under exactly-once Kafka Streams would wipe the whole task.
+
+The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
+segment's beginning.
+
+The offset of a grace buffer lies in its database too, but Kafka Streams reads it from ``.checkpoint_<store>``. That
+file counts where it is there, is deleted under exactly-once while the store is open, as Kafka Streams does it, and is
+written when the store is closed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.filesystem import discard_tree, make_directories, sync_file
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.formats.segments import first_live_segment, segment_name
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Below, RunFile, Segmentation, segment_order
+from statecore.statedir.database_state import create_database, read_database_state
+from statecore.statedir.state_directory import store_directory
+from statecore.statedir.task_layout import StoreDirectory, segments_in, unfinished_in
+from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
+from statecore.stores.rocksdb.directory import has_database, identity_of
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.settings import StoreSettings
+from statecore.tasks.partial_stores import half_deleted, half_expired
+
+
+@dataclass(frozen=True)
+class FollowedSpec:
+    """What has to be known of a store to follow its changelog.
+
+    Attributes:
+        name: the store.
+        kind: its kind.
+        changelog: its partition of its changelog.
+        segmentation: how its rows are divided by time; ``None`` where it is one database.
+        is_source: whether the changelog is a source topic, of which the store has what the application has consumed.
+    """
+
+    name: str
+    kind: StoreKind
+    changelog: TopicPartition
+    segmentation: Segmentation | None = None
+    is_source: bool = False
+
+
+def written_by_older(database: Path, store: str) -> Invalid:
+    """The error for a database that Kafka Streams 4.2 or older wrote."""
+    return Invalid(
+        f"{database} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
+        code="migration-required",
+        action=f"Convert the state directory first: statecore migrate --to {CURRENT.name}.",
+        store=store,
+    )
+
+
+class FollowedStore:
+    """The databases of one store of a task, for one thread.
+
+    Args:
+        spec: which store it is.
+        task_directory: the directory of its task.
+        scratch: a directory on the same file system, for what is made or taken away.
+        exactly_once: whether a database that Kafka Streams wrote to last and did not close cleanly is refused.
+        settings: of its databases.
+        faults: where tests let the process die.
+    """
+
+    def __init__(
+        self,
+        spec: FollowedSpec,
+        task_directory: Path,
+        scratch: Path,
+        *,
+        exactly_once: bool,
+        settings: StoreSettings | None = None,
+        faults: FaultPoints = NO_FAULTS,
+    ) -> None:
+        self.spec = spec
+        self.path = task_directory / store_directory(spec.name, spec.kind)
+        self._file = task_directory / store_checkpoint_file(spec.name)
+        self._scratch = scratch
+        self._exactly_once = exactly_once
+        self._settings = settings
+        self._faults = faults
+        self._databases: dict[int | None, RocksDBStore] = {}
+        self._identities: dict[int | None, str] = {}
+        self._expired: list[Path] = []
+        self._offset: int | None = None
+        self._stream_time = -1
+        self._numbers = count()
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.spec.name
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """Its partition of its changelog."""
+        return self.spec.changelog
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its databases are open."""
+        return bool(self._databases)
+
+    @property
+    def offset(self) -> int | None:
+        """The last applied offset, -4 where nothing was applied; ``None`` where nobody knows."""
+        return self._offset
+
+    @property
+    def position(self) -> int:
+        """The first offset that it has not."""
+        return 0 if self._offset is None or self._offset < 0 else self._offset + 1
+
+    @property
+    def stream_time(self) -> int:
+        """The greatest time of a row that is known to have been seen, in ms; -1 without one."""
+        return self._stream_time
+
+    @property
+    def below(self) -> Below:
+        """Its databases, below which deletes have something to hide."""
+        return Below(segments=frozenset(self._databases))
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """The ids of its segments, oldest first; none of a store that has none."""
+        return tuple(segment for segment in self._in_order() if segment is not None)
+
+    @property
+    def other_changelogs(self) -> tuple[TopicPartition, ...]:
+        """Changelogs that are not its own and that its databases have offsets of."""
+        found = {at for database in self._databases.values() for at in database.committed_offsets()}
+        return tuple(sorted(found - {self.changelog}))
+
+    @property
+    def identities(self) -> frozenset[str]:
+        """What RocksDB calls its open databases; see :func:`identity_of`."""
+        return frozenset(self._identities[segment] for segment in self._databases) - {""}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a row in any of its databases."""
+        return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
+
+    def open(self) -> None:
+        """Open every database, level them, and make one where there is none.
+
+        Raises:
+            Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is none of a
+                segment of the declared interval.
+            Corrupted: a database is damaged, has lost a part of its files, or under exactly-once Kafka Streams did not
+                close it cleanly.
+            Fenced: somebody has one open.
+            Capacity: no room.
+        """
+        if self.is_open:
+            return
+        self._expired.clear()
+        try:
+            self._refuse_half_deleted()
+            for path in unfinished_in(self._place):
+                self._take_away(path)
+            found = self._found()
+            if self.spec.segmentation is not None:
+                newest = max((segment for segment in found if segment is not None), default=0)
+                self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
+                self._leave_expired(found)
+            for segment, path in found.items():
+                self._open_database(segment, path)
+            if self._databases:
+                self._level()
+            else:
+                self._offset = None
+                remove_offsets(self._file)  # of a database that is gone: it would be believed
+                self._make(None if self.spec.segmentation is None else 0)
+                self._offset = OFFSET_UNKNOWN
+            self._take_over_file()
+        except BaseException:
+            self.drop()
+            raise
+
+    def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
+        """Put runs above what is there, and commit the offset: all that lies before ``end`` is in the store then.
+
+        Args:
+            runs: in the order they are applied; their files are gone afterwards.
+            end: the offset that they end before.
+            stream_time: the greatest time that was seen in what they were made of, in ms.
+
+        Raises:
+            Invalid: it is not open, or stands behind that end already.
+            Corrupted: a run cannot be read.
+            Capacity: no room.
+        """
+        if not self.is_open or end < self.position:
+            raise Invalid(
+                f"Rows up to offset {end} of {self.changelog} cannot be put into the store {self.name}, which "
+                + (f"stands at {self.offset}." if self.is_open else "is not open."),
+                code="offset-unexpected",
+                action="Read the changelog from the store's own position on.",
+                store=self.name,
+                topic=self.changelog.topic,
+                partition=self.changelog.partition,
+                offset=end,
+                expected=self.offset,
+            )
+        self._stream_time = max(self._stream_time, stream_time)
+        by_database: dict[int | None, list[Path]] = defaultdict(list)
+        for run in runs:
+            if self._is_live(run.segment):
+                by_database[run.segment].append(run.path)
+        for segment in sorted(by_database.keys() - self._databases.keys(), key=segment_order):
+            self._make(segment)
+        if self.spec.segmentation is not None and not any(map(self._is_live, self._databases)):
+            self._make(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
+        self._faults.reach("standby.before-ingest")
+        for segment in sorted(by_database, key=segment_order):
+            self._databases[segment].ingest(by_database[segment])
+        self._faults.reach("standby.after-ingest")
+        self._commit(end - 1)
+        self._faults.reach("standby.before-expiry")
+        self._expire()
+
+    @property
+    def database(self) -> RocksDBStore:
+        """The one database, open, for whoever writes to it; :meth:`take_offset` is called after each commit of theirs.
+
+        Raises:
+            Invalid: it is not open, or the store has segments.
+        """
+        if self.spec.segmentation is not None or not self.is_open:
+            raise Invalid(
+                f"The store {self.name} is {'divided into segments' if self.is_open else 'not open'}.",
+                code="kind-unsupported" if self.is_open else "store-not-open",
+                action="Write to open stores of kinds without segments.",
+                store=self.name,
+            )
+        return self._databases[None]
+
+    def take_offset(self) -> None:
+        """Somebody else has committed to the :attr:`database`: the store stands where that says.
+
+        Raises:
+            Invalid: see :attr:`database`.
+        """
+        offset = self.database.committed_offset(self.changelog)
+        self._offset = OFFSET_UNKNOWN if offset is None and not self.has_rows else offset
+
+    def reset(self, keep: Callable[[Path], object] | None = None) -> None:
+        """Take away every row: the store is empty and has to be followed from the start of its changelog.
+
+        Args:
+            keep: moves the store's directory away, where its rows are to be kept; without it they are deleted.
+
+        Raises:
+            Invalid, Capacity, Retryable: it could not be taken away, or made anew.
+        """
+        remove_offsets(self._file)
+        for segment in self._in_order():
+            with suppress(StatecoreError):  # it is damaged, maybe, and goes in any case
+                self._databases[segment].close()
+        self._databases.clear()
+        if self.path.exists():
+            (keep or self._take_away)(self.path)
+        self._offset, self._stream_time = None, -1
+        self.open()
+
+    def checkpoint(self) -> None:
+        """Write ``.checkpoint_<store>`` of a grace buffer, behind its rows; nothing under exactly-once."""
+        if not self.spec.kind.manages_offsets and not self._exactly_once and self._offset is not None:
+            write_offsets(self._file, {self.changelog: self._offset})
+
+    def close(self) -> None:
+        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Again is fine.
+
+        Raises:
+            StatecoreError: a database could not be closed; the others were.
+        """
+        if not self.is_open:
+            return
+        failures: list[StatecoreError] = []
+        for segment in self._in_order():
+            try:
+                self._databases[segment].close()
+            except StatecoreError as error:
+                failures.append(error)
+        self._databases.clear()
+        if failures:
+            raise failures[0]
+        if not self.spec.kind.manages_offsets and self._offset is not None:
+            write_offsets(self._file, {self.changelog: self._offset})
+
+    def _in_order(self) -> list[int | None]:
+        return sorted(self._databases, key=segment_order)
+
+    def _refuse_half_deleted(self) -> None:
+        """Such a directory would be taken for none, and its rows would go without a word."""
+        if lost := half_deleted(self._place, self.spec.segmentation):
+            raise Corrupted(
+                lost,
+                code="database-damaged",
+                action="Copy it again where it came from; or move the store's directory away: it is made anew.",
+                store=self.name,
+            )
+
+    def _leave_expired(self, found: dict[int | None, Path]) -> None:
+        """Leave segments out that have expired by the newest one, whatever became of them: nobody wants their rows."""
+        self._expired = half_expired(self._place, self.spec.segmentation)
+        self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
+        with suppress(OSError):  # tried again with the next run
+            self._delete_expired()
+
+    @property
+    def _place(self) -> StoreDirectory:
+        return StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
+
+    def _found(self) -> dict[int | None, Path]:
+        """The databases that there are, by segment, oldest first."""
+        of = self.spec.segmentation
+        if of is None:
+            return {None: self.path} if has_database(self.path) else {}
+        found: dict[int | None, Path] = {}
+        for segment in segments_in(self.path, self.name):
+            if (
+                segment.start is None
+                or segment.start % of.interval_ms
+                or segment.path != self._path_of(segment.start // of.interval_ms)
+            ):
+                raise Invalid(
+                    f"{segment.path} is no segment of the store {self.name}, whose segments span {of.interval_ms} ms.",
+                    code="segment-interval-mismatch",
+                    action="Correct retention or segment interval of the store in the spec.",
+                    store=self.name,
+                    path=str(segment.path),
+                )
+            found[segment.start // of.interval_ms] = segment.path
+        return found
+
+    def _path_of(self, segment: int | None) -> Path:
+        if segment is None or self.spec.segmentation is None:
+            return self.path
+        return self.path / segment_name(self.name, segment, self.spec.segmentation.interval_ms)
+
+    def _open_database(self, segment: int | None, path: Path) -> None:
+        self._databases[segment] = self._opened(path)
+        self._identities[segment] = identity_of(path)
+
+    def _opened(self, path: Path) -> RocksDBStore:
+        store = RocksDBStore(
+            path, self.spec.kind, exactly_once=self._exactly_once, replays=True, settings=self._settings
+        )
+        try:
+            store.open()
+        except Invalid as error:
+            if OFFSETS_COLUMN_FAMILY in read_database_state(path).column_families:
+                raise
+            raise written_by_older(path, self.name) from error
+        return store
+
+    def _make(self, segment: int | None) -> None:
+        """Make an empty database that stands where the others do."""
+        made, path = self._aside(), self._path_of(segment)
+        offset = OFFSET_UNKNOWN if self._offset is None else self._offset
+        create_database(made, self.spec.kind, {self.changelog: offset})
+        make_directories(path.parent)
+        if path.is_dir():  # what a killed process left that had begun to make one
+            self._take_away(path)
+        made.rename(path)
+        sync_file(path.parent)
+        self._open_database(segment, path)
+
+    def _aside(self) -> Path:
+        while (path := self._scratch / f"{self.name}-{next(self._numbers)}").exists():
+            pass
+        return path
+
+    def _take_away(self, path: Path) -> None:
+        aside = self._aside()
+        path.rename(aside)
+        sync_file(path.parent)
+        discard_tree(aside)
+
+    def _is_live(self, segment: int | None) -> bool:
+        of = self.spec.segmentation
+        if segment is None or of is None:
+            return True
+        return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
+
+    def _expire(self) -> None:
+        """Take expired segments away, also those of which that failed before.
+
+        One that fails to close is closed all the same, and nobody wants its rows.
+        """
+        for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
+            self._expired.append(self._path_of(segment))
+            with suppress(StatecoreError):
+                self._databases.pop(segment).close()
+        self._delete_expired()
+
+    def _delete_expired(self) -> None:
+        while self._expired:
+            if self._expired[-1].exists():
+                self._take_away(self._expired[-1])
+            self._expired.pop()
+
+    def _level(self) -> None:
+        """Set all databases to the least of their offsets; nobody knows it where one of several has none."""
+        found = [database.committed_offset(self.changelog) for database in self._databases.values()]
+        known = [offset for offset in found if offset is not None]
+        if len(known) < len(found):
+            self._offset = None
+            if not self.has_rows:
+                self._commit(OFFSET_UNKNOWN)
+            return
+        self._offset = min(known)
+        if max(known) != self._offset:
+            self._commit(self._offset)
+
+    def _commit(self, offset: int) -> None:
+        """Commit an offset to every database, the newest last."""
+        for number, segment in enumerate(self._in_order()):
+            if number:
+                self._faults.reach("standby.between-segments")
+            self._databases[segment].commit({self.changelog: offset})
+        self._offset = offset
+
+    def _take_over_file(self) -> None:
+        if self.spec.kind.manages_offsets:
+            return
+        try:
+            beside = read_offsets(self._file).get(self.changelog)
+        except Corrupted:  # what it has said counts for Kafka Streams; it stays until the store was emptied
+            self._offset = None
+            return
+        if beside is not None and beside != self._offset:
+            self._commit(beside)
+        if self._exactly_once:
+            remove_offsets(self._file)
+
+    def drop(self) -> None:
+        """Close every database as it is, after something failed; :meth:`open` takes up what was committed."""
+        for database in self._databases.values():
+            with suppress(StatecoreError):
+                database.close()
+        self._databases.clear()

@@ -1,0 +1,460 @@
+"""A standby task: its stores follow their changelogs, one round at a time.
+
+A round reads what lies between each store's offset and the end that the caller has asked the brokers for, in pieces.
+Of each piece a run is made, which is put into the store and committed. When that is done is the caller's business.
+
+Before a store is moved on it is judged whether that may be done at all (:mod:`statecore.changelog.soundness`), and
+after each piece whether something of it was gone. A store whose rows cannot be continued is left as it is and called
+stale: it has to be emptied (:meth:`StandbyTask.rebuild`). A topic that was created again may also mean another cluster,
+so that is a failure, and a person has to look. The other stores of the task go on either way.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import horizon_seen, stricter
+from statecore.changelog.model import OffsetRange, ReadStatistics
+from statecore.changelog.reader import ChangelogReader, ReaderOptions
+from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved
+from statecore.errors import Invalid, Reason, StatecoreError
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.registry import row_format
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.runs import RunBuilder
+from statecore.isolation import IsolationLevel
+from statecore.tasks.changelog_ends import AgesHere, ChangelogEnd, uptime_ms
+from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
+from statecore.tasks.standby_log_state import FollowedLogs
+from statecore.tasks.standby_store import FollowedStore
+from statecore.tasks.store_errors import said_of
+from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.task_stores import TaskStores
+
+
+@dataclass(frozen=True)
+class StandbySettings:
+    """How a standby task reads.
+
+    Attributes:
+        memory_bytes: what is held of the records of one store before they go to the disk, in bytes.
+        piece_offsets: how many offsets are read before what they left is put into the store and committed.
+        timeout: seconds without progress after which a broker counts as unreachable.
+    """
+
+    memory_bytes: int = 64 << 20
+    piece_offsets: int = 2_000_000
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes < 1 or self.piece_offsets < 1 or self.timeout <= 0:
+            raise Invalid(
+                "A standby task needs memory, offsets to read and time.",
+                code="setting-invalid",
+                action="Give positive numbers.",
+            )
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What one round did with one changelog.
+
+    Attributes:
+        start: the first offset that the store had not.
+        end: the first offset that it has not now.
+        records: how many records were read.
+    """
+
+    start: int
+    end: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of a task did.
+
+    Attributes:
+        followed: by changelog what was applied, of stores that had something to apply.
+        stale: by store why its rows cannot be continued, and have to be made anew.
+        failed: by store the error that stopped it.
+        passed_over: the stores that it had no time for, or whose ends were not told.
+    """
+
+    followed: Mapping[TopicPartition, Followed] = field(default_factory=dict)
+    stale: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, StatecoreError] = field(default_factory=dict)
+    passed_over: frozenset[str] = frozenset()
+
+    @property
+    def records(self) -> int:
+        """How many records were read."""
+        return sum(one.records for one in self.followed.values())
+
+
+class StandbyTask:
+    """The stores of a task, open, and the changelogs that they follow; for one thread.
+
+    Args:
+        stores: the stores of the task; :meth:`open` opens them.
+        cluster: where the changelogs are.
+        isolation: how they are read.
+        settings: how much at once.
+        checkpoints: how often ``.checkpoint`` is written.
+    """
+
+    def __init__(
+        self,
+        stores: TaskStores,
+        cluster: Cluster,
+        isolation: IsolationLevel,
+        settings: StandbySettings = StandbySettings(),
+        *,
+        checkpoints: CheckpointSettings | None = None,
+        uptime: Callable[[], int] = uptime_ms,
+    ) -> None:
+        self.stores, self._uptime_ms = stores, uptime
+        self._cluster = cluster
+        self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.timeout))
+        self._isolation = isolation
+        self._settings = settings
+        self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
+        self._logs = FollowedLogs(stores.work_path / "logs.json")
+        self._ends: dict[TopicPartition, int] = {}
+        self._seen: dict[TopicPartition, ChangelogEnd] = {}
+        self._here = AgesHere()
+        self._told: set[str] = set()
+        """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
+        self._failed: frozenset[str] = frozenset()
+        """Stores that failed in the last round that came to them."""
+        self._is_given_up = False
+
+    @property
+    def name(self) -> str:
+        """The task: ``0_1``."""
+        return self.stores.name
+
+    def open(self) -> None:
+        """Open the stores; see :meth:`TaskStores.open`. After :meth:`close` it opens them again, where they stood."""
+        self._logs.read(store.changelog for store in self.stores.stores)
+        self.stores.open()
+        self._ends.clear()
+        self._here.clear()
+        self._told.clear()
+        self._policy.restart()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is open. One that an error has closed may be opened again."""
+        return self.stores.is_open
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The last applied offset of each changelog of the task; -4 where nothing was applied."""
+        return self.stores.offsets()
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The leader epochs whose ends the brokers are to be asked for, by changelog."""
+        return self._logs.epochs()
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each followed store is behind the end of the last round; none before the first one."""
+        return {
+            store.changelog: max(0, self._ends[store.changelog] - store.position)
+            for store in self.stores.stores
+            if store.changelog in self._ends
+        }
+
+    def follow(self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False) -> Round:
+        """Bring every store to the end of its changelog, that with the least to read first, and commit it.
+
+        Args:
+            ends: of the changelogs, as the brokers have just told them; stores of others are passed over.
+            stopped: asked between two pieces: whether the round is to end early.
+
+        Returns:
+            What was applied, and which stores could not go on. A store that fails does not stop the others; one that
+            has failed in a round before is opened again, where it was closed.
+
+        Raises:
+            Invalid: the stores were handed over (:meth:`recycle`).
+            Fenced: the application's lock was lost.
+            Invalid, Capacity, Retryable: ``.checkpoint``, or the record of the changelogs, cannot be written.
+        """
+        self._check_own()
+        self.stores.check_locked()
+        followed: dict[TopicPartition, Followed] = {}
+        stale: dict[str, str] = {}
+        failed: dict[str, StatecoreError] = {}
+        passed_over = {store.name for store in self.stores.stores}
+        for store, now in self._nearest_first(ends):
+            if stopped():
+                break
+            passed_over.discard(store.name)
+            self._ends[store.changelog] = now.end
+            self._seen[store.changelog] = now
+            start, records = store.position, 0
+            why: str | None = None
+            self._told.discard(store.name)
+            try:
+                self.stores.reopen(store.name)
+                start = store.position
+                why = self._refuse(store, now)
+                if why is None:
+                    for read in self._pieces(store, now):
+                        if isinstance(read, str):
+                            why = read
+                            break
+                        records += read.records
+                        if stopped():
+                            break
+            except StatecoreError as error:
+                failed[store.name] = error
+            if why is not None:
+                stale[store.name] = why
+            if store.position > start:
+                followed[store.changelog] = Followed(start, store.position, records)
+        self._failed = frozenset(failed) | (self._failed & passed_over)
+        self.stores.check_locked()
+        self._logs.write()
+        if self._policy.due:
+            self.stores.checkpoint()
+            self._policy.restart()
+        return Round(followed, stale, failed, frozenset(passed_over))
+
+    def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[FollowedStore, ChangelogEnd]]:
+        """The stores whose ends are known: a caller that stops in a long read has had the short ones.
+
+        Those that failed in the last round come last, because a failure may take longer than the caller has time for.
+        """
+        found = [(store, ends[store.changelog]) for store in self.stores.stores if store.changelog in ends]
+        return sorted(
+            found,
+            key=lambda one: (one[0].name in self._failed, one[1].end - max(one[0].position, one[1].log.log_start)),
+        )
+
+    def rebuild(self, store: str) -> None:
+        """Empty a store; the next round reads its changelog from the start.
+
+        What it had is moved aside and kept for a week (``.statecore/stale``), unless the round has found that the
+        changelog tells of all of it.
+
+        Raises:
+            NotFound: there is no such store.
+            Invalid, Capacity, Retryable: it could not be emptied, or the stores were handed over.
+        """
+        self._check_own()
+        self.stores.faults.reach("standby.before-reset")
+        self.stores.reset(store, discard=store in self._told)
+        self._told.discard(store)
+        self.stores.faults.reach("standby.after-reset")
+        # Last: who is killed before the store is empty has to find it stale again.
+        self._logs.forget(self.stores.store(store).changelog)
+        self._logs.write()
+
+    def see(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
+        """Take what the brokers have just told of the changelogs of stores that somebody else writes: :meth:`written`
+        goes by it.
+        """
+        self._seen |= ends
+
+    def written(self) -> None:
+        """Whoever writes to the changelogs has committed to the databases of the stores: they stand where these say.
+
+        What is known of the changelogs is written to the disk with ``.checkpoint``, when that is due, or by
+        :meth:`recycle`. Nothing of anybody else lies behind the new offsets, so nothing lay there when the brokers were
+        asked the last time (:meth:`follow`, :meth:`see`).
+
+        Raises:
+            Invalid: the stores were handed over, or are not open.
+            Fenced: the application's lock was lost.
+            Invalid, Capacity: a file cannot be written.
+        """
+        self._check_own()
+        self.stores.check_locked()
+        for store in self.stores.stores:
+            before, known = store.position, self._logs.end_of(store.changelog, store.position, store.identities)
+            store.take_offset()
+            if store.position:
+                epoch = known.leader_epoch if store.position == before else -1
+                seen = self._seen.get(store.changelog)
+                age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
+                end = ParentEnd(store.changelog, known.topic_id, store.position, epoch, *age)
+                self._logs.reached(end, store.identities)
+        if self._policy.due:
+            self._logs.write()
+            self.stores.checkpoint()
+            self._policy.restart()
+
+    def recycle(self) -> TaskStores:
+        """Give the open stores away: to an active task, or to another standby. Nothing is closed, no lock is let go.
+
+        Between two calls of :meth:`follow` nothing is half applied, so there is nothing to finish. This task is of no
+        more use afterwards: it follows nothing, and its :meth:`close` leaves the stores alone.
+
+        Returns:
+            The stores, each at its last commit.
+
+        Raises:
+            Invalid: they were given away before.
+            Fenced: the application's lock was lost; they were not given away.
+            Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
+        """
+        self._check_own()
+        self.stores.check_locked()
+        self._logs.write()
+        self._is_given_up = True
+        return self.stores
+
+    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+        """Close the stores for whoever comes next; see :meth:`TaskStores.close`. Nothing where they were given away."""
+        if not self._is_given_up:
+            self.stores.close(meant_for)
+
+    def _check_own(self) -> None:
+        if self._is_given_up:
+            raise Invalid(
+                f"The stores of task {self.name} were handed over; this standby task has none.",
+                code="stores-handed-over",
+                action="Use the task that got them.",
+                task=self.name,
+            )
+
+    def _refuse(self, store: FollowedStore, now: ChangelogEnd) -> str | None:
+        """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""
+        if store.offset is None:
+            if others := ", ".join(map(str, store.other_changelogs)):
+                raise Invalid(
+                    f"Store {store.name} of task {self.name} has offsets of {others}, and its changelog is "
+                    f"{store.changelog}.",
+                    code="changelog-mismatch",
+                    action="Correct the spec, or put the directory back where it belongs; or move the store's "
+                    "directory away: it is made anew.",
+                    task=self.name,
+                    store=store.name,
+                    topic=store.changelog.topic,
+                    partition=store.changelog.partition,
+                )
+            return f"it has rows, and nobody knows up to which offset of {store.changelog}"
+        if store.offset == OFFSET_UNKNOWN:
+            if not store.has_rows:
+                return None
+            if self._logs.has_begun(store.changelog, store.identities):
+                self._told.add(store.name)
+            return "a process was killed before it had committed its first rows"
+        if self._logs.is_doubted(store.changelog):
+            what = f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
+            return Reason(what, "changelog-record-damaged")
+        end = self._logs.end_of(store.changelog, store.position, store.identities)
+        why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
+        if why is None:
+            return None
+        same_topic = bool(end.topic_id.strip("0")) and end.topic_id == now.topic.topic_id
+        is_another = bool(end.topic_id.strip("0")) and bool(now.topic.topic_id.strip("0")) and not same_topic
+        if not is_another and (now.log.log_start > end.end or same_topic):
+            return why
+        raise Invalid(
+            f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",
+            code="changelog-replaced",
+            action="Check that this is the right cluster. If it is, move the store's directory away: it is made anew.",
+            task=self.name,
+            store=store.name,
+            topic=store.changelog.topic,
+            partition=store.changelog.partition,
+            offset=store.offset,
+            reason=why.code,
+        )
+
+    def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
+        """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
+        known = self._logs.end_of(store.changelog, store.position, store.identities)
+        if store.position >= now.end:
+            self._reached(store, now, known)
+            return
+        is_first = store.offset == OFFSET_UNKNOWN
+        if is_first:
+            began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
+            self._logs.reached(began, store.identities)
+            self._logs.write()
+            self._here.see(now, store.changelog, nothing_behind=True)
+            known = replace(began, end=now.log.log_start)
+        read: list[ReadStatistics] = []
+        while store.position < now.end:
+            self.stores.check_locked()
+            start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
+            end = min(now.end, start + self._settings.piece_offsets)
+            with said_of(self.name, store.name, "could not be moved on"):
+                builder = self._read(store, now, start, end)
+                if start < end:
+                    read.append(self._reader.statistics)
+                why = self._missed(store, now, known, read, is_first=is_first)
+                if why is not None:
+                    yield why
+                    return
+                runs = builder.finish(end)
+            self.stores.apply(store.name, runs, end, builder.statistics.stream_time)
+            self._reached(store, now, known)
+            self._logs.write()
+            if read:
+                yield read[-1]
+
+    def _read(self, store: FollowedStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
+        """Read a piece into runs. Raises ``OSError`` besides errors of ours."""
+        scratch = self.stores.scratch / "runs"
+        with suppress(FileNotFoundError):
+            shutil.rmtree(scratch)
+        scratch.mkdir(parents=True)
+        builder = RunBuilder(
+            store.spec.kind,
+            scratch,
+            memory_budget=self._settings.memory_bytes,
+            below=store.below,
+            segmentation=store.spec.segmentation,
+            changelog=store.changelog,
+            store=store.name,
+            start=start,
+            stream_time=store.stream_time,
+        )
+        if start < end:
+            span = OffsetRange(store.changelog.topic, store.changelog.partition, start, end)
+            headers = row_format(store.spec.kind).needs_headers
+            for batch in self._reader.read(span, self._isolation, headers=headers, topic_id=now.topic.topic_id):
+                builder.add(batch)
+        return builder
+
+    def _missed(
+        self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd, read: list[ReadStatistics], *, is_first: bool
+    ) -> str | None:
+        """Why what was read cannot be applied. In the first piece of a store there are no rows that a delete misses."""
+        moved = start_moved(known, read)
+        behind = read[1:] if is_first else read
+        why = moved
+        if moved is None and any(one.removed for one in behind):
+            finished_ms = self._cluster.time_ms()
+            if finished_ms is None or known.horizon_ms is None:
+                known, finished_ms = self._here.instead_of(known), self._uptime_ms()
+            topics = {now.topic.name: now.topic}
+            topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
+            why = missed_deletes(known, topic, behind, finished_ms)
+        if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
+            self._told.add(store.name)
+        return why
+
+    def _reached(self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd) -> None:
+        """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
+        read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
+        self._here.see(now, store.changelog, nothing_behind=store.position >= now.log.last_stable)
+        if store.position >= now.log.last_stable and now.asked_at_ms is not None:
+            read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
+        elif horizon_ms is not None:
+            horizon_ms = min(horizon_ms, horizon_seen(now.topic))
+        if store.position:
+            epoch = now.log.leader_epoch
+            end = ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
+            self._logs.reached(end, store.identities)

@@ -1,0 +1,361 @@
+"""Tasks that are open before anybody works on them: a standby for each task directory that is there (KAFKA-17411).
+
+::
+
+    with directory.lock():
+        tasks = StartupTasks(directory, spec, open_standby)
+        sums = tasks.start()          # known before the group is joined
+        ...                           # the first assignment comes
+        standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
+        tasks.close_rest()            # tasks that others got
+
+How many stores are open at once is bounded, by a setting and by what the system lets this process have. Tasks above
+that are read closed, and opened when they are taken. Under exactly-once each database of such a task is looked into,
+read-only and one at a time, but for those that this library closed last (:mod:`statecore.tasks.clean_close_record`):
+whether Kafka Streams closed it, ``.checkpoint`` does not say.
+
+A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
+its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
+restores over the rows that are there, so nothing is moved: the task is refused, and a person decides. So it is where a
+store of the task has no changelog, because nobody else has its rows. Directories that are none of this application's,
+or of no subtopology of it, are left alone and reported.
+
+Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports what lies
+aside without a directory in its place, as this one did.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.statedir.apply import recover
+from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.quarantine import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_layout import stores_in
+from statecore.statedir.work_directory import CORRUPT
+from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.offset_sums import (
+    Standing,
+    TaskSum,
+    declared_stores,
+    open_task_sum,
+    read_task_sum,
+)
+from statecore.tasks.partial_stores import half_deleted
+from statecore.tasks.task import Task
+from statecore.tasks.unclean_stores import distrusted_of_task
+
+_LOG = logging.getLogger(__name__)
+_SAME_SPEC = "Let all members work by the same spec, the one of the application as it is now."
+_RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
+
+OpenedTask = TypeVar("OpenedTask", bound=Task)
+FindCopy = Callable[[str], str | None]
+"""Asked with a task; names the snapshot that has a copy of it, ``None`` where none has."""
+
+
+@dataclass(frozen=True)
+class StartupSettings:
+    """How a start goes about the directories that are there.
+
+    Attributes:
+        max_open_stores: how many databases are open at once before the first assignment; a store of windows has one for
+            each segment. 0: none, so that every task is read closed.
+        keep_corrupt_ms: how long a corrupt task directory is kept aside.
+
+    Raises:
+        Invalid: a number is negative.
+    """
+
+    max_open_stores: int = 256
+    keep_corrupt_ms: int = KEPT_MS
+
+    def __post_init__(self) -> None:
+        for name in ("max_open_stores", "keep_corrupt_ms"):
+            if getattr(self, name) < 0:
+                raise Invalid(
+                    f"{name} is {getattr(self, name)}.",
+                    code="setting-invalid",
+                    action="Give a number from 0 on.",
+                    setting=name,
+                )
+
+
+@dataclass(frozen=True)
+class CorruptTask:
+    """A task whose directory is aside because it was corrupt.
+
+    Attributes:
+        task: which one.
+        aside: where its directory lies, and since when.
+        reason: what was wrong; empty where an earlier start found it.
+        copy: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
+        copy_unknown: why nobody could tell whether there is a copy; empty where it is known.
+    """
+
+    task: str
+    aside: MovedAside
+    reason: str
+    copy: str | None
+    copy_unknown: str = ""
+
+
+class StartupTasks(Generic[OpenedTask]):
+    """The tasks on this machine's disk, from the start of a process to its first assignment.
+
+    One thread calls it: the one that starts the workers.
+
+    Args:
+        directory: the application's, locked by the caller for as long as tasks are open.
+        spec: what is declared.
+        open_task: opens a standby of a task, with all its stores; makes those that are missing.
+        settings: bounds.
+        find_copy: asked of each corrupt task before it is moved.
+        clock: seconds since the epoch.
+        faults: points at which a test lets the process die.
+    """
+
+    def __init__(
+        self,
+        directory: StateDirectory,
+        spec: ApplicationSpec,
+        open_task: Callable[[str], OpenedTask],
+        *,
+        settings: StartupSettings | None = None,
+        find_copy: FindCopy | None = None,
+        clock: Callable[[], float] = time.time,
+        faults: FaultPoints = NO_FAULTS,
+    ) -> None:
+        self._directory, self._spec, self._open_task = directory, spec, open_task
+        self._settings = settings or StartupSettings()
+        self._find_copy: FindCopy = find_copy or (lambda _: None)
+        self._clock, self._faults = clock, faults
+        self._open: dict[str, OpenedTask] = {}
+        self._sums: dict[str, TaskSum] = {}
+        self._corrupt: dict[str, CorruptTask] = {}
+        self._refused: dict[str, StatecoreError] = {}
+        self._databases = 0
+        self._is_full = False
+        """Whether there were no descriptors, or no room, to open another one: its copy is sound all the same."""
+
+    @property
+    def sums(self) -> Mapping[str, TaskSum]:
+        """The tasks that this process may offer to its group, by name; as :meth:`start` found them."""
+        return {task: one for task, one in self._sums.items() if one.is_usable and task not in self._refused}
+
+    @property
+    def left_alone(self) -> Mapping[str, TaskSum]:
+        """Directories that are not this process's to open, each with its reason."""
+        return {task: one for task, one in self._sums.items() if not one.is_usable}
+
+    @property
+    def corrupt(self) -> Mapping[str, CorruptTask]:
+        """Tasks whose corrupt directory lies aside, and that have none in its place."""
+        return dict(self._corrupt)
+
+    @property
+    def refused(self) -> Mapping[str, StatecoreError]:
+        """Tasks that could not be opened or read, and are as they were."""
+        return dict(self._refused)
+
+    @property
+    def open_tasks(self) -> Mapping[str, OpenedTask]:
+        """Standbys that are open and that nobody has taken."""
+        return dict(self._open)
+
+    @property
+    def open_databases(self) -> int:
+        """How many databases those have."""
+        return self._databases
+
+    def start(self) -> Mapping[str, TaskSum]:
+        """Open a standby for every task that is there, as far as the bound allows, and read the others closed.
+
+        A placement that was interrupted is settled before.
+
+        Returns:
+            :attr:`sums`.
+
+        Raises:
+            Fenced: the application's lock is not held.
+            Invalid: its directory may not be read.
+        """
+        self._directory.check_locked()
+        recover(self._directory, self._faults)
+        self._mention_earlier()
+        try:
+            for task in self._directory.task_directories():
+                if task not in self._open:
+                    self._start(task)
+        except BaseException:
+            self.close_rest()
+            raise
+        return self.sums
+
+    def take(self, task: str) -> OpenedTask:
+        """Hand over the standby of a task, which from now on is the caller's to close; opened now where it was not.
+
+        Raises:
+            Invalid: the spec declares no logged store on disk of its subtopology, or its directory is another
+                application's.
+            Corrupted: it is corrupt. Under exactly-once its directory is aside now, and taking it again begins anew.
+            StatecoreError: it cannot be opened.
+        """
+        taken = self._open.pop(task, None)
+        if taken is not None:
+            self._databases -= self._sums[task].databases
+            return taken
+        self._check_ours(task)
+        try:
+            opened = self._open_task(task)
+        except Corrupted as error:
+            self._found_corrupt(task, error)
+            raise
+        self._refused.pop(task, None)
+        self._corrupt.pop(task, None)
+        return opened
+
+    def close_rest(self) -> None:
+        """Close the standbys that nobody took; again is fine.
+
+        Raises:
+            StatecoreError: one could not be closed; the others were.
+        """
+        failures: list[Exception] = []
+        while self._open:
+            task, one = self._open.popitem()
+            try:
+                one.close()
+            except Exception as error:
+                failures.append(error)
+            self._databases -= self._sums[task].databases
+            self._faults.reach("startup.after-close")
+        if failures:
+            raise failures[0]
+
+    def _start(self, task: str) -> None:
+        looked = read_task_sum(self._directory, task, self._spec)  # first: a standby would mend what is another's
+        if looked.standing is Standing.EMPTY:
+            return
+        self._sums[task] = looked
+        if looked.standing is Standing.DAMAGED:
+            self._found_corrupt(task, Corrupted(looked.reason, code="task-damaged", action=_RESTORE_IT, task=task))
+        elif looked.standing is Standing.KNOWN:
+            fits = not self._is_full and self._databases + looked.databases <= self._settings.max_open_stores
+            if looked.databases and fits:
+                self._open_now(task, looked.databases)
+            elif looked.databases and self._exactly_once:
+                self._look_closed(task)
+
+    def _open_now(self, task: str, count: int) -> None:
+        try:
+            opened = self._open_task(task)
+        except Corrupted as error:
+            self._found_corrupt(task, error)
+            return
+        except Capacity as error:
+            _LOG.warning("Task %s, and what comes after it, is read closed and not opened yet: %s", task, error)
+            self._is_full = True
+            if self._exactly_once:
+                self._look_closed(task)
+            return
+        except StatecoreError as error:
+            self._refused[task] = error
+            return
+        self._open[task] = opened
+        self._databases += count
+        said = open_task_sum(opened, self._directory.application_id, self._spec)
+        self._sums[task] = TaskSum(task, said.standing, said.reason, said.stores, count)
+        self._faults.reach("startup.after-open")
+
+    def _look_closed(self, task: str) -> None:
+        """Find what an opening would refuse in a task that stays closed."""
+        try:
+            closed = ClosedOffsets(self._directory, task)
+            closed.read()
+            unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
+        except Corrupted as error:
+            self._found_corrupt(task, error)
+        except StatecoreError as error:
+            self._refused[task] = error
+        else:
+            if unclean is not None:
+                what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
+                self._found_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
+
+    @property
+    def _exactly_once(self) -> bool:
+        return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+
+    def _found_corrupt(self, task: str, error: Corrupted) -> None:
+        if not self._exactly_once or self._has_unlogged_rows(task):
+            self._refused[task] = error
+            return
+        copy, unknown = self._copy_of(task)
+        self._faults.reach("startup.before-aside")
+        try:
+            refuse_open_stores(self._directory.task_path(task))
+            aside = move_aside(self._directory, task, CORRUPT, int(self._clock() * 1000))
+        except StatecoreError as failure:
+            self._directory.check_locked()
+            self._refused[task] = failure
+            return
+        self._faults.reach("startup.after-aside")
+        self._sums.pop(task, None)
+        self._corrupt[task] = CorruptTask(task, aside, error.what, copy, unknown)
+
+    def _has_unlogged_rows(self, task: str) -> bool:
+        """Whether a task has rows that no changelog tells of, which would be gone when it has lain aside for a week."""
+        custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
+        logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
+        others = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
+        return any(store.databases or half_deleted(store) for store in others)
+
+    def _copy_of(self, task: str) -> tuple[str | None, str]:
+        try:
+            return self._find_copy(task), ""
+        except StatecoreError as error:
+            return None, error.what
+
+    def _mention_earlier(self) -> None:
+        """Delete what was kept long enough, and mention the rest where the task has nothing in its place."""
+        now_ms = int(self._clock() * 1000)
+        present = set(self._directory.task_directories())
+        delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
+        for one in moved_aside(self._directory, CORRUPT):
+            if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
+                self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
+
+    def _check_ours(self, task: str) -> None:
+        if TaskId.match(task) is None or task == GLOBAL:
+            raise Invalid(
+                f"{task!r} was assigned, and is no task such as 0_1.", code="task-unknown", action=_SAME_SPEC, task=task
+            )
+        if not declared_stores(self._spec, task):
+            raise Invalid(
+                f"The task {task} was assigned, and {self._spec.source} declares no logged store on disk of its "
+                "subtopology.",
+                code="task-unknown",
+                action=_SAME_SPEC,
+                task=task,
+            )
+        found = read_task_sum(self._directory, task, self._spec)  # as it is now: a person may have moved it away
+        if found.standing is Standing.FOREIGN:
+            raise Invalid(
+                f"The task directory {self._directory.task_path(task)} is not of "
+                f"{self._directory.application_id}: {found.reason}",
+                code="task-directory-foreign",
+                action="Move it away; then the task begins anew here.",
+                task=task,
+            )

@@ -1,0 +1,168 @@
+"""A task's directory, opened by one call with everything in it: its stores, older offsets, and the checkpointer.
+
+::
+
+    stores = {"counts": LoggedStore(StoreKind.KEY_VALUE, (changelog,))}
+    with open_task_directory(state_dir / "my-app" / "0_0", stores, exactly_once=True) as task:
+        counts = task.stores["counts"]
+        for last_offset in process(counts):
+            task.commit({"counts": {changelog: last_offset}})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from statecore.errors import Invalid
+from statecore.filesystem import DIRECTORY_MODE, AnyPath, given_path
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import PLAIN_PARENT
+from statecore.formats.topic_partition import TopicPartition
+from statecore.metrics import NO_METRICS, Metrics
+from statecore.statedir.task_layout import stores_in
+from statecore.stores.base import StateStore
+from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from statecore.stores.rocksdb.errors import translate
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.settings import StoreSettings
+from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.tasks.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
+
+
+@dataclass(frozen=True)
+class LoggedStore:
+    """A store of a task, as its processor declares it.
+
+    Attributes:
+        kind: what it is; it is kept in ``rocksdb/<store>``.
+        changelogs: its changelog partition; of a global store all partitions of its topic; empty when not logged.
+        store: a store of your own in place of RocksDB's, closed; one that keeps no offsets is wrapped.
+    """
+
+    kind: StoreKind
+    changelogs: tuple[TopicPartition, ...] = ()
+    store: StateStore | None = None
+
+
+class TaskDirectory:
+    """A task's directory that is open; close it, or use it in a ``with`` block.
+
+    Attributes:
+        stores: the stores by name, open.
+        taken_over: what came of the files of an older version.
+        checkpointer: what commits the stores and writes checkpoints.
+    """
+
+    def __init__(self, stores: Mapping[str, StateStore], taken_over: TakenOver, checkpointer: TaskCheckpointer) -> None:
+        self.stores = MappingProxyType(dict(stores))
+        self.taken_over = taken_over
+        self.checkpointer = checkpointer
+
+    def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
+        """Commit stores, and write a checkpoint when it is time; see :meth:`TaskCheckpointer.commit`."""
+        return self.checkpointer.commit(offsets)
+
+    def close(self) -> None:
+        """Close all stores and leave the files for whoever comes next; again is fine."""
+        self.checkpointer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_task_directory(
+    directory: AnyPath,
+    stores: Mapping[str, LoggedStore],
+    *,
+    exactly_once: bool,
+    settings: StoreSettings | None = None,
+    checkpoints: CheckpointSettings | None = None,
+    meant_for: MeantFor = MeantFor.STATECORE,
+    is_global: bool = False,
+    ignore_foreign: bool = False,
+    metrics: Metrics = NO_METRICS,
+) -> TaskDirectory:
+    """Open every store of a task, made where it is missing, and take over the offsets of older versions.
+
+    Databases of Kafka Streams 4.2 and older get the column family ``offsets``, and cannot be opened by those any more.
+
+    Args:
+        directory: the task directory (``<state.dir>/<application.id>/0_1``), or ``global/``; made if it is missing.
+        stores: all stores of the task by name.
+        exactly_once: whether a store whose rows may be ahead of its offset is refused; see :class:`RocksDBStore`.
+        settings: of every RocksDB store.
+        checkpoints: how often offsets are written beside the stores.
+        meant_for: who opens the directory after a clean close.
+        is_global: whether these are global stores.
+        ignore_foreign: leave stores in the directory, and entries of ``.checkpoint``, that nobody declared alone; the
+            entries are lost.
+        metrics: who is told of checkpoints.
+
+    Raises:
+        Invalid: the directory has a store or an offset that nobody declared, or a kind is kept in segments, one
+            database each; it is no directory, or this user has no right to it. Nothing was changed.
+        Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
+    """
+    directory = given_path(directory)
+    undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
+    if undeclared and not ignore_foreign:
+        raise Invalid(
+            f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
+            code="store-undeclared",
+            action="Name all stores of the task, or say that the others are to be left alone (ignore_foreign).",
+            stores=undeclared,
+        )
+    listed = [
+        TaskStore(name, _store(directory, name, one, exactly_once, settings), one.changelogs)
+        for name, one in stores.items()
+    ]
+    offsets = TaskOffsets(directory, listed, exactly_once=exactly_once, is_global=is_global, meant_for=meant_for)
+    _make(directory)
+    checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
+    taken_over = checkpointer.open(ignore_foreign=ignore_foreign)
+    return TaskDirectory({one.name: one.store for one in listed}, taken_over, checkpointer)
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise Invalid(
+            f"{directory} is no directory.",
+            code="task-directory-invalid",
+            action="Name a directory; nothing was changed.",
+            path=str(directory),
+        ) from error
+    except OSError as error:
+        raise translate(directory, "Making", error) from error
+
+
+def _store(
+    directory: Path, name: str, one: LoggedStore, exactly_once: bool, settings: StoreSettings | None
+) -> StateStore:
+    store = one.store
+    if store is None:
+        if one.kind.is_segmented:
+            raise Invalid(
+                f"The store {name} is a {one.kind.value} store, which has a database for each segment.",
+                code="kind-unsupported",
+                action="Open the segments one by one as RocksDBStore, or give a store of your own.",
+                store=name,
+                kind=one.kind.value,
+            )
+        path = directory / PLAIN_PARENT / name
+        store = RocksDBStore(
+            path, one.kind, create_if_missing=True, exactly_once=exactly_once, upgrade=True, settings=settings
+        )
+    if one.changelogs and store.persistent and not store.manages_offsets:
+        return LegacyCheckpointingStore(store, directory, name, one.changelogs, exactly_once=exactly_once)
+    return store

@@ -1,0 +1,434 @@
+"""The offsets of all stores of one task, as files beside them: taken over from older versions, kept, handed on.
+
+``.checkpoint`` in a task directory (or ``global/``) names every persistent store with a changelog. Three rules:
+
+- **Taken over once.** An offset is imported into a store only if the store has none (``committed_offset`` returns
+  ``None``), and the store has rows: a fresh store beside an old file would otherwise count as restored. Likewise the
+  position. Afterwards the file names every store as it stands. (In Kafka Streams the file wins over the store's own
+  offset, and is deleted.)
+- **Never ahead.** The file is written after the commits it describes, and lowered before one that sets a store back
+  (:meth:`TaskOffsets.commit`). It is believed for a store only while that store is closed; an open one is asked.
+- **Handed on.** What stays after a clean close depends on who comes next (:class:`MeantFor`).
+
+Under exactly-once a store that keeps its offset in a file has none while it is open: after a crash its rows are not
+trusted. A store with its offsets inside needs no such thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from statecore.choices import chosen
+from statecore.errors import Invalid, NotFound
+from statecore.filesystem import AnyPath, given_path
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
+from statecore.formats.position import Position
+from statecore.formats.releases import CHECKPOINT_FILE, RELEASES, OffsetFiles
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.stores.base import StateStore
+from statecore.stores.delegating_store import layer
+from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from statecore.stores.legacy_offsets import (
+    adopt_position,
+    read_offsets,
+    read_position,
+    remove_offsets,
+    write_offsets,
+    write_position,
+)
+
+
+class MeantFor(StrEnum):
+    """Who opens the directory after it was closed cleanly, and so which files are left in it."""
+
+    STATECORE = "statecore"
+    """This library: ``.checkpoint`` stays, so that the offsets of closed stores can be read without opening them."""
+
+    KAFKA_STREAMS_4_3 = "4.3"
+    """Kafka Streams 4.3 and later: no ``.checkpoint``, because there it would win over the offsets in the stores."""
+
+    KAFKA_STREAMS_4_2 = "4.2"
+    """Kafka Streams 4.2 and older: ``.checkpoint`` and ``<store>.position``, no ``.checkpoint_<store>``; under
+    exactly-once no ``.checkpoint`` while the stores are open. (The column families of such a directory have to be those
+    of the older version too; that is not this module's business.)"""
+
+    @property
+    def files(self) -> OffsetFiles:
+        """Which files it wants in the directory."""
+        return _STATECORE_FILES if self is MeantFor.STATECORE else RELEASES[self].files
+
+
+_STATECORE_FILES = OffsetFiles(task=True, task_while_open=True, stores=True, positions=False)
+
+
+@dataclass(frozen=True)
+class TaskStore:
+    """A store of a task.
+
+    Attributes:
+        name: its name.
+        store: the store; one that does not manage its offsets wrapped in a ``LegacyCheckpointingStore``.
+        changelogs: its changelog partition; of a global store all partitions of its topic; empty when not logged.
+
+    Raises:
+        Invalid: what is given as a partition is none.
+    """
+
+    name: str
+    store: StateStore
+    changelogs: tuple[TopicPartition, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "changelogs", tuple(as_topic_partition(changelog) for changelog in self.changelogs))
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the store's offsets are worth keeping: it is logged and survives its process."""
+        return bool(self.changelogs) and self.store.persistent
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What came of the files of a task when its stores were opened.
+
+    Attributes:
+        offsets: the offsets that were imported, by store.
+        positions: the stores whose position was imported.
+        without_rows: stores that have no rows, so that the file's offset was not believed; they are restored in full.
+        unknown: stores that have no offset after this, neither their own nor the file's.
+    """
+
+    offsets: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    positions: tuple[str, ...] = ()
+    without_rows: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+class TaskOffsets:
+    """The stores of one task (or all global stores) and the files with their offsets.
+
+    Args:
+        directory: the task directory, or ``global/``.
+        stores: all stores of the task.
+        exactly_once: whether rows that may be ahead of their offset are refused: those of a store that keeps its offset
+            in a file have none after a crash. It means the same for ``RocksDBStore``.
+        is_global: whether these are global stores: their file never says -4, which older versions cannot take there.
+        meant_for: who opens the directory after a clean close.
+
+    Raises:
+        Invalid: a persistent store with a changelog keeps its offset nowhere, or two stores have one name.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        stores: Sequence[TaskStore],
+        *,
+        exactly_once: bool,
+        is_global: bool = False,
+        meant_for: MeantFor = MeantFor.STATECORE,
+    ) -> None:
+        names = [one.name for one in stores]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise Invalid(
+                f"Two stores of {directory} have the name {', '.join(twice)}.",
+                code="store-duplicated",
+                action="Give each store of a task a name of its own.",
+                stores=twice,
+            )
+        for one in stores:
+            if one.has_offsets and not one.store.manages_offsets:
+                raise Invalid(
+                    f"The store {one.name} of {directory} does not manage its offsets.",
+                    code="offsets-not-managed",
+                    action="Wrap it in a LegacyCheckpointingStore.",
+                    store=one.name,
+                )
+        self.directory = given_path(directory)
+        self.stores = tuple(stores)
+        self.meant_for = chosen(MeantFor, meant_for, "meant_for")
+        self._files = self.meant_for.files
+        self._exactly_once = exactly_once
+        self._is_global = is_global
+        self._file = self.directory / CHECKPOINT_FILE
+        self._written: dict[TopicPartition, int] = {}
+
+    def open(self, *, ignore_foreign: bool = False) -> TakenOver:
+        """Open every store and take over what the files know and the stores do not.
+
+        Every file is read and judged before a store is opened. A failure leaves the files as they were and the stores
+        closed; what had been imported until then is not imported again.
+
+        Args:
+            ignore_foreign: leave out entries of ``.checkpoint`` that no store has, as Kafka Streams does, instead of
+                refusing the file; they are lost.
+
+        Raises:
+            Corrupted: a file is malformed, or a store cannot be read.
+            Invalid: ``.checkpoint`` names a changelog partition that no store has.
+            Fenced: another process has a store open.
+        """
+        in_file = read_offsets(self._file)
+        positions = {one.name: read_position(self.directory, one.name) for one in self.stores if one.store.persistent}
+        for one in self.stores:
+            if _in_file(one):  # read again when the store opens it
+                read_offsets(self.directory / store_checkpoint_file(one.name))
+        known = {partition for one in self.stores for partition in one.changelogs}
+        foreign = sorted(str(partition) for partition in in_file.keys() - known)
+        if foreign and not ignore_foreign:
+            raise Invalid(
+                f"{self._file} has offsets of partitions that no store of the task has: {', '.join(foreign)}.",
+                code="offsets-of-unknown-partitions",
+                action="Name all stores of the task, or say that these offsets may be lost.",
+                file=str(self._file),
+                foreign=foreign,
+            )
+        opened: list[StateStore] = []
+        try:
+            for one in self.stores:
+                if not one.store.is_open:
+                    one.store.open()
+                    opened.append(one.store)
+            taken = self._take_over(in_file, positions)
+            self._begin()
+        except BaseException:
+            for store in opened:
+                store.close()
+            raise
+        return taken
+
+    def known_offsets(self) -> dict[TopicPartition, int]:
+        """The offset of every changelog partition that has one: an open store is asked, a closed one looked up.
+
+        Raises:
+            Corrupted: a file of a closed store is malformed.
+        """
+        in_file = {} if all(one.store.is_open for one in self.stores) else read_offsets(self._file)
+        offsets: dict[TopicPartition, int] = {}
+        for one in self.stores:
+            if not one.has_offsets:
+                continue
+            if one.store.is_open:
+                offsets |= _committed(one)
+            else:
+                own = read_offsets(self.directory / store_checkpoint_file(one.name))
+                both = {**in_file, **own}
+                offsets |= {partition: both[partition] for partition in one.changelogs if partition in both}
+        return offsets
+
+    def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> None:
+        """Commit stores, one after the other; when one is set back, ``.checkpoint`` is lowered first.
+
+        Args:
+            offsets: for each store to be committed what :meth:`StateStore.commit` takes.
+
+        Raises:
+            NotFound: there is no such store; nothing was committed.
+            Invalid: an offset is none that a file can hold, or of a partition that is not the store's changelog: it
+                would be missed when the store is opened. Nothing was committed.
+            StatecoreError: see :meth:`StateStore.commit`; stores before the one that failed are committed.
+        """
+        by_name = self._named(offsets)
+        checked = {name: checked_offsets(of) for name, of in offsets.items()}
+        for name, of in checked.items():
+            if foreign := sorted(str(at) for at in of.keys() - set(by_name[name].changelogs)):
+                raise Invalid(
+                    f"{', '.join(foreign)} is no changelog partition of the store {name} of {self.directory}.",
+                    code="offsets-of-unknown-partitions",
+                    action="Name it among the store's changelogs, or correct it; nothing was committed.",
+                    store=name,
+                    foreign=foreign,
+                )
+        self._lower({partition: offset for of in checked.values() for partition, offset in of.items()})
+        for name, of in checked.items():
+            by_name[name].store.commit(of)
+
+    def forget_offsets(self, store: str) -> None:
+        """Commit a store, and forget its offsets and position; ``.checkpoint`` is lowered first.
+
+        Raises:
+            NotFound: there is no such store.
+            StatecoreError: see :meth:`StateStore.forget_offsets`.
+        """
+        one = self._named((store,))[store]
+        self._lower(dict.fromkeys(one.changelogs))
+        one.store.forget_offsets()
+
+    def _named(self, names: Collection[str]) -> dict[str, TaskStore]:
+        by_name = {one.name: one for one in self.stores}
+        if missing := sorted(set(names) - by_name.keys()):
+            raise NotFound(
+                f"{self.directory} has no store {', '.join(missing)}.",
+                code="store-not-found",
+                action="Check the names of the stores; nothing was changed.",
+                stores=missing,
+            )
+        return by_name
+
+    def _lower(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """See that the file is not ahead of what is about to be committed."""
+        sound = dict(self._written)
+        for partition, offset in offsets.items():
+            if partition in sound:
+                sound[partition] = min(sound[partition], OFFSET_UNKNOWN if offset is None else offset)
+        if sound != self._written:
+            self._replace(sound)
+
+    def must_be_lowered(self) -> bool:
+        """Whether ``.checkpoint`` says more than a store that was committed past :meth:`commit`; that must not wait."""
+        if not self._written:
+            return False
+        offsets = self.known_offsets()
+        return any(offsets.get(partition, offset - 1) < offset for partition, offset in self._written.items())
+
+    def checkpoint(self) -> None:
+        """Write the files of the open stores, each behind the flush of what it describes.
+
+        Under exactly-once the files of stores that keep their offset there, and files meant for Kafka Streams 4.2, wait
+        for the clean close.
+
+        Raises:
+            Invalid: a file cannot be written.
+            Capacity: the disk is full.
+        """
+        for one in self.stores:
+            if not one.has_offsets or not one.store.is_open:
+                continue
+            beside = layer(one.store, LegacyCheckpointingStore)
+            if beside is not None:
+                beside.checkpoint()
+            else:
+                one.store.flush()
+        if self._may_be_open_beside_it:
+            self._write(self.known_offsets(), self._believed())
+
+    def close(self) -> None:
+        """Close every store and leave the files that whoever comes next wants; nothing when all are closed.
+
+        A store that fails to close is in none of them, so that it counts as one without an offset.
+
+        Raises:
+            StatecoreError: a store could not be closed; the others were, and their files are written.
+        """
+        if not any(one.store.is_open for one in self.stores):
+            return
+        offsets = self.known_offsets()
+        positions = {
+            one.name: _committed_position(one.store)
+            for one in self.stores
+            if one.store.persistent and one.store.is_open
+        }
+        if not self._files.task:
+            remove_offsets(self._file)  # before a store counts as closed: beside one, it would win over its offset
+        failures: list[Exception] = []
+        closed: list[TaskStore] = []
+        for one in self.stores:
+            try:
+                one.store.close()
+            except Exception as error:
+                failures.append(error)
+            else:
+                closed.append(one)
+        if self._files.task:
+            self._write(offsets, closed)
+        for one in closed:
+            if one.store.persistent and self._files.positions:
+                write_position(self.directory, one.name, positions.get(one.name, {}))
+            if one.store.persistent and not self._files.stores:
+                remove_offsets(self.directory / store_checkpoint_file(one.name))
+        if failures:
+            raise failures[0]
+
+    def _begin(self) -> None:
+        """Replace what was taken over by what the stores say now, durably: a process may die before a checkpoint.
+
+        Not for Kafka Streams 4.3 and later, where it would win over the newer offset in a store.
+        """
+        offsets = self.known_offsets()
+        if not self._files.task or not self._may_be_open_beside_it or not offsets:
+            remove_offsets(self._file)
+            self._written = {}
+        else:
+            self._write(offsets, self._believed())
+
+    @property
+    def _may_be_open_beside_it(self) -> bool:
+        return self._files.task_while_open or not self._exactly_once
+
+    def _believed(self) -> list[TaskStore]:
+        """The stores whose offset in ``.checkpoint`` holds after a crash."""
+        return [one for one in self.stores if not (self._exactly_once and _in_file(one))]
+
+    def _take_over(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
+        imported: dict[str, dict[TopicPartition, int]] = {}
+        with_position: list[str] = []
+        without_rows: list[str] = []
+        unknown: list[str] = []
+        for one in self.stores:
+            if not one.has_offsets:
+                continue
+            own = _committed(one)
+            wanted = {
+                partition: in_file[partition]
+                for partition in one.changelogs
+                if partition not in own and in_file.get(partition, OFFSET_UNKNOWN) != OFFSET_UNKNOWN
+            }
+            if wanted and not _has_rows(one.store):
+                without_rows.append(one.name)
+                wanted = {}
+            position = positions[one.name]
+            adopts = bool(position) and not one.store.position and bool(own or wanted)
+            if adopts:
+                adopt_position(one.store, position)
+                with_position.append(one.name)
+            if wanted or adopts:
+                one.store.commit({**own, **wanted})
+            if wanted:
+                one.store.flush()  # the file is about to say it, too
+                imported[one.name] = wanted
+            if not own and not wanted:
+                unknown.append(one.name)
+        for one in self.stores:  # once imported, or no longer of use
+            if one.name in positions and not _in_file(one):
+                remove_offsets(self.directory / position_file(one.name))
+        return TakenOver(imported, tuple(with_position), tuple(without_rows), tuple(unknown))
+
+    def _write(self, offsets: Mapping[TopicPartition, int], stores: Sequence[TaskStore]) -> None:
+        written: dict[TopicPartition, int] = {}
+        for one in stores:
+            for partition in one.changelogs if one.has_offsets else ():
+                written[partition] = offsets.get(partition, OFFSET_UNKNOWN)
+        self._replace(written)
+
+    def _replace(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._is_global:
+            offsets = {at: offset for at, offset in offsets.items() if offset != OFFSET_UNKNOWN}
+        write_offsets(self._file, offsets)
+        self._written = dict(offsets)
+
+
+def _committed(one: TaskStore) -> dict[TopicPartition, int]:
+    asked = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
+    return {partition: offset for partition, offset in asked if offset is not None}
+
+
+def _committed_position(store: StateStore) -> Position:
+    with store.query_view() as view:
+        return view.position
+
+
+def _in_file(one: TaskStore) -> bool:
+    return layer(one.store, LegacyCheckpointingStore) is not None
+
+
+def _has_rows(store: StateStore) -> bool:
+    rows = store.all()
+    try:
+        return next(rows, None) is not None
+    finally:
+        close = getattr(rows, "close", None)  # a generator holds an iterator of the database until it is closed
+        if close is not None:
+            close()

@@ -1,0 +1,426 @@
+"""All databases of one task in a directory of Kafka Streams' layout, open for writing, as the spec declares them.
+
+What becomes of a store depends on its kind:
+
+==========================================  =========================================================================
+store                                       here
+==========================================  =========================================================================
+one database, or segments, grace buffers    open, and moved on by runs (:class:`FollowedStore`)
+versioned                                   not followed, because its rows depend on every record: it is left empty at
+                                            -4, so that Kafka Streams restores it alone, and wipes nothing; what it had
+                                            is moved aside
+in memory                                   nothing: Kafka Streams restores it from the start of its changelog
+not logged (``changelog: none``)            left as it is, because nobody else has its rows; under exactly-once one
+                                            that was not closed cleanly stops the task, which Kafka Streams would wipe
+==========================================  =========================================================================
+
+While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
+or goes as whoever comes next wants it (:class:`MeantFor`); where it goes, a note stays (:class:`ClosedOffsets`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.filesystem import make_directories
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import RunFile
+from statecore.spec.derived import is_source, task_of
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
+from statecore.statedir.apply import recover
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.quarantine import delete_expired, move_store_aside
+from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.task_layout import StoreDirectory, stores_in
+from statecore.statedir.work_directory import STALE, STANDBY
+from statecore.stores.legacy_offsets import remove_offsets, write_offsets
+from statecore.stores.settings import StoreSettings
+from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.excluded_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
+from statecore.tasks.partial_stores import segmentation_of
+from statecore.tasks.standby_store import FollowedSpec, FollowedStore, written_by_older
+from statecore.tasks.store_errors import said_of
+from statecore.tasks.task_offsets import MeantFor
+
+
+def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
+    """The tasks that have a store to keep a copy of, in numeric order.
+
+    Args:
+        spec: the application.
+        partitions: how many partitions each changelog has; stores of others have no task.
+    """
+    found = {
+        task_of(store, partition): (store.topology or "", store.subtopology, partition)
+        for store in spec.stores
+        if store.is_restorable
+        for partition in range(partitions.get(store.changelog, 0))
+    }
+    return sorted(found, key=found.__getitem__)
+
+
+def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
+    """The stores of a task that are followed.
+
+    Raises:
+        Invalid: nobody has decided the kind or the changelog of one.
+    """
+    found: list[FollowedSpec] = []
+    for store in _declared(spec, task):
+        if not store.is_restorable or store.kind.is_versioned:
+            continue
+        changelog = TaskId.parse(task).partition_of(store.changelog)
+        found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
+    return tuple(found)
+
+
+def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
+    if TaskId.parse(task).is_global:
+        raise Invalid("Global stores are no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
+    declared = spec.stores_of(task)
+    if any(store.is_undecided for store in declared):
+        undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
+        raise Invalid(
+            f"The stores of task {task} are not all known: {undecided}.",
+            code="spec-undecided",
+            action="Decide them in the spec; statecore inspect tells kinds apart.",
+            task=task,
+        )
+    return sorted(declared, key=lambda store: store.name)
+
+
+class TaskStores:
+    """The stores of one task, for one thread. Whoever opens them holds the application's lock until they are closed.
+
+    Args:
+        spec: the application.
+        directory: its state directory.
+        task: the task.
+        settings: of every database.
+        faults: where tests let the process die; also those who work on the stores ask them.
+        now: seconds since the epoch.
+
+    Raises:
+        Invalid: nobody has decided the kind or the changelog of a store of the task.
+        NotFound: the spec declares no store of it.
+    """
+
+    def __init__(
+        self,
+        spec: ApplicationSpec,
+        directory: StateDirectory,
+        task: str,
+        *,
+        settings: StoreSettings | None = None,
+        faults: FaultPoints = NO_FAULTS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._name = task
+        self.faults, self._now = faults, now
+        self._directory = directory
+        self.path = directory.task_path(task)
+        self.work_path = directory.work_path / STANDBY / task
+        """Where what belongs to this task lies beside it: what is in the making, what is known of its changelogs."""
+        self._declared = _declared(spec, task)
+        if not self._declared:
+            raise NotFound(
+                f"{spec.source} declares no store of task {task}.",
+                code="task-not-found",
+                action="Name tasks that have stores; statecore inspect shows them.",
+                task=task,
+            )
+        exactly_once = self._exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._stores = {
+            one.name: FollowedStore(
+                one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
+            )
+            for one in followed_in(spec, task)
+        }
+        self._versioned: dict[TopicPartition, int] = {}
+        self._is_open = False
+
+    @property
+    def name(self) -> str:
+        """The task: ``0_1``, or ``__north__/0_1``."""
+        return self._name
+
+    @property
+    def scratch(self) -> Path:
+        """A directory on the file system of the stores, empty when they were opened."""
+        return self.work_path / "scratch"
+
+    @property
+    def stores(self) -> tuple[FollowedStore, ...]:
+        """The stores that follow their changelogs."""
+        return tuple(self._stores.values())
+
+    def open(self) -> None:
+        """Open every store, made where it is missing; a placement that was interrupted is settled before.
+
+        Raises:
+            Fenced: the application's lock is not held, or somebody has a database open.
+            Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it;
+                or this user may not.
+            Corrupted: see :meth:`FollowedStore.open`; or Kafka Streams would wipe the task for a store without a
+                changelog.
+            Capacity: no room.
+            Retryable: the disk failed.
+        """
+        if self._is_open:
+            return
+        self._directory.check_locked()
+        with said_of(self.name, "", "could not be opened"):
+            recover(self._directory, self.faults)
+            self._refuse_undeclared()
+            self._refuse_older()
+            self._look_at_unlogged()
+            delete_expired(self._directory, STALE, self._now_ms())
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            make_directories(self.scratch)
+            make_directories(self.path)
+            self._make_versioned()
+            try:
+                for store in self._stores.values():
+                    with said_of(self.name, store.name, "could not be opened"):
+                        store.open()
+                remove_offsets(self.path / CHECKPOINT_FILE)
+                self.checkpoint()
+            except BaseException:
+                for store in self._stores.values():
+                    with suppress(StatecoreError, OSError):
+                        store.close()
+                raise
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is open; a store of it that failed may be closed all the same."""
+        return self._is_open
+
+    def check_locked(self) -> None:
+        """Make sure that what is written by its path goes to the directory that was opened.
+
+        A directory that was renamed away is still written to by RocksDB, which has it open; another one that has its
+        name now is somebody else's.
+
+        Raises:
+            Fenced: the application's lock was lost.
+        """
+        self._directory.check_locked()
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The last applied offset of the changelog of each logged store on disk; -4 where there is none."""
+        found = {one.changelog: OFFSET_UNKNOWN if one.offset is None else one.offset for one in self._stores.values()}
+        return {**self._versioned, **found}
+
+    def apply(self, store: str, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
+        """Put runs into a store and commit its offset; see :meth:`FollowedStore.apply`.
+
+        A store that fails is closed; see :meth:`reopen`.
+
+        Raises:
+            NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
+            StatecoreError: see :meth:`FollowedStore.apply`, and what the system refused.
+        """
+        self.check_locked()
+        found = self.store(store)
+        try:
+            with said_of(self.name, store, "could not be moved on"):
+                found.apply(runs, end, stream_time)
+        except Exception:
+            found.drop()
+            raise
+
+    def reopen(self, store: str) -> None:
+        """Open a store that failed, where it stood at its last commit; nothing where it is open.
+
+        Raises:
+            NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
+            StatecoreError: see :meth:`FollowedStore.open`.
+        """
+        self.check_locked()
+        with said_of(self.name, store, "could not be opened"):
+            self.store(store).open()
+
+    def store(self, name: str) -> FollowedStore:
+        """A store that follows its changelog. Raises ``NotFound`` where it is none."""
+        if name not in self._stores:
+            raise NotFound(
+                f"Task {self.name} has no store {name} that follows a changelog; it has {', '.join(self._stores)}.",
+                code="store-not-found",
+                action="Name one of them.",
+                task=self.name,
+                store=name,
+            )
+        return self._stores[name]
+
+    def checkpoint(self) -> None:
+        """Write ``.checkpoint`` for all stores, as far as they are committed.
+
+        Raises:
+            Fenced: see :meth:`check_locked`.
+            Invalid, Capacity: it cannot be written.
+        """
+        self.check_locked()
+        with said_of(self.name, "", "could not be noted"):
+            for store in self._stores.values():
+                store.checkpoint()
+            write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
+
+    def reset(self, store: str, *, discard: bool = False) -> None:
+        """Empty a store, which is followed from the start of its changelog then. Its offset goes first.
+
+        Its rows are moved aside, and kept for a week.
+
+        Args:
+            store: which.
+            discard: delete its rows instead, because the changelog tells of all of them.
+
+        Raises:
+            NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
+            Invalid, Capacity, Retryable: see :meth:`FollowedStore.reset`.
+        """
+        self.check_locked()
+        with said_of(self.name, store, "could not be emptied"):
+            remove_offsets(self.path / CHECKPOINT_FILE)
+            delete_expired(self._directory, STALE, self._now_ms())
+            self.store(store).reset(None if discard else self._keep)
+        self.checkpoint()
+
+    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+        """Close every store, and give what was made to the owner of the directory; again is fine.
+
+        Args:
+            meant_for: who opens the directory next.
+
+        Raises:
+            Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
+            Fenced: see :meth:`check_locked`; the stores were closed, and no file was written beside them.
+            StatecoreError: a store could not be closed, or a file not be written or deleted; the stores were closed as
+                far as they could be.
+        """
+        if meant_for is MeantFor.KAFKA_STREAMS_4_2:
+            raise Invalid(
+                f"The stores of task {self.name} are in the layout of Kafka Streams 4.3 and later, which 4.2 does not "
+                "open.",
+                code="migration-required",
+                action="Close them for 4.3, then run statecore migrate --to 4.2.",
+                task=self.name,
+            )
+        if not self._is_open:
+            return
+        try:
+            self.check_locked()
+        except Fenced:
+            self._is_open = False
+            for store in self._stores.values():
+                store.drop()
+            raise
+        self._is_open = False
+        failures: list[StatecoreError] = []
+        failed: set[TopicPartition] = set()
+        if not meant_for.files.task:
+            try:
+                with said_of(self.name, "", "could not be handed on"):
+                    remove_offsets(self.path / CHECKPOINT_FILE)
+            except StatecoreError as error:
+                failures.append(error)
+        for store in self._stores.values():
+            if not store.is_open:  # it failed, and nobody knows whether it was closed then
+                failed.add(store.changelog)
+            try:
+                with said_of(self.name, store.name, "could not be closed"):
+                    store.close()
+            except StatecoreError as error:
+                failures.append(error)
+                failed.add(store.changelog)
+        with said_of(self.name, "", "could not be handed on"):
+            sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
+            if meant_for.files.task:
+                write_offsets(self.path / CHECKPOINT_FILE, sound)
+            else:
+                self._note(sound)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._give_to_owner()
+        if failures:
+            raise failures[0]
+
+    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note what the databases say, for the next start."""
+        known = {
+            store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
+            for store in self._stores.values()
+            if store.spec.kind.manages_offsets and offsets.get(store.changelog, OFFSET_UNKNOWN) >= 0
+        }
+        ClosedOffsets(self._directory, self.name).write(known)
+
+    def _refuse_undeclared(self) -> None:
+        declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}
+        declared |= {store_directory(store.name, store.kind) for store in self._declared if not store.is_logged}
+        foreign = [one.name for one in self._of_known_formats() if one.databases and one.name not in declared]
+        if foreign:
+            raise Invalid(
+                f"{self.path} has stores that the spec does not declare for task {self.name}: {', '.join(foreign)}.",
+                code="store-undeclared",
+                action="Declare them, or move their directories away where the application has them no more.",
+                task=self.name,
+                stores=foreign,
+            )
+
+    def _refuse_older(self) -> None:
+        """Refuse what Kafka Streams 4.2 or older wrote, before anything is changed; one database tells of a store."""
+        for store in self._of_known_formats():
+            for database in store.databases[-1:]:
+                try:
+                    families = read_database_state(database).column_families
+                except Corrupted:
+                    continue  # whoever opens it says what is wrong
+                if OFFSETS_COLUMN_FAMILY not in families:
+                    raise written_by_older(database, store.store)
+
+    def _of_known_formats(self) -> list[StoreDirectory]:
+        """The stores that lie there, without those of the application's own classes."""
+        custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
+        return [one for one in stores_in(self.path) if one.store not in custom]
+
+    def _look_at_unlogged(self) -> None:
+        for store in self._declared:
+            if not store.is_logged and store.kind.can_be_built:
+                refuse_half_deleted(self._directory, self.name, store)
+                if self._exactly_once:
+                    close_unlogged(self._directory, self.name, store)
+
+    def _make_versioned(self) -> None:
+        for store in self._declared:
+            if not (store.is_restorable and store.kind.is_versioned):
+                continue
+            changelog = TaskId.parse(self.name).partition_of(store.changelog)
+            made = self.scratch / f"{store.name}-made"
+            with said_of(self.name, store.name, "could not be made"):
+                leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
+            self._versioned[changelog] = OFFSET_UNKNOWN
+
+    def _keep(self, store: Path) -> None:
+        move_store_aside(self._directory, self.name, store, STALE, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)
+
+    def _give_to_owner(self) -> None:
+        ownership = self._directory.ownership
+        for path in (self.path, *self.path.rglob("*")):
+            if not ownership.suits(path.lstat()):
+                ownership.give(path)

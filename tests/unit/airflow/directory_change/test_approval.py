@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
+
+from statecore.airflow.directory_change import approval
+from statecore.airflow.directory_change.approval import MigrationApproval, conclude, outcomes
+from statecore.airflow.directory_change.plans import short
+from statecore.airflow.directory_change.recover_operator import RecoveryApproval
+from statecore.airflow.directory_change.xcom_values import Answer, Became, Entry, ShortPlan
+from statecore.airflow.failures import JobRefused
+from statecore.jobs.migrate.report import MIGRATE_REPORT
+from tests.unit.airflow.stub_migrate import report
+
+DIRECTORIES: list[Entry] = [
+    {
+        "title": name,
+        "name": f"statecore migrate {name}",
+        "application_id": name,
+        "host": None,
+        "engine": "processes",
+        "conf": None,
+        "request": {"state_dir": f"/srv/{name}"},
+    }
+    for name in ("orders", "billing", "clicks")
+]
+
+
+def plan(number: int, *, done: bool = False) -> ShortPlan:
+    request = {"application_id": DIRECTORIES[number]["title"], "state_dir": "/srv", "to": "4.3"}
+    return short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
+
+
+class Task:
+    """As much of a task instance as an approval asks."""
+
+    id = "0"
+
+    def __init__(self, plans: list[ShortPlan | None]) -> None:
+        self.plans = plans
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_pull(self, task_ids: str, map_indexes: range) -> list[ShortPlan | None]:
+        assert (task_ids, len(map_indexes)) == ("plan", len(self.plans))
+        return self.plans
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+def context(*plans: ShortPlan | None, **params: Any) -> dict[str, Any]:
+    task = Task(list(plans))
+    params = {"to": "4.3", "approve": "ask", "approve_within": "30m", **params}
+    return {"ti": task, "task_instance": task, "params": params}
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **said: found.append(said)
+    )
+    return found
+
+
+def operator() -> MigrationApproval:
+    return MigrationApproval(task_id="approve", directories=DIRECTORIES, plan_task_id="plan")
+
+
+def event(chosen: str, by: str | None = "vera") -> dict[str, Any]:
+    user = {"id": by, "name": by} if by else None
+    return {
+        "chosen_options": [chosen],
+        "params_input": {},
+        "responded_at": datetime(2026, 1, 2, tzinfo=UTC),
+        "responded_by_user": user,
+    }
+
+
+def test_a_person_is_shown_all_plans_and_no_answer_is_a_no(shown: list[dict[str, Any]]) -> None:
+    with pytest.raises(TaskAwaitingInput) as waits:
+        operator().execute(context(plan(0), None, plan(2, done=True)))  # type: ignore[arg-type]
+    (said,) = shown
+    assert {"1", "4.3?"} <= set(said["subject"].split())
+    assert (said["options"], said["defaults"]) == (["Approve", "Reject"], ["Reject"])
+    assert all(name in said["body"] for name in ("orders", "billing", "clicks", "plan-1"))
+    assert waits.value.timeout == timedelta(minutes=30)
+
+
+def test_what_was_approved_is_handed_on_and_of_the_others_why_not() -> None:
+    running = context(plan(0), None, plan(2, done=True))
+    handed = operator().execute_complete(running, event("Approve"))  # type: ignore[arg-type]
+    assert [(one["title"], one["plan_id"], one["why"]) for one in handed] == [
+        ("orders", "plan-1", ""),
+        ("billing", "", "Its plan failed."),
+        ("clicks", "", handed[2]["why"]),
+    ]
+    assert handed[2]["why"] not in ("", handed[1]["why"])
+    assert running["ti"].pushed["answer"] == {"chosen": "Approve", "by": "vera", "at": "2026-01-02 00:00:00+00:00"}
+
+
+@pytest.mark.parametrize("by", ["vera", None])
+def test_a_no_skips_what_follows_and_who_said_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], by: str | None
+) -> None:
+    task, running = operator(), context(plan(0), None, plan(2))
+    task.downstream_task_ids.add("migrate.apply")
+    following = SimpleNamespace(is_teardown=False)
+    running["task"] = SimpleNamespace(get_direct_relatives=lambda **_: [following])
+    skipped: list[Any] = []
+    monkeypatch.setattr(task, "skip", lambda ti, tasks: skipped.extend(tasks))
+    task.execute_complete(running, event("Reject", by))  # type: ignore[arg-type]
+    assert skipped == [following]
+    assert running["ti"].pushed["answer"]["chosen"] == "Reject"
+    assert running["ti"].pushed["answer"]["by"] == by
+    said = "answered by vera: Reject" if by else "nobody has answered within 30m: nothing is applied"
+    assert said in capsys.readouterr().out
+
+
+def test_without_approval_nobody_is_asked(shown: list[dict[str, Any]]) -> None:
+    handed = operator().execute(context(plan(0), None, plan(2), approve="none"))  # type: ignore[arg-type]
+    assert [one["plan_id"] for one in handed] == ["plan-1", "", "plan-1"]
+    assert shown == []
+
+
+@pytest.mark.parametrize("approve", ["ask", "none"])
+def test_where_nothing_is_to_be_done_nobody_is_asked_and_it_is_said(shown: list[dict[str, Any]], approve: str) -> None:
+    with pytest.raises(AirflowSkipException, match=r"2 of 3.*4\.3.*\. 1 "):
+        operator().execute(context(plan(0, done=True), None, plan(2, done=True), approve=approve))  # type: ignore[arg-type]
+    assert shown == []
+
+
+@pytest.mark.parametrize("kind", [MigrationApproval, RecoveryApproval])
+def test_where_nothing_could_be_planned_nothing_is_called_sound(
+    shown: list[dict[str, Any]], kind: type[MigrationApproval]
+) -> None:
+    approve = kind(task_id="approve", directories=DIRECTORIES, plan_task_id="plan")
+    asked = context(None, None, None)
+    with pytest.raises(AirflowSkipException, match=r"^No .*3 of 3") as skipped:
+        approve.execute(asked)  # type: ignore[arg-type]
+    assert approve._sound(asked) not in str(skipped.value)  # type: ignore[arg-type]
+    assert shown == []
+
+
+def became(
+    planned: Any,
+    done: Any = None,
+    seen: Any = None,
+    chosen: str | None = None,
+    by: str | None = "vera",
+    refused: str | None = None,
+) -> str:
+    answer: Answer | None = None if chosen is None else {"chosen": chosen, "by": by, "at": "now"}
+    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen], [refused])
+    return found["outcome"]
+
+
+def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> None:
+    assert became(None) == "not planned"
+    assert became(None, refused="Invalid (spec-invalid)") == "not planned: Invalid (spec-invalid)"
+    assert became(plan(0, done=True)) == "nothing to do"
+    assert became(plan(0), chosen="Reject") == "rejected"
+    assert became(plan(0), chosen="Reject", by=None).startswith("rejected, ")
+    assert became(plan(0), chosen="Approve") == "not migrated"
+    assert became(plan(0)) == "not migrated"
+    assert became(plan(0), {"outcome": "migrated"}).startswith("migrated, ")
+    assert became(plan(0), {"outcome": "migrated"}, {"outcome": "nothing to do"}) == "migrated"
+    assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; works again")
+
+
+def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("test")
+    found: list[Became] = [
+        {"name": f"app-{n}", "state_dir": "/srv", "outcome": word}
+        for n, word in enumerate(("migrated", "rejected", "nothing to do"))
+    ]
+    with caplog.at_level(logging.INFO):
+        conclude(found, log)
+    assert "app-1        /srv             rejected" in caplog.text
+    with pytest.raises(JobRefused, match=r"\n  x in /srv: not planned\n"):
+        conclude([*found, {"name": "x", "state_dir": "/srv", "outcome": "not planned"}], log)
+    many: list[Became] = [
+        {"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)
+    ]
+    with pytest.raises(JobRefused, match="and 5 more"):
+        conclude(many, log)

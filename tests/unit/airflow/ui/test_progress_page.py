@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.airflow.home import migrate
+
+# FastAPI's test client says so on import.
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")
+
+
+def get(path: str, role: str | None = None) -> tuple[int, str, str]:
+    """Status, text and content security policy of an answer."""
+    from airflow.api_fastapi.app import create_auth_manager, init_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    from statecore.airflow.ui import progress_page
+
+    migrate()  # it holds the tokens that were revoked
+    manager = create_auth_manager()
+    init_auth_manager(progress_page.app)
+    token = "" if role is None else manager.generate_jwt(SimpleAuthManagerUser(username=role, role=role))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    answer = TestClient(progress_page.app).get(path, headers=headers)
+    return answer.status_code, answer.text, answer.headers.get("Content-Security-Policy", "")
+
+
+def test_the_page_is_for_users_of_airflow_alone() -> None:
+    assert get("/")[0] == 401
+    assert get("/", "viewer")[0] == 200
+    assert get("/docs", "admin")[0] == 404
+
+
+def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
+    _, text, policy = get("/?dag_id=%3Cb%3E&run_id=x", "viewer")
+    nonce = policy.partition("script-src 'nonce-")[2].partition("'")[0]
+    assert nonce
+    assert f'<script nonce="{nonce}">' in text
+    assert "connect-src 'self'" in policy
+    assert "<b>" not in text
+
+
+def test_the_page_looks_for_the_tasks_of_all_operators() -> None:
+    from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
+    from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
+    from statecore.airflow.operators import StatecoreSparkOperator
+
+    _, text, _ = get("/", "viewer")
+    for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreMigrateOperator):
+        assert f"operator={operator.__name__}&" in text

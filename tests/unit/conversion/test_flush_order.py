@@ -1,0 +1,124 @@
+"""What becomes of a task with rows that were flushed after its ``.checkpoint`` was written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.conversion import TaskConversion
+from statecore.conversion.downward import Terms, downward
+from statecore.conversion.inspection import StoreSight, TaskSight
+from statecore.conversion.upward import upward
+from statecore.formats.releases import RELEASES
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.flush_times import Flushes
+from tests.unit.conversion.sights import at, plain, task
+from tests.unit.conversion.tasks import golden_task
+
+LATE = Flushes({"rocksdb/a/000015.sst": 1_795_455_716_000_000_000}, 2, 2)
+EARLY = Flushes({}, 1, 1)
+COPIED = Flushes({}, 2, 0)
+
+every_release = pytest.mark.parametrize("to", ["3.9", "4.2", "4.3"])
+
+
+def plan(seen: TaskSight, to: str, exactly_once: bool | None) -> TaskConversion:
+    release = RELEASES[to]
+    return (
+        upward(seen, release, exactly_once) if release.offsets_inside else downward(seen, Terms(release, exactly_once))
+    )
+
+
+def seen(*stores: StoreSight, **more: object) -> TaskSight:
+    return task(*stores, **{"checkpoint": {at("a"): 20, at("b"): 30}, **more})  # type: ignore[arg-type]
+
+
+def store(name: str, flushes: Flushes, **more: object) -> StoreSight:
+    return replace(plain(name, sst_format=5), flushes=flushes, **more)  # type: ignore[arg-type]
+
+
+@every_release
+def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> None:
+    made = plan(seen(store("a", LATE), store("b", EARLY)), to, True)
+    assert (made.moved, made.written, made.refused) == ((".checkpoint",), {}, ())
+    assert all(one.is_nothing_to_do for one in made.stores)
+    assert not made.is_nothing_to_do
+    (why,) = made.left
+    assert "(rocksdb/a/000015.sst at 2026-11-23 17:41:56)" in why
+    assert "wiped" in why
+
+
+def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
+    late = seen(store("a", LATE), store("b", EARLY))
+    assert upward(late, RELEASES["4.4"], True, transactional=True).refused
+    assert not upward(late, RELEASES["4.3"], True, transactional=True).refused
+
+
+@every_release
+def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
+    made, quiet = (plan(seen(store("a", of), store("b", EARLY)), to, False) for of in (LATE, EARLY))
+    assert (made.stores, made.moved, made.written, made.left) == (
+        quiet.stores,
+        quiet.moved,
+        quiet.written,
+        quiet.left,
+    )
+    (remark,) = set(made.notes) - set(quiet.notes)
+    assert "at-least-once" in remark
+
+
+@every_release
+def test_without_a_guarantee_the_task_is_refused(to: str) -> None:
+    made = plan(seen(store("a", LATE), store("b", EARLY)), to, None)
+    assert [why.code for why in made.refused] == ["processing-guarantee-unknown"]
+    assert made.is_nothing_to_do
+
+
+def test_only_rows_count_of_which_the_file_says_the_offset() -> None:
+    for stores in (
+        [store("a", EARLY), store("b", LATE, logged=False)],
+        [store("a", EARLY), replace(store("c", LATE), changelog="")],
+    ):
+        made = plan(seen(*stores, checkpoint={at("a"): 20}), "4.3", True)
+        assert made.moved == (".checkpoint",)
+        assert not made.left
+        assert made.stores[0].offsets == {at("a"): 20}
+
+
+def test_a_store_that_is_nowhere_else_is_named_where_its_task_is_to_be_wiped() -> None:
+    (why,) = plan(seen(store("a", LATE), store("mine", EARLY, logged=False)), "4.3", True).left
+    assert ("mine" in why, "copy it first" in why) == (True, True)
+    (why,) = plan(seen(store("a", LATE), store("b", EARLY)), "4.3", True).left
+    assert "copy it first" not in why
+
+
+def test_an_entry_of_a_source_topic_may_be_any_undeclared_store_s() -> None:
+    made = plan(seen(store("a", EARLY), store("c", LATE), checkpoint={TopicPartition("orders", 0): 20}), "4.3", True)
+    assert (made.moved, made.written) == ((".checkpoint",), {})
+    assert made.left
+
+
+def test_a_copy_that_has_not_kept_its_times_is_told() -> None:
+    for guarantee, told in ((True, True), (None, True), (False, False)):
+        made = plan(seen(store("a", COPIED), store("b", COPIED)), "4.3", guarantee)
+        assert made.stores[0].offsets == {at("a"): 20}
+        assert len(made.notes) == told
+    made = plan(seen(store("a", COPIED), store("b", EARLY)), "4.3", True)
+    assert not made.notes
+
+
+def test_a_directory_on_disk_is_asked_and_a_conversion_leaves_none_that_would_be_doubted(tmp_path: Path) -> None:
+    older = golden_task(tmp_path, "4.2")
+    for name in ("rocksdb/plain/000008.sst", "rocksdb/stamped/000010.sst"):
+        os.utime(older.path / name)
+    os.utime(older.path / ".checkpoint", (1_600_000_000, 1_600_000_000))
+    assert older.plan("4.3").left
+    assert "rocksdb/plain/000008.sst at 20" in older.plan("4.3").left[0]
+    older.exactly_once = False
+    older.convert("3.9")  # writes the rows anew, beside a file that stays
+    older.exactly_once = True
+    assert not older.plan("4.3").left
+    older.convert("4.3")

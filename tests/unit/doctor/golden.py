@@ -1,0 +1,37 @@
+"""Whole directories of real applications, unpacked and examined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from statecore.doctor.doctor import Diagnosis, examine
+from statecore.doctor.finding_catalog import Severity
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from tests.golden.directories import golden_directories
+
+
+def examined(application: Path, name: str, *, declared: bool = False, **how: Any) -> Diagnosis:
+    """What the doctor finds in a copy of a golden directory.
+
+    Args:
+        application: the copy.
+        name: of the golden directory, which says the guarantee.
+        declared: whether it is held against its spec.
+        how: as :func:`statecore.doctor.doctor.examine`.
+    """
+    golden = golden_directories()[name]
+    spec = parse_spec(golden.spec) if declared else None
+    guarantee = ProcessingGuarantee(golden.guarantee)
+    return examine(StateDirectory(application.parent, application.name), spec=spec, guarantee=guarantee, **how)
+
+
+def worse(diagnosis: Diagnosis) -> set[tuple[str, str, str, str]]:
+    """Code, severity, task and store of all that is more than a note."""
+    return {
+        (one.code, one.severity.value, one.task, one.store)
+        for one in diagnosis.findings
+        if one.severity is not Severity.NOTE
+    }

@@ -1,0 +1,290 @@
+"""What rows show of the log that they were made of, key by key, and what that comes to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.reader import ChangelogReader
+from statecore.doctor.changelog_comparison import (
+    KEYS,
+    LAST_WRITE_KINDS,
+    LEAST_KEYS,
+    Later,
+    Limits,
+    Newest,
+    Shown,
+    Written,
+    differing,
+    has_rows,
+    later_records,
+    newest_records,
+    proof,
+    shown_by,
+)
+from statecore.doctor.stored_offsets import DatabasePlace
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from tests.unit.changelog.build import Record, batch, marker
+from tests.unit.changelog.scripted import ScriptedBrokers, part
+from tests.unit.doctor.stored import CASES, golden, write_database, write_golden
+
+HERE = TopicPartition("changelog", 0)
+NONE = Later(frozenset(), has_gaps=False)
+STAMP = (1_700_000_000_000).to_bytes(8)
+
+
+def written(key: bytes, value: bytes | None, offset: int = 0) -> Written:
+    return Written(key, value, 1_700_000_000_000, offset)
+
+
+def newest(*records: tuple[bytes, bytes | None], whole: bool = False, **earlier: set[bytes]) -> Newest:
+    every = tuple(written(key, value, 10 - at) for at, (key, value) in enumerate(records))
+    return Newest(every, {key.encode(): frozenset(values) for key, values in earlier.items()}, whole)
+
+
+def stamped(tmp_path: Path, rows: Mapping[bytes, bytes], older: Mapping[bytes, bytes] = {}) -> tuple[DatabasePlace]:
+    path = tmp_path / "store"
+    families = {
+        "default": sorted(older.items()),
+        "keyValueWithTimestamp": [(key, STAMP + value) for key, value in sorted(rows.items())],
+        "offsets": [],
+    }
+    write_database(path, families)
+    return (DatabasePlace(path),)
+
+
+def test_a_row_is_the_records_an_explained_one_another_or_none(tmp_path: Path) -> None:
+    places = stamped(tmp_path, {b"same": b"1", b"older": b"0", b"other": b"x", b"lives": b"1"}, {b"plain": b"1"})
+    seen = newest(
+        (b"same", b"1"),
+        (b"older", b"1"),
+        (b"other", b"1"),
+        (b"absent", b"1"),
+        (b"deleted", None),
+        (b"lives", None),
+        (b"plain", b"1"),
+        older={b"0"},
+    )
+    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, seen) == {
+        b"same": Shown.SAME,
+        b"older": Shown.EXPLAINED,
+        b"other": Shown.OTHER,
+        b"absent": Shown.ABSENT,
+        b"deleted": Shown.NOTHING,
+        b"lives": Shown.OTHER,
+        b"plain": Shown.NOTHING,  # it lies there in the older format
+    }
+    assert has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
+
+
+def test_a_store_without_rows_is_told_from_one_of_another_log(tmp_path: Path) -> None:
+    places = stamped(tmp_path, {})
+    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Shown.ABSENT}
+    assert not has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
+
+
+def test_a_row_that_is_too_short_for_its_kind_shows_nothing(tmp_path: Path) -> None:
+    write_database(tmp_path / "store", {"keyValueWithTimestamp": [(b"k", b"short")]})
+    places = (DatabasePlace(tmp_path / "store"),)
+    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Shown.NOTHING}
+
+
+def window(key: bytes, start: int) -> bytes:
+    return key + start.to_bytes(8) + bytes(4)
+
+
+def test_rows_of_windows_are_looked_for_in_their_segment_and_may_have_expired(tmp_path: Path) -> None:
+    for start in (600_000, 660_000):
+        write_database(tmp_path / f"w.{start}", {"default": [(window(b"k", start), b"v")], "offsets": []})
+    places = tuple(DatabasePlace(tmp_path / f"w.{start}", start, start + 60_000) for start in (600_000, 660_000))
+    seen = newest(
+        (window(b"k", 600_000), b"v"),
+        (window(b"k", 660_000), b"other"),
+        (window(b"k", 660_001), b"v"),
+        (window(b"k", 540_000), b"v"),
+        (window(b"k", 720_000), b"v"),
+    )
+    assert list(shown_by(StoreKind.WINDOW, places, seen).values()) == [
+        Shown.SAME,
+        Shown.OTHER,
+        Shown.ABSENT,
+        Shown.NOTHING,
+        Shown.NOTHING,
+    ]
+    endless = tuple(DatabasePlace(place.path, place.start) for place in places)
+    assert list(shown_by(StoreKind.WINDOW, endless, seen).values()) == [
+        Shown.SAME,
+        Shown.OTHER,
+        Shown.NOTHING,  # nobody knows where the segment ends
+        Shown.NOTHING,
+        Shown.NOTHING,
+    ]
+
+
+def test_records_that_are_none_of_the_kind_show_nothing(tmp_path: Path) -> None:
+    write_database(tmp_path / "w.0", {"default": [(window(b"k", 0), b"v")]})
+    places = (DatabasePlace(tmp_path / "w.0", 0, 60_000),)
+    assert shown_by(StoreKind.WINDOW, places, newest((b"k", b"v"))) == {b"k": Shown.NOTHING}
+    assert shown_by(StoreKind.WINDOW, places, newest()) == {}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if golden(case)["kind"] in set(LAST_WRITE_KINDS)])
+def test_what_kafka_streams_wrote_is_of_its_own_log(tmp_path: Path, case: str) -> None:
+    made = write_golden(tmp_path / "app", case)
+    kind = StoreKind(made["kind"])
+    task = tmp_path / "app" / made["task"]
+    if "segments" in made:
+        starts = sorted(int(name.rpartition(".")[2]) for name in made["segments"])
+        ends: list[int | None] = [*starts[1:], None]
+        root = task / made["store"]
+        places = [
+            DatabasePlace(root / f"{made['store']}.{start}", start, end)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+    else:
+        places = [DatabasePlace(task / "rocksdb" / made["store"])]
+    last: dict[bytes, Written] = {}
+    for at, record in enumerate(made["records"]):
+        key, value = (None if record[name] is None else bytes.fromhex(record[name]) for name in ("key", "value"))
+        if key is not None:
+            last[key] = Written(key, value, record["timestamp"], at)
+    shown = set(shown_by(kind, places, Newest(tuple(last.values()))).values())
+    assert Shown.SAME in shown
+    assert shown <= {Shown.SAME, Shown.NOTHING}
+
+
+MANY = [b"key-%d" % n for n in range(LEAST_KEYS)]
+
+
+def judged(shown: Sequence[Shown], later: Later = NONE, **of_newest: Any) -> list[bytes]:
+    keys = [b"key-%d" % n for n in range(len(shown))]
+    seen = newest(*((key, b"v") for key in keys), **of_newest)
+    return [one.key for one in proof(seen, dict(zip(keys, shown, strict=True)), later)]
+
+
+def test_rows_of_no_record_prove_another_log() -> None:
+    assert judged([Shown.OTHER] * LEAST_KEYS) == MANY
+    assert judged([Shown.ABSENT] * LEAST_KEYS) == MANY
+    assert judged([Shown.OTHER, Shown.ABSENT, Shown.NOTHING, Shown.OTHER]) == [b"key-0", b"key-1", b"key-3"]
+
+
+@pytest.mark.parametrize("one", [Shown.SAME, Shown.EXPLAINED])
+def test_one_row_of_the_log_proves_the_contrary(one: Shown) -> None:
+    assert judged([Shown.OTHER] * 10 + [one]) == []
+
+
+def test_few_keys_prove_nothing_unless_there_are_no_more() -> None:
+    few = [Shown.OTHER] * (LEAST_KEYS - 1)
+    assert judged(few) == []
+    assert len(judged(few, whole=True)) == LEAST_KEYS - 1
+    assert judged([Shown.OTHER, *[Shown.NOTHING] * 5], whole=True) == []
+    assert judged([], whole=True) == []
+    assert judged([Shown.NOTHING], whole=True) == []
+
+
+def test_a_row_of_a_later_record_proves_nothing() -> None:
+    assert judged([Shown.OTHER] * LEAST_KEYS, Later(frozenset(MANY[:1]), has_gaps=False)) == []
+    shown = [Shown.OTHER] * (LEAST_KEYS + 1)
+    assert judged(shown, Later(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
+
+
+def test_a_row_that_is_missing_proves_nothing_where_its_delete_may_be() -> None:
+    later = Later(frozenset(), has_gaps=True)
+    assert judged([Shown.ABSENT] * LEAST_KEYS, later) == []
+    assert judged([Shown.OTHER] * LEAST_KEYS, later) == MANY
+
+
+def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:
+    assert differing({b"%d" % at: one for at, one in enumerate(Shown)}) == [b"1", b"2", b"3"]
+
+
+# Reading them.
+
+
+def limits(seconds: float = 300.0, most_bytes: int = 1 << 20) -> Limits:
+    return Limits(time.monotonic() + seconds, most_bytes)
+
+
+def records(*values: tuple[int, bytes | None, bytes | None]) -> list[Record]:
+    return [Record(offset, 1_000 + offset, key, value) for offset, key, value in values]
+
+
+@pytest.fixture
+def brokers() -> Iterator[ScriptedBrokers]:
+    with ScriptedBrokers() as made:
+        yield made
+
+
+@pytest.fixture
+def reader(brokers: ScriptedBrokers) -> Iterator[ChangelogReader]:
+    with Cluster(brokers.address, timeout=60) as cluster:
+        yield ChangelogReader(cluster)
+
+
+def test_the_last_record_of_each_key_counts_and_what_it_was_before_is_kept(
+    brokers: ScriptedBrokers, reader: ChangelogReader
+) -> None:
+    data = [
+        batch(records((0, b"a", b"0"), (1, b"b", b"0"), (2, None, b"x"))),
+        batch(records((3, b"a", b"1"), (4, b"c", None), (5, b"a", b"2"))),
+        batch(records((6, b"a", b"later"))),
+    ]
+    brokers.add("changelog", [part(data)])
+    found = newest_records(reader, HERE, 0, 6, limits())
+    assert found is not None
+    assert [one[:2] + one[3:] for one in found.written] == [(b"a", b"2", 5), (b"c", None, 4), (b"b", b"0", 1)]
+    assert (found.earlier, found.whole) == ({b"a": {b"0", b"1"}}, True)
+
+
+def test_records_of_aborted_transactions_were_never_written(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+    aborted = batch(records((1, b"a", b"aborted")), producer=5, transactional=True)
+    data = [batch(records((0, b"a", b"0"))), aborted, marker(2, 5, commit=False)]
+    brokers.add("changelog", [part(data, aborted=[(5, 1)])])
+    found = newest_records(reader, HERE, 0, 3, limits())
+    assert found is not None
+    assert [one.value for one in found.written] == [b"0"]
+
+
+def test_no_more_is_read_than_it_takes_to_see_enough_keys(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+    data = [batch(records((n, b"key-%d" % (n % 100), b"%d" % n))) for n in range(0, 3_000)]
+    brokers.add("changelog", [part(data)])
+    found = newest_records(reader, HERE, 0, 3_000, limits())
+    assert found is not None
+    assert [one.offset for one in found.written] == [2999 - n for n in range(KEYS)]
+    assert (found.whole, reader.statistics.records) == (False, 64)
+
+
+def test_few_keys_are_looked_for_farther_back(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+    data = [batch(records((n, b"key-%d" % n if n < 20 else b"hot", b"v"))) for n in range(300)]
+    brokers.add("changelog", [part(data)])
+    found = newest_records(reader, HERE, 0, 300, limits())
+    assert found is not None
+    assert [one.key for one in found.written[:2]] == [b"hot", b"key-19"]
+    assert len(found.written) == KEYS
+    assert not found.whole
+
+
+def test_reading_ends_where_it_would_take_too_much(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+    brokers.add("changelog", [part([batch(records((0, b"a", b"0" * 1000)))])])
+    assert newest_records(reader, HERE, 0, 1, limits(most_bytes=100)) is None
+    assert newest_records(reader, HERE, 0, 1, limits(seconds=-1)) is None
+    assert limits(seconds=-1).over
+    assert later_records(reader, OffsetRange("changelog", 0, 0, 1), [b"a"], limits(most_bytes=100)) is None
+
+
+def test_what_lies_behind_says_which_keys_and_whether_something_is_gone(
+    brokers: ScriptedBrokers, reader: ChangelogReader
+) -> None:
+    data = [batch(records((0, b"a", b"0"))), batch(records((1, b"b", None), (2, None, b"x")))]
+    brokers.add("changelog", [part([*data, batch(records((4, b"c", b"1")))])])
+    span = OffsetRange("changelog", 0, 0, 3)
+    assert later_records(reader, span, [b"b", b"c"], limits()) == (frozenset([b"b"]), False)
+    span = OffsetRange("changelog", 0, 0, 5)
+    assert later_records(reader, span, [b"b", b"c"], limits()) == (frozenset([b"b", b"c"]), True)

@@ -1,0 +1,83 @@
+"""What the doctor finds in whole directories of real applications: as they were left, and after each kind of damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.doctor.doctor import examine
+from statecore.doctor.finding_catalog import Severity
+from statecore.formats.releases import CURRENT, RELEASES
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import parse_spec
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.state_directory import StateDirectory
+from tests.golden.directories import golden_directories, unpacked
+from tests.golden.directories import names as golden_names
+from tests.harness.damage import DAMAGES
+
+DAY_MS = 86_400_000
+OFFLINE = sorted(name for name, damage in DAMAGES.items() if "brokers" not in damage.needs)
+
+
+def diagnose(application, **how):
+    return examine(StateDirectory(application.parent, application.name), **how)
+
+
+def codes(findings):
+    return {one.code for one in findings if one.severity is not Severity.NOTE}
+
+
+@pytest.mark.parametrize("name", golden_directories())
+def test_every_directory_is_found_to_be_what_was_done_to_it(tmp_path, name):
+    golden = golden_directories()[name]
+    application = unpacked(name, tmp_path)
+    found = diagnose(application, spec=parse_spec(golden.spec), scan=True).findings
+    assert set(golden.findings) <= {one.code for one in found}
+    assert codes(found) <= {*golden.findings, *golden.tolerated}
+    if golden.release == CURRENT.name:  # without a spec nothing else is said, and nothing less
+        alone = diagnose(application, guarantee=ProcessingGuarantee(golden.guarantee)).findings
+        assert codes(alone) == codes(found)
+
+
+@pytest.mark.parametrize("name", golden_names(moment="clean"))
+def test_of_a_clean_directory_nothing_is_said_for_the_release_that_wrote_it(tmp_path, name):
+    golden = golden_directories()[name]
+    found = diagnose(unpacked(name, tmp_path), spec=parse_spec(golden.spec), release=RELEASES[golden.release])
+    assert codes(found.findings) <= set(golden.tolerated)
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_every_damage_is_found_where_it_is_and_nothing_else(tmp_path, name):
+    damage = DAMAGES[name]
+    golden = golden_directories()[damage.directory]
+    application = unpacked(damage.directory, tmp_path)
+    damage.inflict(application)
+    before = fingerprint(application)
+    found = diagnose(
+        application,
+        spec=parse_spec(golden.spec) if "spec" in damage.needs else None,
+        tasks=[damage.task] if damage.task and "spec" not in damage.needs else [],  # the others are as they were
+        guarantee=ProcessingGuarantee(golden.guarantee),
+        scan="scan" in damage.needs,
+        cleanup_max_age_ms=DAY_MS if "cleanup" in damage.needs else None,
+    ).findings
+    assert fingerprint(application) == before
+    said = [(one.task, one.code, one.severity.value, one.what) for one in found]
+    assert set(damage.findings) <= {one.code for one in found}, said
+    assert codes(found) <= {*damage.findings, *damage.also}, said
+    assert {one.task for one in found if one.code in damage.findings} <= {damage.task} or not damage.task, said
+
+
+@pytest.mark.parametrize("name", golden_names(moment="clean"))
+def test_a_directory_under_another_application_s_name_is_told_by_the_names_of_its_changelogs(tmp_path, name):
+    golden = golden_directories()[name]
+    application = unpacked(name, tmp_path).rename(tmp_path / "orders")
+    found = diagnose(application, guarantee=ProcessingGuarantee(golden.guarantee), release=RELEASES[golden.release])
+    strange = {(one.task, one.store) for one in found.findings if one.code == "offset-foreign"}
+    named = {
+        (database.partition("/")[0], store)
+        for database, said in golden.databases.items()
+        for store in (database.split("/")[1],)
+        if said["rows"] and not database.startswith("global")
+    }
+    assert strange == {(task, store) for task, store in named if f"{name}-{store}-changelog" in golden.ends}

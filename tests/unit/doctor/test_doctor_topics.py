@@ -1,0 +1,360 @@
+"""A directory held against brokers in this process: what they are asked, what is found, what is left undecided."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.consumer.group import OffsetFetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.doctor.doctor_topics import Brokers, TopicsLook, look_at_topics
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.inspect import inspect
+from statecore.doctor.views import Inspection
+from statecore.errors import Invalid, Retryable
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.progress import TerminalProgress
+from statecore.spec.model import ProcessingGuarantee
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.lock_holder import Holder
+from tests.harness.raising import raises
+from tests.unit.changelog.build import Record, batch, marker
+from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, part
+from tests.unit.doctor.stored import offsets, write_database
+
+EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
+TOPIC = "app-s-changelog"
+HOUR = 3_600_000
+NOW = time.time()
+SAME = [(b"k%d" % n, b"v") for n in range(5)]
+
+
+@pytest.fixture
+def brokers() -> Iterator[ScriptedBrokers]:
+    with ScriptedBrokers() as made:
+        yield made
+
+
+def written(
+    tmp_path: Path,
+    offset: int = 4,
+    *,
+    partition: int = 0,
+    status: int = 0,
+    rows: Sequence[tuple[bytes, bytes]] = SAME,
+    age_ms: int = 0,
+    topic: str = TOPIC,
+) -> None:
+    path = tmp_path / f"app/0_{partition}/rocksdb/s"
+    write_database(path, {"default": rows, "offsets": offsets(topic, partition, offset, status)})
+    for file in path.iterdir():
+        os.utime(file, (NOW - age_ms / 1000, NOW - age_ms / 1000))
+
+
+def inspected(tmp_path: Path, **changes: Any) -> Inspection:
+    return replace(inspect(StateDirectory(tmp_path, "app")), **changes)
+
+
+def looked(tmp_path: Path, brokers: ScriptedBrokers, **how: Any) -> TopicsLook:
+    inspection = inspected(tmp_path, **how.pop("inspection", {}))
+    return look_at_topics(inspection, brokers.address, **{"timeout": 60.0, "clock": lambda: NOW, **how})
+
+
+def log(*values: tuple[int, bytes, bytes | None]) -> list[bytes]:
+    """A batch for each record."""
+    return [batch([Record(offset, 1_000, key, value)]) for offset, key, value in values]
+
+
+WHOLE = log(*((n, key, value) for n, (key, value) in enumerate(SAME)))
+OTHER = log(*((n, b"k%d" % n, b"other") for n in range(5)))
+
+
+def compacted(retention_ms: int = HOUR) -> dict[str, str]:
+    return {"cleanup.policy": "compact", "delete.retention.ms": str(retention_ms)}
+
+
+def test_of_all_partitions_together_few_questions_are_asked(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    for partition in range(8):
+        written(tmp_path, partition=partition)
+    brokers.add(TOPIC, [part(WHOLE) for _ in range(8)])
+    assert looked(tmp_path, brokers) == ((), ())
+    counts = {kind: len(brokers.asked(kind)) for kind in (DescribeConfigsRequest, ListOffsetsRequest, FetchRequest)}
+    assert counts == {DescribeConfigsRequest: 1, ListOffsetsRequest: 3, FetchRequest: 8}
+    assert len(brokers.asked(MetadataRequest)) <= 3
+    assert brokers.asked(OffsetFetchRequest) == [], "of changelogs the group has committed nothing"
+
+
+def test_what_is_found_by_offsets_is_not_looked_for_in_the_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, 9)
+    written(tmp_path, 1, partition=1)
+    written(tmp_path, 1, partition=7)
+    written(tmp_path, 1, partition=2, topic="elsewhere")
+    brokers.add(TOPIC, [part(WHOLE), part(WHOLE[3:], log_start=3)])
+    found = looked(tmp_path, brokers)
+    assert [(one.code, one.task) for one in found.findings] == [
+        ("offset-past-end", "0_0"),
+        ("offset-before-start", "0_1"),
+        ("topic-missing", "0_2"),
+        ("partition-unknown", "0_7"),
+    ]
+    assert brokers.asked(FetchRequest) == []
+    same = look_at_topics(inspected(tmp_path), brokers.address, timeout=60.0)
+    assert same.findings == found.findings
+
+
+def test_a_source_topic_is_asked_for_what_the_group_has_committed(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, topic="source")
+    brokers.add("source", [part(WHOLE)])
+    brokers.committed = {("source", 0): 2}
+    (found,) = looked(tmp_path, brokers).findings
+    assert (found.code, found.evidence["committed"]) == ("source-ahead", 2)
+    assert brokers.asked(OffsetFetchRequest)[0].group_id == "app"
+
+
+def test_brokers_that_cannot_be_asked_are_an_error_and_no_finding(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path)
+    brokers.add(TOPIC, [part(WHOLE)])
+    brokers.always(MetadataRequest, CLOSE)
+    with raises(Retryable, "broker-unreachable"):
+        looked(tmp_path, brokers, timeout=0.5)
+    brokers.honest(MetadataRequest)
+    brokers.topics[TOPIC].error = 29
+    with raises(Invalid, "topic-authorization-failed"):
+        looked(tmp_path, brokers)
+    brokers.topics[TOPIC].error = 0
+    brokers.always(FetchRequest, CLOSE)
+    with pytest.raises(Retryable):
+        looked(tmp_path, brokers, timeout=0.5)
+
+
+def test_a_directory_without_offsets_asks_for_nothing(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, -4)
+    brokers.add(TOPIC)
+    assert looked(tmp_path, brokers) == ((), ())
+
+
+# Whether the log is the one that the store was made of.
+
+
+def test_a_store_of_another_log_is_found_by_its_rows(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path)
+    topic = brokers.add(TOPIC, [part([*OTHER, *log((5, b"new", b"v"))])])
+    (found,) = looked(tmp_path, brokers).findings
+    assert (found.code, found.severity) == ("topic-recreated", Severity.LOSS)
+    assert found.evidence == {
+        "offset": 4,
+        "log_start": 0,
+        "log_end": 6,
+        "topic_id": topic.topic_id.hex,
+        "looked_up": 5,
+        "differing": 5,
+        "differing_offsets": [0, 1, 2, 3, 4],
+    }
+
+
+def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    """As a store of windows is after a crash: the newest keys are looked up first, and all of them differ."""
+    older = [(n, b"old-%d" % n, b"v") for n in range(100)]
+    lost = [(100 + n, b"new-%d" % n, b"v") for n in range(100)]
+    written(tmp_path, 199, rows=sorted((key, value) for _, key, value in older))
+    brokers.add(TOPIC, [part(log(*older, *lost))])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "statecore diff" in undecided
+
+
+def test_of_another_log_that_is_long_many_keys_are_looked_up(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, 999)
+    brokers.add(TOPIC, [part(log(*((n, b"other-%d" % n, b"v") for n in range(1_000))))])
+    (found,) = looked(tmp_path, brokers).findings
+    assert found.code == "topic-recreated"
+    assert (found.evidence["looked_up"], found.evidence["differing"]) == (512, 512)
+    assert found.evidence["differing_offsets"] == list(range(984, 1_000))
+
+
+def test_an_offset_that_a_file_overrules_is_not_that_of_the_rows(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, 1)
+    (tmp_path / "app/0_0/.checkpoint").write_bytes(encode_checkpoint({TopicPartition(TOPIC, 0): 4}))
+    brokers.add(TOPIC, [part(OTHER)])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "a file" in undecided
+
+
+def test_one_row_of_the_log_is_enough_for_none_and_is_told(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path)
+    brokers.add(TOPIC, [part([*OTHER[:4], *WHOLE[4:]])])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "statecore diff" in undecided
+    assert undecided.endswith("s of 0_0.")
+
+
+def test_rows_ahead_of_the_offset_are_of_the_same_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    """As they are where offsets were lowered."""
+    written(tmp_path)
+    ahead = log(*((5 + n, key, value) for n, (key, value) in enumerate(SAME)))
+    brokers.add(TOPIC, [part([*OTHER, *ahead])])
+    assert looked(tmp_path, brokers) == ((), ())
+
+
+def test_a_store_without_rows_lost_them_and_is_of_no_other_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, rows=[])
+    brokers.add(TOPIC, [part(WHOLE)])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "its kind" in undecided
+    (store,) = inspected(tmp_path).stores
+    known = {"stores": (replace(store, kind=StoreKind.KEY_VALUE),)}
+    findings, (undecided,) = looked(tmp_path, brokers, inspection=known)
+    assert findings == ()
+    assert "statecore diff" in undecided
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"inspection": {"holder": Holder(1, "java")}}, "in use"),
+        ({"status": 1}, "closed"),
+        ({"last_stable": 3}, "transaction"),
+        ({"patience": -1.0}, "no time left"),
+    ],
+)
+def test_where_rows_prove_nothing_it_is_left_undecided(
+    tmp_path: Path, brokers: ScriptedBrokers, how: dict[str, Any], why: str
+) -> None:
+    written(tmp_path, status=how.pop("status", 0))
+    brokers.add(TOPIC, [part(OTHER, **({"last_stable": how.pop("last_stable")} if "last_stable" in how else {}))])
+    findings, (undecided,) = looked(tmp_path, brokers, **how)
+    assert findings == ()
+    assert why in undecided
+    assert brokers.asked(FetchRequest) == []
+
+
+def test_what_is_undecided_of_many_is_said_once(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    for partition in range(7):
+        written(tmp_path, partition=partition, status=1)
+    brokers.add(TOPIC, [part(OTHER) for _ in range(7)])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert [f"s of 0_{number}" in undecided for number in range(7)] == [True] * 5 + [False] * 2
+    assert undecided.endswith("and 2 more.")
+
+
+def test_rows_of_a_topic_that_others_write_are_not_compared(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, topic="source")
+    brokers.add("source", [part(OTHER)])
+    brokers.committed = {("source", 0): 5}
+    assert looked(tmp_path, brokers) == ((), ())
+
+
+# Whether deletes may be gone.
+
+GAPS = [*WHOLE, *log((6, b"k1", b"v"), (9, b"k2", b"v"))]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "configs", "found"),
+    [
+        (HOUR, compacted(), True),
+        (HOUR - CLOCK_MARGIN_MS, compacted(), True),
+        (HOUR - CLOCK_MARGIN_MS - 1000, compacted(), False),
+        (HOUR, compacted(2 * HOUR), False),
+        (HOUR, {**compacted(), "cleanup.policy": "compact,delete"}, True),
+        (HOUR, {**compacted(), "cleanup.policy": "delete"}, False),
+    ],
+)
+def test_an_old_store_is_stale_where_offsets_behind_its_own_are_gone(
+    tmp_path: Path, brokers: ScriptedBrokers, age_ms: int, configs: dict[str, str], found: bool
+) -> None:
+    written(tmp_path, age_ms=age_ms)
+    brokers.add(TOPIC, [part(GAPS)], configs=configs)
+    findings = looked(tmp_path, brokers).findings
+    if not found:
+        assert findings == ()
+        return
+    (one,) = findings
+    assert (one.code, one.severity) == ("stale", Severity.LOSS)
+    assert one.evidence == {
+        "offset": 4,
+        "log_end": 10,
+        "missing": 3,
+        "age_ms": pytest.approx(age_ms, abs=2),
+        "delete_retention_ms": HOUR,
+    }
+    assert "which are kept for 1h" in one.what
+
+
+def test_an_old_store_is_not_stale_where_all_is_there_or_nothing_lies_behind(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path, age_ms=HOUR)
+    written(tmp_path, age_ms=HOUR, partition=1)
+    whole = [*WHOLE, *log((5, b"k1", None)), marker(6, 9, commit=True)]
+    brokers.add(TOPIC, [part(whole), part(WHOLE)], configs=compacted())
+    assert looked(tmp_path, brokers) == ((), ())
+
+
+def test_the_marker_of_the_last_transaction_may_be_gone_and_is_no_delete(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path, age_ms=HOUR)
+    brokers.add(TOPIC, [part([*WHOLE, *log((6, b"k1", b"v"))])], configs=compacted())
+    for guarantee in (EXACTLY_ONCE, None):
+        findings, undecided = looked(tmp_path, brokers, guarantee=guarantee)
+        assert findings == ()
+        assert "marker of a transaction" in undecided[0]
+    assert [one.code for one in looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE).findings] == ["stale"]
+    brokers.topics[TOPIC].parts[0] = part([*WHOLE, *log((5, b"k1", b"v"), (7, b"k1", b"v"))])
+    assert [one.code for one in looked(tmp_path, brokers, guarantee=EXACTLY_ONCE).findings] == ["stale"]
+
+
+def test_what_the_next_start_deletes_anyway_is_not_called_stale(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, age_ms=HOUR, status=1)
+    brokers.add(TOPIC, [part(GAPS)], configs=compacted())
+    assert looked(tmp_path, brokers, guarantee=EXACTLY_ONCE).findings == ()
+    (found,) = looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE).findings
+    assert found.severity is Severity.LOSS
+    in_use = {"holder": Holder(1, "java")}
+    (found,) = looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE, inspection=in_use).findings
+    assert (found.severity, "It is in use" in found.what) == (Severity.NOTE, True)
+
+
+def test_a_log_that_is_too_long_is_looked_into_as_far_as_time_is_left(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, age_ms=HOUR)
+    brokers.add(TOPIC, [part([*WHOLE, *log((5, b"k1", b"v"))])], configs=compacted())
+    findings, undecided = looked(tmp_path, brokers, patience=-1.0)
+    assert findings == ()
+    assert any("too long" in one for one in undecided)
+
+
+def test_whoever_waits_for_brokers_is_told_for_which_and_how_to_do_without_them(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path)
+    brokers.add(TOPIC, [part(WHOLE)]).error = 29
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    asked = Brokers(brokers.address, None, progress=TerminalProgress(shown))
+    with raises(Invalid, "topic-authorization-failed") as error:
+        asked(inspected(tmp_path))
+    assert error.value.action.endswith(" --offline.")
+    assert brokers.address in shown.getvalue()
+    patient = Brokers(brokers.address, None, patient=True)
+    (undecided,) = patient(inspected(tmp_path))[1]
+    assert patient.failed is not None
+    assert patient.failed.code == "topic-authorization-failed"
+    assert str(patient.failed) in undecided

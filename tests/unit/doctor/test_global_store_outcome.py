@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.global_store_outcome import Start, next_starts
+
+
+def found(code: str, severity: Severity, store: str = "a", task: str = "global") -> Finding:
+    return Finding(code, "is as it is", severity, task=task, store=store)
+
+
+@pytest.mark.parametrize(
+    ("finding", "start"),
+    [
+        (found("global-offset-unknown", Severity.ERROR), Start.FAILS),
+        (found("topic-recreated", Severity.LOSS), Start.WRONG),
+        (found("checkpoint-behind", Severity.WARNING), Start.RECOVERS),
+        (found("global-topic-not-compacted", Severity.WARNING), Start.SOUND),
+        (found("older-rows", Severity.NOTE), Start.SOUND),
+        (found("checkpoint-unreadable", Severity.ERROR, store=""), Start.FAILS),
+        (found("store-not-closed", Severity.ERROR, task="0_0"), Start.SOUND),
+    ],
+)
+def test_a_start_goes_by_the_worst_that_was_found(finding: Finding, start: Start) -> None:
+    (one,) = next_starts(["a"], [found("older-rows", Severity.NOTE), finding])
+    assert one.start is start
+
+
+def test_what_is_found_in_one_store_says_nothing_of_another_and_why_is_said_once_in_sentences() -> None:
+    twice = [found("offset-before-start", Severity.ERROR)] * 2
+    broken, sound = next_starts(["a", "b"], twice)
+    (why,) = broken.why
+    assert why.startswith("It is as it is. ")
+    assert "deletes all of global/" in why
+    assert (sound.start, sound.why) == (Start.SOUND, ())

@@ -1,0 +1,90 @@
+"""Which repairs follow from what was found, and what is left to a person."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from statecore.doctor.finding_catalog import Repair
+from statecore.doctor.repair_plan import plan_repairs
+from tests.golden.directories import names as golden_names
+from tests.golden.directories import unpacked
+from tests.harness.damage import AT_LEAST_ONCE, EXACTLY_ONCE, WINDOWS
+from tests.harness.damaging import PLAIN
+from tests.harness.fleet import NEWEST as NEWEST_RELEASE
+from tests.unit.doctor.golden import examined
+
+OLDER = [*golden_names(moment="clean", release="4.2"), *golden_names(moment="clean", release="3.9")]
+
+
+def test_files_beside_the_tasks_are_left_to_a_person(tmp_path):
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    if os.geteuid() == 0:
+        for path in (application, *application.rglob("*")):
+            os.chown(path, 23_456, 23_456)
+        os.chown(application / "kafka-streams-process-metadata", 0, 0)
+    (application / "kafka-streams-process-metadata").chmod(0o000)
+    seen = examined(application, AT_LEAST_ONCE)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert plan.is_nothing_to_do
+    assert [(one.code, one.task) for one in plan.left] == [("rights", "")]
+
+
+def test_no_segment_is_made_where_the_kind_of_store_is_not_known(tmp_path):
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    before = examined(application, EXACTLY_ONCE)
+    (application / "0_0" / "index").mkdir()
+    seen = examined(application, EXACTLY_ONCE)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert plan.mendings == plan_repairs(before.findings, before.stores).mendings
+    assert [(one.code, one.task, one.store) for one in plan.left] == [("segment-missing", "0_0", "index")]
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_what_an_older_release_wrote_is_not_made_half_of_the_newest(tmp_path, name):
+    application = unpacked(name, tmp_path)
+    shutil.rmtree(application / "0_0" / WINDOWS)
+    (application / "0_0" / WINDOWS).mkdir()  # all its segments have expired
+    seen = examined(application, name)
+    assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_a_task_without_any_database_is_of_the_release_of_the_others(tmp_path, name):
+    application = unpacked(name, tmp_path)
+    for path in (application / "0_0").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    seen = examined(application, name, declared=True)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert plan.rebuilds == ()
+    assert [one.repair for one in plan.mendings["0_0"]] == [Repair.DROP_ENTRIES]
+    assert any(PLAIN in entry for entry in plan.mendings["0_0"][0].names)
+
+
+@pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
+def test_no_task_is_made_that_is_not_here(tmp_path, name):
+    """The application's other instances have it, and a rebuild would be of all partitions."""
+    application = unpacked(name, tmp_path)
+    for task in [path for path in application.iterdir() if path.name.endswith("_1")]:
+        shutil.rmtree(task)
+    shutil.rmtree(application / "0_0/rocksdb" / PLAIN)  # in every task that is here
+    seen = examined(application, name, declared=True)
+    assert ("store-absent", PLAIN) in {(one.code, one.store) for one in seen.findings}
+    rebuilds = plan_repairs(seen.findings, seen.stores).rebuilds
+    assert {task for one in rebuilds for task in one.tasks} <= {"0_0"}
+    assert {partition for one in rebuilds for partition in one.partitions} <= {0}
+    assert all(one.tasks for one in rebuilds)
+
+
+def test_of_an_empty_directory_nothing_is_rebuilt(tmp_path):
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    for path in application.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    seen = examined(application, AT_LEAST_ONCE, declared=True)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert plan.is_nothing_to_do
+    assert {one.code for one in plan.left} == {"store-absent"}

@@ -1,0 +1,49 @@
+"""What is said of a directory depends on whether somebody is at work in it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.inspection_reader import look
+from statecore.doctor.run_checks import judge
+from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.lock_holder import Holder
+from tests.golden.directories import golden_directories, unpacked
+from tests.harness.damage import AT_LEAST_ONCE, STAMPED
+from tests.harness.damaging import PLAIN
+
+
+@pytest.fixture
+def sight(tmp_path):
+    """A directory in which one store is missing in one task, and another in all."""
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    shutil.rmtree(application / "0_0/rocksdb" / PLAIN)
+    for task in ("0_0", "0_1"):
+        shutil.rmtree(application / task / "rocksdb" / STAMPED)
+    directory = StateDirectory(application.parent, application.name)
+    return look(directory, spec=parse_spec(golden_directories()[AT_LEAST_ONCE].spec))
+
+
+def absent(sight):
+    _, beyond = judge(sight, Circumstances(AT_LEAST_ONCE, spec=sight.spec))
+    return {(one.task, one.store) for one in beyond if one.code == "store-absent"}
+
+
+def test_directories_come_and_go_while_the_application_runs(sight):
+    assert ("0_0", PLAIN) in absent(sight)
+    assert STAMPED in {store for _, store in absent(sight)}
+    busy = tuple(replace(store, in_use=True) for store in sight.stores)
+    assert absent(replace(sight, holder=Holder(7, "java"), stores=busy)) == set()
+
+
+def test_a_task_in_which_somebody_is_at_work_lacks_nothing(sight):
+    holder = Holder(7, "python")
+    of_one = [replace(store, in_use=True, holder=holder) if store.task == "0_0" else store for store in sight.stores]
+    assert not {task for task, _ in absent(replace(sight, stores=tuple(of_one)))} & {"", "0_0"}
+    of_other = [replace(store, in_use=True, holder=holder) if store.task == "0_1" else store for store in sight.stores]
+    assert ("0_0", PLAIN) in absent(replace(sight, stores=tuple(of_other)))

@@ -1,0 +1,212 @@
+"""What the offsets of stores say beside the logs that the brokers have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.findings import Finding
+from statecore.doctor.stored_offsets import StoreOffsets
+from statecore.doctor.topic_findings import (
+    Told,
+    asked_partitions,
+    by_the_file,
+    findings_of_offsets,
+    source_partitions,
+)
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ProcessingGuarantee
+
+CHANGELOG, SOURCE = TopicPartition("app-s-changelog", 0), TopicPartition("source", 0)
+EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
+
+
+def store(offset: int | None = 9, partition: TopicPartition = CHANGELOG, **more: Any) -> StoreOffsets:
+    offsets = {} if offset is None else {partition: offset}
+    made = StoreOffsets("0_0", "s", StoreKind.KEY_VALUE, "app-s-changelog", offsets)
+    return replace(made, **more)
+
+
+def global_store(offset: int, partition: TopicPartition = SOURCE) -> StoreOffsets:
+    return StoreOffsets("global", "g", StoreKind.KEY_VALUE, "", {partition: offset})
+
+
+def told(
+    start: int = 0, end: int = 10, partition: TopicPartition = CHANGELOG, partitions: int = 1, **configs: str
+) -> Told:
+    named = {name.replace("_", "."): value for name, value in {"cleanup_policy": "compact", **configs}.items()}
+    topic = TopicDescription(partition.topic, "7" * 32, partitions, named)
+    return Told({topic.name: topic}, {partition: LogOffsets(start, end, end)})
+
+
+def found(one: StoreOffsets, answers: Told, guarantee: ProcessingGuarantee | None = None) -> list[Finding]:
+    return findings_of_offsets([one], answers, guarantee)
+
+
+def only(one: StoreOffsets, answers: Told, guarantee: ProcessingGuarantee | None = None) -> Finding:
+    (finding,) = found(one, answers, guarantee)
+    assert finding.severity.rank <= CATALOGUE[finding.code].severity.rank
+    assert (finding.task, finding.store) == (one.task, one.store)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"), [(3, "offset-before-start"), (4, None), (5, None), (9, None), (10, "offset-past-end")]
+)
+def test_the_offset_of_a_store_is_the_last_one_applied(offset: int, code: str | None) -> None:
+    codes = [finding.code for finding in found(store(offset), told(5, 10))]
+    assert codes == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"), [(4, "offset-before-start"), (5, None), (10, None), (11, "offset-past-end")]
+)
+def test_the_offset_of_a_global_store_is_the_next_one(offset: int, code: str | None) -> None:
+    codes = [finding.code for finding in found(global_store(offset), told(5, 10, SOURCE))]
+    assert codes == ([code] if code else [])
+
+
+@settings(deadline=None)
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(-4, 25), st.booleans())
+def test_an_offset_is_found_fault_with_exactly_where_reading_cannot_go_on(
+    start: int, length: int, offset: int, is_global: bool
+) -> None:
+    end = start + length
+    offset = -4 if offset < 0 else offset
+    one = global_store(offset) if is_global else store(offset)
+    codes = {finding.code for finding in found(one, told(start, end, SOURCE if is_global else CHANGELOG))}
+    position = offset + (not is_global)
+    readable = offset == -4 or start <= position <= end
+    assert bool(codes) is not readable
+
+
+def test_what_lies_between_and_how_bad_it_is_are_said() -> None:
+    finding = only(store(2), told(5, 10), EXACTLY_ONCE)
+    assert all(said in finding.what for said in ("offset 2 of app-s-changelog-0", "begins at 5", "2 offsets between"))
+    assert finding.evidence == {"offset": 2, "log_start": 5, "log_end": 10}
+    assert (finding.severity, finding.repair) == (Severity.ERROR, Repair.REBUILD)
+    assert finding.partition == CHANGELOG
+    for guarantee in (AT_LEAST_ONCE, None):
+        assert only(store(2), told(5, 10), guarantee).severity is Severity.LOSS
+
+
+def test_an_empty_log_is_called_so() -> None:
+    finding = only(store(9), told(0, 0))
+    assert "is empty" in finding.what
+    assert (finding.severity, finding.repair) == (Severity.LOSS, None), "the store may be the only copy"
+    assert only(store(9), told(0, 5)).repair is Repair.REBUILD
+    assert only(global_store(9), told(0, 0, SOURCE)).severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("offset", [None, -4])
+def test_what_has_no_offset_is_held_against_nothing(offset: int | None) -> None:
+    assert found(store(offset), told(5, 10)) == []
+    assert asked_partitions([store(offset)], told().topics) == []
+
+
+def test_a_topic_that_is_not_there_is_missed() -> None:
+    finding = only(store(9), Told({}))
+    assert "offset 9 of app-s-changelog-0" in finding.what
+    assert (finding.code, finding.severity, finding.partition) == ("topic-missing", Severity.LOSS, CHANGELOG)
+    assert finding.evidence == {"topic": "app-s-changelog", "offsets": {"app-s-changelog-0": 9}}
+    assert only(store(9, SOURCE), Told({})).severity is Severity.ERROR, "the application does not start"
+    assert only(global_store(9), Told({})).severity is Severity.ERROR
+    assert only(store(-4), Told({})).severity is Severity.WARNING, "nothing is lost of what holds nothing"
+
+
+def test_a_declared_topic_is_missed_though_the_store_says_no_offset() -> None:
+    finding = only(store(None, declared="other"), Told({}))
+    assert (finding.code, finding.partition) == ("topic-missing", TopicPartition("other", 0))
+    assert found(store(None), Told({})) == [], "where nothing is declared nobody knows whether it is logged"
+
+
+def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:
+    here = TopicPartition("app-s-changelog", 3)
+    one = store(9, here, task="0_3")
+    answers = told(partitions=3)
+    finding = only(one, answers)
+    assert "partition 3 of app-s-changelog" in finding.what
+    assert (finding.code, finding.severity, finding.partition) == ("partition-unknown", Severity.ERROR, here)
+    assert asked_partitions([one], answers.topics) == []
+    declared = store(None, task="0_3", declared="app-s-changelog")
+    assert only(declared, answers).code == "partition-unknown"
+
+
+@pytest.mark.parametrize(("committed", "ahead"), [(10, False), (11, False), (9, True), (0, True), (None, True)])
+def test_a_source_topics_store_ends_where_the_group_has_committed(committed: int | None, ahead: bool) -> None:
+    answers = replace(told(0, 20, SOURCE), committed={SOURCE: committed})
+    one = store(9, SOURCE)
+    assert source_partitions([one, store(9)], [SOURCE, CHANGELOG]) == [SOURCE]
+    if not ahead:
+        assert found(one, answers) == []
+        return
+    finding = only(one, answers)
+    assert (finding.code, finding.evidence["committed"], finding.evidence["offset"]) == ("source-ahead", committed, 9)
+    assert f"has committed {'nothing' if committed is None else committed}:" in finding.what
+
+
+def test_global_topics_are_no_source_topics_though_the_application_reads_them() -> None:
+    assert source_partitions([global_store(9)], [SOURCE]) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "time", "size", "deletes"),
+    [
+        ("compact", "604800000", "-1", False),
+        ("delete", "604800000", "-1", True),
+        ("delete", "-1", "1000", True),
+        ("delete", "-1", "-1", False),
+        ("compact,delete", "604800000", "-1", True),
+    ],
+)
+def test_a_global_topic_is_to_keep_the_last_record_of_each_key(
+    policy: str, time: str, size: str, deletes: bool
+) -> None:
+    answers = told(0, 10, SOURCE, cleanup_policy=policy, retention_ms=time, retention_bytes=size)
+    if not deletes:
+        assert found(global_store(9), answers) == []
+        return
+    finding = only(global_store(9), answers)
+    assert (finding.code, finding.severity) == ("global-topic-not-compacted", Severity.WARNING)
+    assert f"source has cleanup.policy={policy}, retention.ms={time} and retention.bytes={size}" in finding.what
+    assert found(store(9, SOURCE), answers) == [], "of other stores it is said by nobody"
+
+
+def beside_a_file(own: int, says: int, **more: Any) -> StoreOffsets:
+    """A store whose database says another offset than ``.checkpoint``."""
+    return store(says, own={CHANGELOG: own}, **more)
+
+
+@pytest.mark.parametrize(
+    ("own", "says", "how"),
+    [
+        (9, 99, Repair.MOVE_ASIDE),
+        (12, 99, Repair.REBUILD),
+        (3, 99, Repair.REBUILD),
+        (-4, 99, Repair.REBUILD),
+        (9, 3, Repair.MOVE_ASIDE),
+        (2, 3, Repair.REBUILD),
+    ],
+)
+def test_what_only_a_checkpoint_file_says_is_mended_by_moving_it_aside(own: int, says: int, how: Repair) -> None:
+    one = beside_a_file(own, says)
+    alone = one.without_file
+    assert alone is not None
+    (finding,) = by_the_file(found(one, told(5, 10)), [alone], found(alone, told(5, 10)))
+    assert (finding.code, finding.repair) == ("offset-past-end" if says > 5 else "offset-before-start", how)
+    assert (finding.evidence.get("file") == ".checkpoint") is (how is Repair.MOVE_ASIDE)
+    assert (f"the store itself says {own}" in finding.what) is (how is Repair.MOVE_ASIDE)
+
+
+def test_what_no_file_overrules_stays_as_it_is() -> None:
+    one = store(99)
+    assert one.without_file is None
+    findings = found(one, told(5, 10))
+    assert by_the_file(findings, [], []) == findings

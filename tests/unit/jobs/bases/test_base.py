@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Reason
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import DIRECTORY, SHOWN, Chosen, Key, Parent, Refused, Younger, choose, grouped
+from tests.unit.jobs.published import Shop
+
+CHANGELOG = TopicPartition("changelog", 0)
+KEY: Key = ("0_0", "store")
+TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact"})
+LOG = LogOffsets(0, 1000, 1000)
+
+
+class Listed:
+    """Candidates in a list; counts how far anybody looked."""
+
+    def __init__(self, *candidates: Parent | Refused) -> None:
+        self.candidates = candidates
+        self.looked = 0
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        for candidate in self.candidates:
+            self.looked += 1
+            yield candidate
+
+
+def parent(name: str = "newest", end: int = 900, epoch: int = -1, read_at_ms: int | None = 1) -> Parent:
+    ends = {CHANGELOG: ParentEnd(CHANGELOG, TOPIC.topic_id, end, epoch, read_at_ms)}
+    return Parent(name, ends, frozenset([None]))
+
+
+def chosen(
+    candidates: Listed,
+    *,
+    log: LogOffsets = LOG,
+    end: int | None = None,
+    epochs: Mapping[TopicPartition, int | None] | None = None,
+    by_cost: bool = False,
+) -> Chosen:
+    return choose(
+        {KEY: frozenset([CHANGELOG])},
+        candidates,
+        {"changelog": TOPIC},
+        {CHANGELOG: log},
+        {CHANGELOG: log.log_end if end is None else end},
+        lambda asked: dict.fromkeys(asked) if epochs is None else {part: epochs[part] for part in asked},
+        (lambda one, logs: 0 if one is None else logs[CHANGELOG].log_end - one.ends[CHANGELOG].end)
+        if by_cost
+        else None,
+    )
+
+
+def test_the_first_candidate_that_is_sound_is_taken_and_no_other_is_looked_at() -> None:
+    candidates = Listed(parent("newest"), parent("older", 500))
+    assert chosen(candidates).parents[KEY].name == "newest"
+    assert candidates.looked == 1
+
+
+def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tried() -> None:
+    candidates = Listed(
+        Refused(*KEY, "damaged", Reason("it is", "blob-damaged", blob="b")),
+        parent("newest", 2000),
+        parent("older", 500),
+    )
+    found = chosen(candidates)
+    assert found.parents[KEY].name == "older"
+    assert [one.parent for one in found.refused] == ["damaged", "newest"]
+    first, second = (one.to_json() for one in found.refused)
+    assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
+    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-parent", 1000, 2000)
+    assert (second["task"], second["store"], second["topic"]) == (*KEY, CHANGELOG.topic)
+
+
+def test_where_none_is_left_the_store_has_no_parent() -> None:
+    found = chosen(Listed(parent(end=2000)))
+    assert not found.parents
+    assert [one.parent for one in found.refused] == ["newest"]
+
+
+def test_a_log_that_was_truncated_below_the_end_refuses_it() -> None:
+    candidates = Listed(parent("newest", 900, epoch=4), parent("older", 500, epoch=3))
+    found = chosen(candidates, log=replace(LOG, leader_epoch=6), epochs={CHANGELOG: 600})
+    assert found.parents[KEY].name == "older"
+    assert (found.refused[0].code, found.refused[0].values["truncated_at"]) == ("log-truncated", 600)
+
+
+def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
+    found = chosen(Listed(parent(end=900)), end=800)
+    assert not found.parents
+    assert (found.refused[0].code, found.refused[0].values["read_end"]) == ("end-beyond-read", 800)
+
+
+def test_a_parent_of_other_partitions_is_refused() -> None:
+    other = TopicPartition("changelog", 1)
+    ends = {other: ParentEnd(other, TOPIC.topic_id, 1, -1, None)}
+    found = chosen(Listed(Parent("newest", ends, frozenset())))
+    assert (found.refused[0].code, found.refused[0].values["found"]) == ("partitions-differ", ["changelog-1"])
+
+
+def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:
+    found = chosen(Listed(parent("newest", 900)), by_cost=True)
+    assert not found.parents
+    assert [one.parent for one in found.dearer] == ["newest"]
+    assert not found.refused
+
+
+def test_of_equal_work_what_is_there_is_taken() -> None:
+    here = replace(parent(DIRECTORY, 1000), databases={None: "/s"})
+    assert chosen(Listed(here), by_cost=True).parents[KEY].name == DIRECTORY
+
+
+@pytest.mark.parametrize(("read_at_ms", "taken"), [(100, True), (99, False), (None, False)])
+def test_a_store_that_is_not_advanced_is_taken_over_while_it_is_young(read_at_ms: int | None, *, taken: bool) -> None:
+    found = list(Younger(Listed(parent(read_at_ms=read_at_ms)), {KEY}, 100).of(KEY))
+    assert bool(found) is taken
+
+
+def test_of_other_stores_the_age_says_nothing_here() -> None:
+    assert list(Younger(Listed(parent(read_at_ms=None)), {("0_1", "versions")}, 100).of(KEY))
+
+
+def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
+    shop = Shop(tmp_path)
+    shop.publish([40, 90])
+    shelf = shop.shelf
+    newest = shelf.head().snapshots[0]
+    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    (store,) = (one for one in parts["0_0"].part.stores if one.store == "clicks")
+    found = Parent.of_snapshot("newest", store, 17)
+    (end,) = found.ends.values()
+    assert (end.end, end.read_at_ms, end.topic_id) == (90, 17, store.changelogs[0].topic_id)
+    assert found.segments == {database.segment for database in store.databases}
+    assert found.stream_time == store.stream_time
+    assert not found.is_here
+    assert all(found.below.reaches(segment) for segment in found.segments)
+    assert not found.below.reaches(max(segment or 0 for segment in found.segments) + 1)
+
+
+def refusals(why: str, stores: int = 1, tasks: int = 1, parents: int = 1) -> list[Refused]:
+    return [
+        Refused(f"0_{task}", f"store-{store}", f"2026112{parent}T010203Z-5f3a9c21", why.format(task, parent))
+        for store in range(stores)
+        for task in range(tasks)
+        for parent in range(parents)
+    ]
+
+
+def test_a_refusal_alone_is_said_as_it_is() -> None:
+    (one,) = refusals("it is damaged")
+    assert grouped([one]) == (str(one),)
+    assert grouped([]) == ()
+
+
+def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_and_the_snapshot() -> None:
+    moved = "orders-changelog-{0} begins at 1{1}0 now, after the parent's end {1}: what lay between is gone"
+    found = grouped([*refusals(moved, tasks=8, parents=5), *refusals("it is damaged", tasks=2)])
+    named = [re.findall(r"\b0_\d\b|\d+T\d+Z|\d+ more|changelog-\d", line) for line in found]
+    days = ["20261120T010203Z", "20261121T010203Z", "20261122T010203Z"]
+    assert named == [
+        ["0_0", "0_1", "0_2", "5 more", *days, "2 more", "changelog-0"],
+        ["0_0", "0_1", days[0]],
+    ]
+
+
+def test_lines_of_refusals_are_bounded_and_say_how_many_there_are_more() -> None:
+    found = grouped(refusals("it is damaged", stores=SHOWN + 7, tasks=3))
+    assert len(found) == SHOWN + 1
+    assert "7 more" in found[-1]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Reason
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import DIRECTORY, Parent, Refused
+from statecore.jobs.bases.directory_bases import DirectoryParents
+from statecore.spec.reader import parse_spec
+from statecore.statedir.database_state import create_database
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.rocksdb.store import RocksDBStore
+
+PLAIN = TopicPartition("orders-plain-changelog", 0)
+CLICKS = TopicPartition("orders-clicks-changelog", 0)
+MINUTE = 60_000
+
+
+class Application:
+    """The directory of an application with a store of one database, one with segments, and a global store."""
+
+    def __init__(self, root: Path) -> None:
+        self.spec = parse_spec(
+            {
+                "application_id": "orders",
+                "bootstrap_servers": "localhost:9",
+                "processing_guarantee": "at_least_once",
+                "subtopologies": {
+                    "0": {"stores": {"plain": {"kind": "key-value"}, "clicks": {"kind": "window", "retention": "10m"}}}
+                },
+                "global_stores": {"names": {"kind": "key-value", "topic": "names"}},
+            }
+        )
+        self.path = root / "orders"
+        self.directory = StateDirectory(root, "orders")
+
+    def plain(self, offset: int = 99, kind: StoreKind = StoreKind.KEY_VALUE) -> None:
+        self.make("0_0/rocksdb/plain", kind, {PLAIN: offset})
+
+    def segment(self, number: int, offset: int = 99, interval: int = 5 * MINUTE) -> None:
+        self.make(f"0_0/clicks/clicks.{number * interval}", StoreKind.WINDOW, {CLICKS: offset})
+
+    def make(self, name: str, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        create_database(self.path / name, kind, offsets)
+
+    def found(self, task: str = "0_0", store: str = "plain", refused: Any = None) -> list[Parent | Refused]:
+        return list(DirectoryParents(self.directory, self.spec, refused or {}).of((task, store)))
+
+    def parent(self, task: str = "0_0", store: str = "plain") -> Parent:
+        (found,) = self.found(task, store)
+        assert isinstance(found, Parent), found
+        return found
+
+    def why(self, task: str = "0_0", store: str = "plain") -> Reason:
+        (found,) = self.found(task, store)
+        assert isinstance(found, Refused), found
+        assert found.parent == DIRECTORY
+        assert isinstance(found.why, Reason)
+        return found.why
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    return Application(tmp_path)
+
+
+def test_a_closed_store_is_a_parent_of_which_nobody_knows_age_and_topic_id(application: Application) -> None:
+    application.plain()
+    parent = application.parent()
+    end = parent.ends[PLAIN]
+    assert (end.end, end.topic_id, end.leader_epoch, end.read_at_ms) == (100, "", -1, None)
+    assert parent.is_here
+    (base,) = parent.bases
+    assert (base.segment, Path(base.path)) == (None, application.path / "0_0" / "rocksdb" / "plain")
+    assert base.starts == {PLAIN: 100}
+
+
+def test_of_segments_the_newest_tells_how_far_time_has_come_at_least(application: Application) -> None:
+    for number in (6, 7, 8):
+        application.segment(number)
+    parent = application.parent(store="clicks")
+    assert parent.segments == {6, 7, 8}
+    assert parent.stream_time == 8 * 5 * MINUTE
+
+
+def test_a_global_store_says_the_next_offset_of_every_partition(application: Application) -> None:
+    names = [TopicPartition("names", number) for number in (0, 1)]
+    application.make("global/rocksdb/names", StoreKind.KEY_VALUE, {names[0]: 7, names[1]: 0})
+    parent = application.parent("global", "names")
+    assert {part: end.end for part, end in parent.ends.items()} == {names[0]: 7, names[1]: 0}
+
+
+def test_a_store_whose_changelog_was_empty_is_a_parent_without_anything(application: Application) -> None:
+    application.plain(OFFSET_UNKNOWN)
+    parent = application.parent()
+    assert parent.ends[PLAIN].end == 0
+    assert not parent.bases
+    assert not parent.below.reaches(None)
+
+
+def test_segments_that_stand_at_different_offsets_are_refused(application: Application) -> None:
+    application.segment(6, 50)
+    application.segment(7, 99)
+    assert application.why(store="clicks").code == "segment-offsets-differ"
+
+
+def test_segments_of_another_length_are_refused(application: Application) -> None:
+    application.segment(7, interval=MINUTE)
+    why = application.why(store="clicks")
+    assert (why.code, why.context) == ("segment-start-misaligned", {"segment": "clicks.420000", "expected": 300_000})
+
+
+def test_a_store_of_another_kind_is_refused(application: Application) -> None:
+    application.plain(kind=StoreKind.TIMESTAMPED_KEY_VALUE)
+    assert application.why().code == "kind-mismatch"
+
+
+def test_a_store_that_was_not_closed_is_refused(application: Application) -> None:
+    application.plain()
+    with RocksDBStore(application.path / "0_0" / "rocksdb" / "plain", StoreKind.KEY_VALUE):
+        assert application.why().code == "base-unfit"
+
+
+def test_an_offset_that_an_older_release_keeps_in_a_file_is_not_gone_past(application: Application) -> None:
+    application.plain()
+    (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({PLAIN: 5}))
+    assert application.why().code == "offset-in-checkpoint-file"
+
+
+def test_what_was_refused_before_is_refused_again_without_a_look(application: Application) -> None:
+    application.plain()
+    (found,) = application.found(refused={(("0_0", "plain"), DIRECTORY): "it was too old"})
+    assert found == Refused("0_0", "plain", DIRECTORY, "it was too old")
+
+
+def test_a_store_that_is_not_there_is_no_candidate(application: Application) -> None:
+    application.plain()
+    assert not application.found(store="clicks")
+    assert not application.found("0_1")
+    parents = DirectoryParents(application.directory, application.spec, {})
+    assert parents.has(("0_0", "plain"))
+    assert not parents.has(("0_1", "plain"))

@@ -1,0 +1,162 @@
+"""Whether what an earlier try has planned still stands: its logs, and what its tails were to be put upon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Reason
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.planned_tails import PlannedTails, still_standing, topics_of
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.spec.model import ProcessingGuarantee
+
+HOUR = 3_600_000
+KEY: Key = ("0_0", "plain")
+
+
+class Brokers:
+    """What a cluster says of logs, and of which it was asked."""
+
+    def __init__(self, **starts: int) -> None:
+        self.starts, self.asked = starts, set[TopicPartition]()
+
+    def log_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        self.asked = set(parts)
+        return {part: LogOffsets(self.starts.get(part.topic, 0), 150, 150) for part in self.asked}
+
+    def time_ms(self) -> int:
+        return 10 * HOUR
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        configs = {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)}
+        return {name: TopicDescription(name, "a" * 32, 2, configs) for name in names}
+
+
+class Parents:
+    """Who finds parents again, and what was asked for."""
+
+    def __init__(self, found: Mapping[Key, Parent]) -> None:
+        self.found, self.asked = found, list[tuple[Key, str]]()
+
+    def named(self, key: Key, name: str) -> Parent | None:
+        self.asked.append((key, name))
+        return self.found.get(key)
+
+
+def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent: str = "newest") -> PartitionPlan:
+    kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
+    return PartitionPlan(
+        store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), parent=parent, horizon_ms=HOUR
+    )
+
+
+def parent(*parts: PartitionPlan) -> Parent:
+    """What ends where tails begin."""
+    ends = {part.topic_partition: ParentEnd(part.topic_partition, "", part.start, -1, None) for part in parts}
+    return Parent(parts[0].parent, ends, frozenset([None]))
+
+
+def stands(
+    *plan: PartitionPlan, found: Mapping[Key, Parent] | None = None, brokers: Brokers | None = None, age: float = 0.0
+) -> dict[Key, Parent] | str:
+    if found is None:
+        stores = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
+        found = {key: parent(*parts) for key, parts in stores.items()}
+    return still_standing(
+        cluster(brokers), frozen(*plan, age=age), topics_of(cluster(), frozen(*plan).plan), Parents(found)
+    )
+
+
+def frozen(*plan: PartitionPlan, age: float = 0.0, **more: Any) -> FrozenPlan:
+    of = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
+    return FrozenPlan(of, (0,), 0.0, "one", read_at_ms=10 * HOUR - int(age * 1000), **more)
+
+
+def cluster(brokers: Brokers | None = None) -> Cluster:
+    return cast(Cluster, brokers or Brokers())
+
+
+def test_a_plan_stands_upon_the_parents_that_it_names() -> None:
+    one, other = planned(), planned("0_1", partition=1)
+    assert stands(one, other) == {KEY: parent(one), ("0_1", "plain"): parent(other)}
+
+
+def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
+    brokers, parents = Brokers(), Parents({})
+    plan = frozen(planned(parent=""))
+    assert still_standing(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
+    assert parents.asked == []
+    assert brokers.asked == {TopicPartition("plain-changelog", 0)}, "its log may have lost its start all the same"
+
+
+def test_the_parent_is_asked_for_by_the_name_in_the_plan() -> None:
+    part, parents = planned(parent="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
+    plan = frozen(part)
+    still_standing(cluster(), plan, topics_of(cluster(), plan.plan), parents)
+    assert parents.asked == [(KEY, "20261123T010203Z-0badcafe")]
+
+
+def assert_names(why: object, *names: str) -> None:
+    """The plan is made anew, and the reason names these."""
+    assert isinstance(why, str)
+    assert [name for name in names if name not in why] == []
+
+
+def test_a_plan_whose_parent_cannot_be_had_any_more_is_made_anew_and_says_of_which_store() -> None:
+    said = stands(planned(), found={})
+    assert_names(said, "newest", "store plain", "task 0_0")
+
+
+@pytest.mark.parametrize("end", [99, 101])
+def test_a_parent_that_ends_elsewhere_than_its_tail_begins_is_not_what_it_was(end: int) -> None:
+    part = planned()
+    said = stands(part, found={KEY: parent(replace(part, start=end))})
+    assert_names(said, "newest", "store plain", "task 0_0")
+
+
+def test_one_partition_of_a_global_store_that_is_not_where_it_was_is_enough() -> None:
+    parts = [planned(GLOBAL, partition=number) for number in (0, 1)]
+    key = (GLOBAL, "plain")
+    assert stands(*parts) == {key: parent(*parts)}
+    assert_names(stands(*parts, found={key: parent(parts[0])}), "store plain", "task global")
+    moved = parent(parts[0], replace(parts[1], start=99))
+    assert_names(stands(*parts, found={key: moved}), "store plain", "task global")
+
+
+def test_one_parent_that_is_gone_has_the_whole_plan_made_anew() -> None:
+    one, other = planned(), planned("0_1", partition=1)
+    assert "store plain of task 0_1" in str(stands(one, other, found={KEY: parent(one)}))
+
+
+def test_a_plan_that_its_logs_have_left_behind_is_made_anew_whatever_its_parents_are() -> None:
+    part = planned()
+    said = stands(part, brokers=Brokers(**{part.topic: 101}))
+    assert_names(said, "plain-changelog-0", "101", "100", "newest")
+    grown = replace(part, end=140, log_end=140)
+    assert isinstance(stands(grown, age=HOUR / 2000 - 60), dict)
+    assert "the plan is" in str(stands(grown, age=HOUR / 2000 + 60))
+
+
+def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself() -> None:
+    refused = (Refused("0_0", "plain", "newest", "it is torn"), Refused("0_1", "plain", "an older one", "it is torn"))
+    tails = PlannedTails(frozen=frozen(planned(), newest="newest"), parents={}, refused=refused, topics={}, notes=())
+    assert tails.not_newest == {KEY}
+
+
+def test_a_frozen_plan_keeps_codes_and_values_of_what_was_refused() -> None:
+    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-parent", log_end=3))
+    kept = FROZEN_PLAN.decode(FROZEN_PLAN.encode(replace(frozen(planned()), refused=(refused,)))).refused
+    assert kept == (refused,)
+    assert kept[0].to_json() == refused.to_json()
+    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-parent", {"log_end": 3})

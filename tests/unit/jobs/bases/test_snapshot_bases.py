@@ -1,0 +1,217 @@
+"""Which snapshots a store is tried upon, in which order, and what is refused without a look at its changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.snapshot_composition import Cut
+from tests.unit.repository.published import CUT_MS, STORE, TOPIC, Publishing
+
+KEY: Key = ("0_0", STORE)
+CHANGELOG = TopicPartition(TOPIC, 0)
+
+
+class Application(Publishing):
+    """An application whose snapshots are looked at."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__((root / "repository").as_uri(), root)
+
+    def candidates(
+        self, refused: Mapping[tuple[Key, str], str] | None = None, *, is_read: bool = True
+    ) -> SnapshotParents:
+        """Its snapshots as a job finds them.
+
+        Args:
+            refused: what an earlier round has refused.
+            is_read: whether the job has read the newest snapshot, as one that publishes has.
+        """
+        if is_read:
+            job = self.begin()
+            return SnapshotParents(self.shelf, self.spec, job.entries, job.newest, job.parts(), refused or {})
+        return SnapshotParents(self.shelf, self.spec, self.shelf.head().snapshots, None, {}, refused or {})
+
+    def of(self, key: Key = KEY, **asked: Any) -> list[Parent | Refused]:
+        return list(self.candidates(**asked).of(key))
+
+    def damage_manifest(self, snapshot: str) -> None:
+        self.shelf.blobs.replace(self.shelf.names.manifest(snapshot), b"{}")
+
+    def damage_part(self, snapshot: str, task: str) -> None:
+        reference = self.shelf.manifest(self.shelf.head().entry(snapshot)).value.part(task)
+        assert reference is not None
+        extent = reference.extent
+        content = bytearray(self.shelf.blobs.get(extent.blob))
+        content[extent.start + extent.bytes // 2] ^= 1
+        self.shelf.blobs.replace(extent.blob, bytes(content))
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    return Application(tmp_path)
+
+
+def names(found: list[Parent | Refused]) -> list[str]:
+    assert all(isinstance(one, Parent) for one in found), found
+    return [one.name for one in found if isinstance(one, Parent)]
+
+
+def test_the_newest_snapshot_is_tried_first_and_older_ones_where_they_end_elsewhere(application: Application) -> None:
+    first = application.publish(10).snapshot
+    application.publish(20, content=b"what another made up to there")
+    third, fourth = application.publish(20).snapshot, application.publish(30).snapshot
+    assert names(application.of()) == [fourth, third, first]
+    (newest, *_) = application.of()
+    assert isinstance(newest, Parent)
+    (end,) = newest.ends.values()
+    assert (end.topic_partition, end.end, end.leader_epoch, end.read_at_ms) == (CHANGELOG, 30, 3, CUT_MS)
+
+
+def test_no_more_than_five_snapshots_are_tried(application: Application) -> None:
+    published = [application.publish(end).snapshot for end in range(10, 80, 10)]
+    assert names(application.of()) == published[:1:-1]
+
+
+def test_what_is_in_no_snapshot_has_no_parent(application: Application) -> None:
+    assert application.of() == []
+    application.publish(10)
+    assert application.of(("0_7", STORE)) == []
+    assert application.of(("0_0", "other")) == []
+
+
+def test_a_snapshot_that_lacks_the_task_is_passed_over(application: Application) -> None:
+    older = application.publish(10, (0, 1)).snapshot
+    newer = application.publish(20, (1,)).snapshot
+    assert names(application.of()) == [older]
+    assert names(application.of(("0_1", STORE))) == [newer, older]
+
+
+def test_of_what_the_job_has_read_nothing_is_read_again(application: Application) -> None:
+    newest = application.publish(10).snapshot
+    found = application.candidates()
+    application.damage_part(newest, "0_0")
+    application.damage_manifest(newest)
+    assert names(list(found.of(KEY))) == [newest]
+    assert found.named(KEY, newest) is not None
+    assert found.task(newest, "0_0") is not None
+
+
+def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
+    application.publish(10)
+    done = application.begin().publish([], whole=False, cuts={"0_0": Cut(CUT_MS + 7, None)})
+    assert done is not None
+    for is_read in (True, False):
+        (found,) = application.of(is_read=is_read)
+        assert isinstance(found, Parent)
+        assert (found.name, found.ends[CHANGELOG].read_at_ms) == (done.snapshot, CUT_MS + 7)
+
+
+def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against_it(application: Application) -> None:
+    longer, newest = application.publish(10).snapshot, application.publish(20).snapshot
+    found = application.of(refused={(KEY, newest): "it is too old"})
+    first, second = found
+    assert first == Refused(*KEY, newest, "it is too old")
+    assert isinstance(second, Refused)
+    assert (second.key, second.parent) == (KEY, longer)
+    assert (second.code, second.values) == ("same-as-newer", {"snapshot": newest})
+    assert names(application.of(("0_1", STORE), refused={(KEY, newest): "it is too old"})) == [newest, longer]
+
+
+@pytest.mark.parametrize(("end", "cut_ms"), [(30, CUT_MS), (10, CUT_MS + 1)])
+def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
+    application: Application, end: int, cut_ms: int
+) -> None:
+    older = application.publish(end, cut_ms=cut_ms).snapshot
+    newest = application.begin().publish([application.part(0, 20)], whole=False, refused=frozenset([KEY]))
+    assert newest is not None
+    refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
+    assert isinstance(refused, Refused)
+    assert isinstance(other, Parent)
+    assert other.name == older
+
+
+def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(application: Application) -> None:
+    nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
+    snapshot = application.publish(
+        10, (0,), left_to_restore=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
+    ).snapshot
+    (found,) = application.of()
+    assert isinstance(found, Refused)
+    assert (found.key, found.parent, found.code) == (KEY, snapshot, "base-empty")
+
+
+def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(application: Application) -> None:
+    snapshot = application.publish(10).snapshot
+    (store,) = application.spec.stores
+    application.spec = replace(application.spec, stores=(replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE),))
+    (refused,) = application.of()
+    assert isinstance(refused, Refused)
+    assert (refused.key, refused.parent, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
+    assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
+
+
+def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_is_not(application: Application) -> None:
+    older, newest = application.publish(10).snapshot, application.publish(20).snapshot
+    application.damage_part(newest, "0_0")
+    found = application.candidates(is_read=False)
+    refused, other = found.of(KEY)
+    assert isinstance(refused, Refused)
+    assert refused.parent == newest
+    assert "The part of task 0_0" in refused.why
+    assert isinstance(other, Parent)
+    assert other.name == older
+    assert names(list(found.of(("0_1", STORE)))) == [newest, older]
+    application.damage_part(newest, "0_0")  # the other way round, so that it is whole
+    assert list(found.of(KEY)) == [refused, other], "it is not read again for each store of the task"
+
+
+def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application: Application) -> None:
+    older, newest = application.publish(10).snapshot, application.publish(20).snapshot
+    application.damage_manifest(newest)
+    found = application.candidates(is_read=False)
+    for key in (KEY, ("0_1", STORE)):
+        refused, other = found.of(key)
+        assert isinstance(refused, Refused)
+        assert (refused.key, refused.parent) == (key, newest)
+        assert f"manifest of snapshot {newest}" in refused.why
+        assert isinstance(other, Parent)
+        assert other.name == older
+        application.shelf.blobs.delete(application.shelf.names.manifest(newest))  # "missing" would be another word
+
+
+def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Application) -> None:
+    older, newest = application.publish(10).snapshot, application.publish(20).snapshot
+    found = application.candidates()
+    parent = found.named(KEY, older)
+    assert parent is not None
+    assert (parent.name, parent.ends[CHANGELOG].end) == (older, 10)
+    assert found.counts(older)
+    assert not found.counts("20261123T010203Z-0badcafe")
+    assert found.named(KEY, "20261123T010203Z-0badcafe") is None
+    assert found.named(("0_0", "other"), newest) is None
+    application.damage_part(older, "0_0")
+    assert found.named(KEY, older) is not None, "it has been read"
+    assert application.candidates().named(KEY, older) is None
+
+
+def test_what_lies_below_a_task_is_told_while_it_can_be_read(application: Application) -> None:
+    older, newest = application.publish(10).snapshot, application.publish(20, (0,)).snapshot
+    found = application.candidates()
+    part = found.task(older, "0_1")
+    assert part is not None
+    assert [store.changelogs[0].end for store in part.stores] == [10]
+    assert found.task(newest, "0_1") is None
+    assert found.task("", "0_0") is None, "there was no snapshot when the plan was made"
+    application.damage_manifest(older)
+    assert application.candidates().task(older, "0_1") is None

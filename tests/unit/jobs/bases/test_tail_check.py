@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
+from statecore.changelog.soundness import ParentEnd
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.tail_check import Unsound, truncations, unsound
+from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.spec.model import ProcessingGuarantee
+
+CHANGELOG = TopicPartition("changelog", 0)
+KEY: Key = ("0_0", "store")
+HOUR, MOMENT = 3_600_000, 1_000_000
+TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)})
+PART = PartitionPlan(
+    "store",
+    StoreKind.KEY_VALUE,
+    "0_0",
+    "changelog",
+    "a" * 32,
+    0,
+    100,
+    300,
+    300,
+    ((100, 200), (200, 300)),
+    parent="newest",
+)
+
+
+def judged(
+    *statistics: ReadStatistics,
+    epoch: int = -1,
+    epoch_end: int | None = None,
+    read_at_ms: int | None = MOMENT,
+    horizon_ms: int | None = 10 * HOUR,
+    now_ms: int = MOMENT + 100_000,
+    topic: TopicDescription = TOPIC,
+    planned_ms: int | None = None,
+    segments: frozenset[int | None] = frozenset([None]),
+) -> Unsound:
+    part = replace(PART, leader_epoch=epoch, horizon_ms=planned_ms)
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    spans = [OffsetRange("changelog", 0, start, end) for start, end in PART.ranges]
+    results = tuple(
+        RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
+    )
+    parent = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, horizon_ms)}, segments)
+    return unsound(
+        plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
+    )
+
+
+def configured(**configs: str) -> TopicDescription:
+    return replace(
+        TOPIC, configs={**TOPIC.configs, **{name.replace("_", "."): value for name, value in configs.items()}}
+    )
+
+
+WHOLE, HOLES = ReadStatistics(records=100), ReadStatistics(records=90, removed=10)
+
+
+def test_a_tail_that_is_whole_is_put_upon_its_parent_however_old_that_is() -> None:
+    assert judged(WHOLE, WHOLE, now_ms=10**12) == ((), {})
+
+
+def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
+    assert judged(WHOLE, HOLES) == ((), {})
+
+
+def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() -> None:
+    found = judged(HOLES, WHOLE, now_ms=10**12)
+    (refused,) = found.refused
+    assert (refused.task, refused.store, refused.parent) == ("0_0", "store", "newest")
+    assert "delete.retention.ms" in refused.why
+    assert found.for_good == {(KEY, "newest"): refused.why}
+
+
+def test_a_horizon_that_was_lower_at_any_look_counts() -> None:
+    kept = configured(delete_retention_ms=str(10 * HOUR))
+    assert judged(HOLES, WHOLE, topic=kept) == ((), {})
+    assert judged(HOLES, WHOLE, topic=kept, horizon_ms=1000).refused[0].missed_deletes
+    assert judged(HOLES, WHOLE, topic=kept, planned_ms=1000).refused[0].missed_deletes
+    assert judged(HOLES, WHOLE, topic=configured(cleanup_policy="delete"), horizon_ms=1000).refused[0].missed_deletes
+    assert judged(HOLES, WHOLE, topic=kept, horizon_ms=None).refused[0].missed_deletes
+
+
+def test_no_delete_is_missed_above_a_parent_without_rows() -> None:
+    assert judged(HOLES, HOLES, horizon_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
+def test_a_start_that_moved_past_the_parent_refuses_it_for_good_in_every_topic(policy: str) -> None:
+    found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
+    assert found.for_good.keys() == {(KEY, "newest")}
+
+
+def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_parent() -> None:
+    found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
+    (refused,) = found.refused
+    assert (refused.code, refused.values["truncated_at"]) == ("log-truncated", 250)
+    assert not found.for_good
+
+
+def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
+    assert judged(WHOLE, WHOLE, epoch=4) == ((), {})
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    deletes=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.booleans()), max_size=5),
+    retention=st.integers(0, 2 * HOUR),
+    skews=st.tuples(*[st.integers(0, CLOCK_MARGIN_MS)] * 2),
+    finished=st.integers(0, 4 * HOUR),
+    known=st.booleans(),
+    replaced=st.integers(0, 2),
+)
+def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
+    deletes: Sequence[tuple[int, bool]],
+    retention: int,
+    skews: tuple[int, int],
+    finished: int,
+    known: bool,
+    replaced: int,
+) -> None:
+    """Times are true ones since the parent's end was read; the planner's clock and the reader's are ahead of them.
+
+    ``replaced`` records of the first range were removed because later ones replace them, which harms nobody.
+    """
+    # The broker may remove a delete from the moment on at which it has been kept for long enough.
+    lost = sum(compacted and at + retention <= finished for at, compacted in deletes)
+    planner, reader = skews
+    found = judged(
+        replace(WHOLE, removed=replaced),
+        replace(WHOLE, removed=lost),
+        read_at_ms=MOMENT + planner if known else None,
+        now_ms=MOMENT + reader + finished,
+        topic=configured(delete_retention_ms=str(retention)),
+    )
+    if lost:
+        assert found.refused
+    elif not replaced or (known and finished + 2 * CLOCK_MARGIN_MS < retention):
+        assert not found.refused
+
+
+def test_deletes_that_may_be_missing_are_told_apart_only_where_nothing_else_is_wrong() -> None:
+    (missed,) = judged(HOLES, WHOLE, now_ms=10**12).refused
+    assert (missed.missed_deletes, missed.is_passing) == (True, False)
+    (moved,) = judged(HOLES, replace(HOLES, log_start_moved_to=150), now_ms=10**12).refused
+    assert (moved.missed_deletes, moved.is_passing) == (False, False)
+    assert "began at 150" in moved.why
+    (truncated,) = judged(HOLES, WHOLE, epoch=4, epoch_end=250, now_ms=10**12).refused
+    assert (truncated.missed_deletes, truncated.is_passing) == (False, True)
+    assert "was truncated at 250" in truncated.why
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[int, int]) -> None:
+    seen = {order[0]: HOLES, order[1]: replace(WHOLE, log_start_moved_to=150)}
+    parts = tuple(replace(PART, task="global", partition=number) for number in seen)
+    ends = {part.topic_partition: ParentEnd(part.topic_partition, "a" * 32, 100, 3, None) for part in parts}
+    results = [
+        RangeResult("global", "store", OffsetRange("changelog", number, 100, 300), (), one, 0.0, {}, {})
+        for number, one in seen.items()
+    ]
+    key = ("global", "store")
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
+    parent = Parent("newest", ends, frozenset([None]))
+    found = unsound(plan, {key: parent}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
+    (refused,) = found.refused
+    assert not refused.missed_deletes
+    assert f"changelog-{order[1]} began at 150" in refused.why
+
+
+def test_truncations_are_told_of_the_stores_that_are_asked_for() -> None:
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
+    assert list(truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 299))) == [KEY]
+    assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 300)) == {}
+    assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, None)) == {}
+    assert truncations(plan, [], lambda _: {}) == {}

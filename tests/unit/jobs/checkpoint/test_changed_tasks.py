@@ -1,0 +1,270 @@
+"""What of a checkpoint is published anew, of what it is said that nothing lies behind it, and when that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.jobs.checkpoint.changed_tasks import News, is_aged, news_of, oldest_cut
+from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.planning.frozen_plan import FrozenPlan
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.repository.manifest import ChangelogEnd, Extent, Manifest, PartReference, StoreSnapshot, TaskPart
+from statecore.repository.publication import Publication
+from statecore.repository.snapshot_composition import Cut
+from statecore.spec.model import ProcessingGuarantee
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+QUIET = Cut(NOW, None)
+NEWEST = "newest"
+VERSIONED = StoreKind.VERSIONED_KEY_VALUE
+
+
+def planned(task: str = "0_0", store: str = "plain", start: int = 100, end: int = 100, **more: Any) -> PartitionPlan:
+    partition = int(task.rpartition("_")[2])
+    fields: dict[str, Any] = {
+        "kind": StoreKind.KEY_VALUE,
+        "ranges": ((start, end),) if start < end else (),
+        "parent": NEWEST,
+        **more,
+    }
+    return PartitionPlan(
+        store=store,
+        task=task,
+        topic=f"{store}-changelog",
+        topic_id="a" * 32,
+        partition=partition,
+        start=start,
+        end=end,
+        log_end=end,
+        **fields,
+    )
+
+
+def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
+    """A store as the newest snapshot has it, where a tail begins."""
+    end = ChangelogEnd(part.topic, part.partition, part.topic_id, part.start - 1, part.start, 0, part.start, 3)
+    store = StoreSnapshot(
+        part.store,
+        part.kind,
+        "identity",
+        (end,),
+        "read_uncommitted",
+        retention_ms=part.retention_ms,
+        left_to_restore=part.left_to_restore,
+    )
+    return replace(store, **changed)
+
+
+def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
+    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items())
+    guarantee = ProcessingGuarantee.AT_LEAST_ONCE
+    return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
+
+
+def news(
+    *plan: PartitionPlan,
+    there: Sequence[StoreSnapshot] | None = None,
+    cuts: Mapping[str, int | None] | None = None,
+    is_first: bool = False,
+    reconciled: Collection[Key] = (),
+    horizon_ms: int | None = None,
+    more: Mapping[str, StoreSnapshot] = {},
+    goes: Callable[[str], bool] = lambda _: False,
+) -> News:
+    """What is news of a plan, where the newest snapshot has all its stores as they were when their tails began.
+
+    Args:
+        plan: the plan.
+        there: what the newest snapshot has instead.
+        cuts: the moments that it says of tasks.
+        is_first: whether there is no snapshot.
+        reconciled: stores that were compared with their whole changelogs.
+        horizon_ms: for how long deletes were kept, as the newest snapshot says.
+        more: by task a store that it has besides, and the plan has not.
+        goes: whether that leaves the snapshot.
+    """
+    of_task: dict[str, list[StoreSnapshot]] = {part.task: [] for part in plan}
+    for task, store in zip((part.task for part in plan), there or map(published, plan), strict=True):
+        of_task[task].append(store)
+    for task, store in more.items():
+        of_task[task].append(store)
+    parts = {task: TaskPart(task, tuple(stores)) for task, stores in of_task.items()}
+    publication = SimpleNamespace(
+        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
+        parts=lambda: {} if is_first else parts,
+    )
+    frozen = FrozenPlan(
+        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest=NEWEST
+    )
+    parents = {(part.task, part.store): Parent(part.parent, {}, frozenset()) for part in plan if part.parent}
+    of = CheckpointPlan(
+        frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotParents, None)
+    )
+    return news_of(of, cast(Publication, publication), reconciled, goes)
+
+
+def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
+    found = news(planned("0_0", end=101), planned("0_1"))
+    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
+
+
+def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_behind_it() -> None:
+    unread = {"0_0": published(planned(store="other"))}
+    assert news(planned(), planned("0_1"), more=unread).cuts == {"0_1": QUIET}
+    assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").cuts.keys() == {
+        "0_0",
+        "0_1",
+    }
+    left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
+    assert news(planned(), more=left).cuts == {"0_0": QUIET}
+
+
+def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
+    parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
+    found = news(*parts, horizon_ms=2 * HOUR + 1)
+    assert (found.cuts, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
+    assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
+    assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
+    assert news(planned(horizon_ms=1), planned(store="other")).cuts == {"0_0": QUIET}
+
+
+def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
+    assert news(planned(end=102, ranges=())).tasks == {"0_0"}
+
+
+def test_where_nothing_was_published_everything_is_news() -> None:
+    found = news(planned(parent=""), is_first=True)
+    assert (found.tasks, found.cuts, found.oldest_ms) == ({"0_0"}, {}, None)
+
+
+@pytest.mark.parametrize("parent", ["", "an older one"])
+def test_a_store_that_is_not_put_upon_the_newest_snapshot_is_news_however_short_its_log(parent: str) -> None:
+    assert news(planned(parent=parent)).tasks == {"0_0"}
+
+
+def test_a_store_that_was_compared_with_its_whole_log_is_news_although_it_has_no_tail() -> None:
+    assert news(planned(), reconciled={("0_0", "plain")}).tasks == {"0_0"}
+    assert news(planned(), reconciled={("0_0", "other")}).tasks == frozenset()
+
+
+def test_one_store_makes_its_whole_task_news() -> None:
+    found = news(planned(), planned(store="more", end=101))
+    assert (found.tasks, found.cuts) == ({"0_0"}, {})
+
+
+def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
+    found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
+    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": QUIET})
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_news"), [({}, False), ({"left_to_restore": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)]
+)
+def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
+    part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
+    found = news(part, there=[published(part, **changed)])
+    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_news"),
+    [
+        ({}, False),
+        ({"left_to_restore": True}, True),
+        ({"kind": StoreKind.KEY_VALUE}, True),
+        ({"retention_ms": HOUR}, True),
+        ({"changelogs": published(planned(start=99)).changelogs}, True),
+        ({"changelogs": published(replace(planned(), topic_id="b" * 32)).changelogs}, True),
+        ({"changelogs": ()}, True),
+    ],
+)
+@pytest.mark.parametrize("parent", ["", NEWEST, "an older one"])
+def test_a_versioned_store_that_is_made_as_it_is_there_already_is_no_news_wherever_it_is_from(
+    changed: dict[str, Any], is_news: bool, parent: str
+) -> None:
+    part = planned(kind=VERSIONED, parent=parent)
+    assert bool(news(part, there=[published(part, **changed)]).tasks) is is_news
+
+
+def test_what_is_kept_of_a_versioned_store_whose_log_has_grown_says_nothing_of_now() -> None:
+    found = news(planned(kind=VERSIONED, was_all=False))
+    assert (found.tasks, found.cuts) == (frozenset(), {})
+
+
+def test_the_oldest_moment_is_that_of_the_tasks_without_news_alone() -> None:
+    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", was_all=False)
+    cuts: dict[str, int | None] = {"0_0": 1, "0_1": NOW - 2, "0_2": NOW - 3, "0_3": None}
+    assert news(*parts, cuts=cuts).oldest_ms == NOW - 3
+    assert news(*parts, cuts={**cuts, "0_2": None}).oldest_ms is None
+
+
+STORES = st.fixed_dictionaries(
+    {
+        "task": st.sampled_from(["0_0", "0_1", "0_2"]),
+        "tail": st.integers(0, 1),
+        "parent": st.sampled_from([NEWEST, NEWEST, "an older one", ""]),
+        "was_all": st.sampled_from([True, True, False]),
+        "left_to_restore": st.booleans(),
+    }
+)
+
+
+@settings(deadline=None)
+@given(stores=st.lists(STORES, min_size=1, max_size=6))
+def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence[dict[str, Any]]) -> None:
+    """Whatever else its other stores are; and no task that is complete is left out."""
+    parts = [
+        planned(store=f"store-{number}", end=100 + one.pop("tail"), **one)
+        for number, one in enumerate([{**one} for one in stores])
+    ]
+    found = news(*parts)
+    complete = {part.task for part in parts}
+    for part in parts:
+        has_all = part.start == part.end and part.parent == NEWEST and part.was_all
+        complete -= set() if has_all or part.left_to_restore else {part.task}
+    assert found.cuts == dict.fromkeys(complete, QUIET)
+    assert not found.tasks & found.cuts.keys()
+    lagging = {part.task for part in parts if not part.was_all}
+    assert {part.task for part in parts} == found.tasks | found.cuts.keys() | lagging
+
+
+@pytest.mark.parametrize(
+    ("oldest_ms", "horizon_ms", "aged"),
+    [
+        (NOW - HOUR, 4 * HOUR, False),
+        (NOW - HOUR - 1, 4 * HOUR, True),
+        (None, 4 * HOUR, True),
+        (NOW, 0, False),
+        (NOW - 1, 0, True),
+        (NOW - 1000 * HOUR, None, False),
+        (None, None, False),
+    ],
+)
+def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes_are_kept_is_over(
+    oldest_ms: int | None, horizon_ms: int | None, aged: bool
+) -> None:
+    assert is_aged(oldest_ms, NOW, horizon_ms) is aged
+    assert News(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+
+
+def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:
+    assert not News(frozenset(), {}, None, NOW).is_aged(HOUR)
+
+
+def test_a_snapshot_that_says_nothing_of_one_task_says_nothing_of_all() -> None:
+    of = manifest({"0_0": 5, "0_1": 3, "0_2": None})
+    assert oldest_cut(of, ["0_0", "0_1"]) == 3
+    assert oldest_cut(of, ["0_0", "0_2"]) is None
+    assert oldest_cut(of, ["0_0", "0_7"]) is None, "it has no such task"
+    assert oldest_cut(of, []) is None

@@ -1,0 +1,138 @@
+"""A fetch for tests: how it is asked for, how it is refused, and how what it reads is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.request import FetchRequest
+from statecore.jobs.fetch.run import run_fetch
+from statecore.repository.application_repository import Shelf
+from tests.harness.raising import raises
+from tests.unit.jobs.published import CUT, TOPIC_ID, Shop
+
+
+def request_for(shop: Shop, state_dir: Path, **changes: Any) -> FetchRequest:
+    return FetchRequest(repository=shop.url, application_id="orders", state_dir=str(state_dir), **changes)
+
+
+class Topics:
+    """A cluster that has the topics of a shop; in place of the class, too.
+
+    Args:
+        end: where the log of a partition ends.
+    """
+
+    def __init__(self, end: Callable[[TopicPartition], int]) -> None:
+        self.end = end
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        return self
+
+    def __enter__(self) -> Topics:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, TOPIC_ID, 2, {}) for name in names}
+
+    def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return {one: LogOffsets(0, self.end(one), self.end(one)) for one in wanted}
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted)
+
+    def time_ms(self) -> int:
+        return int((CUT + 60) * 1000)
+
+
+def fetch(
+    shop: Shop,
+    state_dir: Path,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    shelf: Shelf | None = None,
+    cluster: Any = Cluster,
+    **changes: Any,
+) -> FetchReport:
+    return run_fetch(request_for(shop, state_dir, **changes), say=say, faults=faults, shelf=shelf, cluster=cluster)
+
+
+def tree(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a path, by inode and bytes."""
+    return {
+        str(file.relative_to(path)): (file.stat().st_ino, file.read_bytes())
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def refused(kind: type[StatecoreError], code: str, shop: Shop, state_dir: Path, **changes: Any) -> StatecoreError:
+    """The fetch is refused with this code, and nothing in the state directory was changed by it."""
+    before = tree(state_dir)
+    with raises(kind, code) as caught:
+        fetch(shop, state_dir, **changes)
+    after = {name: file for name, file in tree(state_dir).items() if "/.statecore/" not in name or name in before}
+    assert {name for name in after if not name.endswith("/.lock")} == {n for n in before if not n.endswith("/.lock")}
+    assert all(after[name] == before[name] for name in before)
+    assert caught.value.action
+    return caught.value
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
+    """A file of each kind that the newest snapshot has and the older one does not."""
+    root = shop.root / "repository" / "apps" / "orders"
+    new, old = shop.shelf.head().snapshots
+    names: dict[str, set[str]] = {}
+    for entry in (new, old):
+        manifest = shop.shelf.manifest(entry).value
+        names[entry.snapshot] = {part.extent.blob for part in manifest.parts} | {
+            extent.blob
+            for read in shop.shelf.parts(manifest.parts).values()
+            for store in read.part.stores
+            for _, extent in store.extents
+        }
+    mine = sorted(names[new.snapshot] - names[old.snapshot])
+    return {
+        "manifest": root / "manifests" / f"{new.snapshot}.json",
+        "part": next(shop.root / "repository" / name for name in mine if "/parts/" in name),
+        "file": next(shop.root / "repository" / name for name in mine if "/parts/" not in name),
+    }
+
+
+def command(shop: Shop, state_dir: Path, *more: str) -> list[str]:
+    where = ["--repository", shop.url, "--application-id", "orders", "--state-dir", str(state_dir)]
+    return [sys.executable, "-m", "statecore.cli.main", "fetch", "--json", *where, *more]
+
+
+def run(words: list[str], fault: str = "") -> tuple[int, dict[str, Any]]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        **({"STATECORE_FAULT": fault} if fault else {}),
+    }
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}

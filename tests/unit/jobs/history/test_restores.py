@@ -1,0 +1,247 @@
+"""What is said of the restores of a directory: the last, the one that did not end, and what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_index import ReportIndex
+from statecore.jobs.history.restores import Restores, directories, restores_of
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.spec.model import ProcessingGuarantee
+from statecore.statedir.journal import Journal, JournalTask
+from statecore.statedir.state_directory import StateDirectory
+from tests.unit.jobs.reports import BEGAN, OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.support import save_plan
+
+PLAN = RestorePlan(
+    "orders",
+    ProcessingGuarantee.EXACTLY_ONCE_V2,
+    tuple(
+        PartitionPlan("s", StoreKind.KEY_VALUE, f"0_{number}", "t", "id", number, 0, 20, 20, ((0, 10), (10, 20)))
+        for number in range(2)
+    ),
+)
+HERE = socket.gethostname()
+
+
+class Directory:
+    """The directory of ``orders`` with requests in it that were made at a second."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.directory = StateDirectory(state_dir, "orders")
+        self.work = self.directory.work_path
+        self.work.mkdir(parents=True)
+
+    def attempt(self, second: int) -> Attempt:
+        return attempt(second, str(self.directory.state_dir), HERE)
+
+    def plan(self, second: int, staging: str = "", words: tuple[str, ...] = ()) -> Path:
+        path = plan_path(self.work, self.attempt(second).request_id)
+        save_plan(path, FrozenPlan(PLAN, (), BEGAN + second, self.attempt(second).request_id, staging, words=words))
+        return self._at(path, second)
+
+    def say(self, second: int, suffix: str, document: dict[str, Any]) -> Path:
+        path = plan_path(self.work, self.attempt(second).request_id).with_suffix(suffix)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(document))
+        return self._at(path, second)
+
+    def restored(self, second: int, *entries: dict[str, Any]) -> None:
+        self.plan(second)
+        self.say(second, REPORT_SUFFIX, done(self.attempt(second), *(entries or [entry("s", 0)])))
+
+    def journal(self, second: int) -> None:
+        task = JournalTask("0_0", 1, {}, None, None, ())
+        Journal(self.attempt(second).request_id, "placement-x", "swapping", (task,)).write(self.work)
+
+    def info(self) -> Restores:
+        found = restores_of(self.directory)
+        json.dumps(found.to_json())
+        return found
+
+    @staticmethod
+    def _at(path: Path, second: int) -> Path:
+        os.utime(path, (BEGAN + second, BEGAN + second))
+        return path
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Directory:
+    return Directory(tmp_path)
+
+
+def test_a_directory_without_a_restore_has_nothing_to_say(orders: Directory) -> None:
+    found = orders.info()
+    assert (found.last, found.unfinished, found.left, found.trouble, found.holder) == (None, (), (), (), None)
+    assert directories(orders.directory.state_dir) == ["orders"]
+
+
+def test_the_last_restore_is_told_with_maker_and_each_store_with_its_own(orders: Directory) -> None:
+    orders.restored(1, entry("s", 0, 1), entry("s", 1, 2))
+    orders.restored(2, entry("s", 1, 5))
+    found = orders.info()
+    assert found.last is not None
+    assert (found.last.attempt.user, found.last.attempt.request_id) == ("kafka", orders.attempt(2).request_id)
+    assert [(part.partition, part.rows) for part in found.partitions] == [(0, 1), (1, 5)]
+    (store,) = found.stores
+    assert (store.partitions, store.rows) == (2, 6)
+    assert found.unfinished == ()
+
+
+def test_a_report_of_an_older_release_is_a_finished_restore(orders: Directory) -> None:
+    orders.plan(1)
+    orders.say(1, REPORT_SUFFIX, old(entry("s", 0)))
+    found = orders.info()
+    assert found.last is not None
+    assert found.unfinished == ()
+
+
+@pytest.mark.parametrize(
+    ("runs", "images", "report", "journal", "reached"),
+    [
+        (None, 0, False, False, ("plan", 0, 0)),
+        (0, 0, False, False, ("read", 0, 4)),
+        (3, 0, False, False, ("read", 3, 4)),
+        (4, 0, False, False, ("build", 0, 2)),
+        (4, 1, False, False, ("build", 1, 2)),
+        (4, 2, True, False, ("place", 0, 2)),
+        (4, 2, True, True, ("place", 0, 1)),
+    ],
+)
+def test_an_unfinished_restore_says_how_far_it_came(
+    orders: Directory, runs: int | None, images: int, report: bool, journal: bool, reached: tuple[str, int, int]
+) -> None:
+    orders.restored(1)
+    orders.plan(2, str(orders.work))
+    orders.say(2, ATTEMPT_SUFFIX, orders.attempt(2).begun())
+    staging = orders.work / PLAN.plan_id
+    for kind, number in ((RUNS, runs or 0), (IMAGES, images)):
+        for one in range(number):
+            (staging / kind / "0_0" / str(one)).mkdir(parents=True)
+            (staging / kind / "0_0" / str(one) / "result.json").write_text("{}")
+    if runs is not None:
+        staging.mkdir(exist_ok=True)
+    if report:
+        orders.say(2, REPORT_SUFFIX, done(orders.attempt(2), entry("s", 0), finished=""))
+    if journal:
+        orders.journal(2)
+    found = orders.info()
+    (one,) = found.unfinished
+    assert (one.reached, one.done, one.total) == reached
+    assert (one.request_id, one.plan_id, one.running) == (orders.attempt(2).request_id, PLAN.plan_id, False)
+    assert one.attempt is not None
+    assert one.attempt.outcome is Outcome.BEGUN
+    assert found.last is not None
+    assert found.last.attempt.request_id == orders.attempt(1).request_id
+    if runs is not None:
+        assert [(left.name, one.request_id in left.meaning) for left in found.left] == [(PLAN.plan_id, True)]
+
+
+def test_a_failed_try_is_told_with_its_error(orders: Directory) -> None:
+    orders.plan(1)
+    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed(OLD_FAILURE, "read"))
+    (one,) = orders.info().unfinished
+    assert one.attempt is not None
+    assert dict(one.attempt.error) == {"error": "Fenced", "what": "It runs.", "action": "Stop it.", "phase": "read"}
+
+
+def test_a_plan_that_was_given_up_before_the_last_restore_is_not_unfinished(orders: Directory) -> None:
+    orders.plan(1)
+    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).begun())
+    orders.restored(2)
+    assert orders.info().unfinished == ()
+
+
+def test_an_interrupted_placement_is_unfinished_also_when_its_plan_is_gone(orders: Directory) -> None:
+    orders.restored(2)
+    orders.journal(1)
+    (one,) = orders.info().unfinished
+    assert (one.request_id, one.reached, one.total) == (orders.attempt(1).request_id, "place", 1)
+
+
+def test_the_process_that_holds_the_lock_is_named_and_a_restore_at_work_is_known(orders: Directory) -> None:
+    with orders.directory.lock():
+        tried = Attempt.begin("orders", str(orders.directory.state_dir), orders.attempt(2).request_id)
+        orders.plan(2)
+        orders.say(2, ATTEMPT_SUFFIX, tried.begun())
+        found = orders.info()
+        assert found.holder is not None
+        assert found.holder.process == os.getpid()
+        assert [one.running for one in found.unfinished] == [True]
+        orders.directory.check_locked()  # looking has not let go of it
+    assert orders.info().holder is None
+    assert [one.running for one in orders.info().unfinished] == [False]
+
+
+def test_leftovers_are_named_with_their_size(orders: Directory) -> None:
+    for name, size in (("placement-1", 10), ("set-aside", 20), ("replaced", 25), ("0123456789abcdef", 30)):
+        (orders.work / name / "deep").mkdir(parents=True)
+        (orders.work / name / "deep" / "file").write_bytes(b"x" * size)
+    assert [(left.name, left.bytes, left.meaning.split()[0]) for left in orders.info().left] == [
+        ("0123456789abcdef", 30, "staging"),
+        ("placement-1", 10, "staging"),
+        ("replaced", 25, "what"),
+        ("set-aside", 20, "old"),
+    ]
+
+
+def test_what_cannot_be_read_is_said_and_hides_nothing(orders: Directory) -> None:
+    orders.restored(1)
+    orders.say(2, REPORT_SUFFIX, {"half": 1})
+    (orders.work / "journal.json").write_text("{")
+    found = orders.info()
+    assert found.last is not None
+    assert len(found.trouble) == 2
+    assert "journal.json" in found.trouble[1]
+
+
+def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory, tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    orders.restored(1)
+    write(reports, 1, done(orders.attempt(1), entry("s", 0)))  # the same try, told twice
+    write(reports, 2, failed(orders.attempt(2)))
+    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    assert [head.outcome for head in found.attempts] == [Outcome.FAILED, Outcome.RESTORED]
+    assert found.later is not None
+    assert found.later.error["what"] == "It runs."
+    assert len(found.partitions) == 1
+    write(reports, 3, orders.attempt(3).begun())
+    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    assert found.later is not None
+    assert found.later.outcome is Outcome.BEGUN
+    orders.restored(3)
+    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    assert found.later is None
+
+
+def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Path) -> None:
+    """A link to nowhere is listed and cannot be looked at, as a file that is deleted in between."""
+    one = Directory(tmp_path)
+    one.restored(1)
+    for path in (one.work / "journal.json.new", plan_path(one.work, "x").with_suffix(ATTEMPT_SUFFIX)):
+        path.symlink_to(tmp_path / "nowhere")
+    found = restores_of(one.directory)
+    assert found.last is not None
+    assert found.trouble == ()
+
+
+def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:
+    one = Directory(tmp_path)
+    one.restored(1)
+    plan = plan_path(one.work, one.attempt(1).request_id)
+    document = json.loads(plan.read_text())
+    document["plan"]["version"] = 2
+    plan.write_text(json.dumps(document))
+    found = restores_of(one.directory)
+    assert found.last is not None
+    assert found.unfinished == ()

@@ -1,0 +1,115 @@
+"""The word of a checkpoint that takes long, and who hears it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from statecore.errors import Retryable
+from statecore.jobs.engine import HandedOver
+from statecore.jobs.in_progress_marker import LOST, heard_of, said_under_way
+from statecore.objectstore.base import Blobs
+from statecore.repository.application_repository import Shelf
+from tests.unit.jobs.backup.snapshots import World
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return World(tmp_path).shelf
+
+
+said_quickly = partial(said_under_way, first=0.05, again=0.05)
+
+
+def heard(shelf: Shelf, seconds: float = 120.0) -> float | None:
+    """Wait until somebody says it."""
+    until = time.monotonic() + seconds
+    while (ago := heard_of(shelf, time.time())) is None and time.monotonic() < until:
+        time.sleep(0.01)
+    return ago
+
+
+def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
+    assert heard_of(shelf, time.time()) is None
+    with said_quickly(shelf):
+        assert heard(shelf) is not None
+    assert heard_of(shelf, time.time()) is None
+    with suppress(Retryable), said_quickly(shelf):
+        assert heard(shelf) is not None
+        raise Retryable("The brokers are away.", code="test-error", action="Wait.")
+    assert heard_of(shelf, time.time()) is None, "who failed is not under way"
+
+
+def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: Shelf) -> None:
+    place = shelf.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
+    with said_under_way(
+        Shelf(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
+    ):
+        pass
+
+
+def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> None:
+    name = shelf.names.under_way
+    with suppress(HandedOver), said_quickly(shelf):
+        assert heard(shelf) is not None
+        first = shelf.blobs.head(name).modified
+        until = time.monotonic() + 120
+        while (last := shelf.blobs.head(name).modified) == first and time.monotonic() < until:
+            time.sleep(0.01)
+        assert last > first
+        raise HandedOver  # so that the last word stays
+    said = shelf.blobs.head(name).modified
+    assert heard_of(shelf, said + LOST - 1) == LOST - 1
+    assert heard_of(shelf, said + LOST + 1) is None, "it was killed"
+    assert heard_of(shelf, said - LOST - 1) is None, "a clock was wrong, once"
+
+
+def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, tried = threading.Event(), threading.Event()
+    away.set()
+    replace = shelf.blobs.replace
+
+    def put(name: str, content: bytes) -> None:
+        tried.set()
+        if away.is_set():
+            raise Retryable("The store is away.", code="test-error", action="Wait.")
+        replace(name, content)
+
+    monkeypatch.setattr(shelf.blobs, "replace", put)
+    with said_quickly(shelf):
+        assert tried.wait(120)
+        assert heard_of(shelf, time.time()) is None
+        away.clear()
+        assert heard(shelf) is not None
+
+
+def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(shelf: Shelf) -> None:
+    with pytest.raises(HandedOver), said_under_way(shelf):
+        raise HandedOver
+    assert heard_of(shelf, time.time()) is not None
+
+
+def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: Shelf) -> None:
+    with suppress(HandedOver), said_under_way(shelf):
+        raise HandedOver
+    with said_under_way(shelf):
+        pass
+    assert heard_of(shelf, time.time()) is not None, "it may be another's"
+    with said_under_way(shelf) as word:
+        word.is_ours()
+        assert heard_of(shelf, time.time()) is not None
+    assert heard_of(shelf, time.time()) is None
+
+
+def test_what_is_known_to_take_long_says_so_at_once(shelf: Shelf) -> None:
+    with said_under_way(shelf, at_once=True):
+        assert heard_of(shelf, time.time()) is not None
+    assert heard_of(shelf, time.time()) is None

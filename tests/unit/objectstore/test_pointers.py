@@ -1,0 +1,130 @@
+"""What every implementation of pointers must do; see the text of ``statecore.objectstore.pointers``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.pointers import Pointers
+from tests.harness.raising import raises
+from tests.harness.syncing import synced_paths
+from tests.unit.objectstore.implementations import IMPLEMENTATIONS, POINTERS
+from tests.unit.objectstore.swapping_process import count_up
+
+WRITERS, EACH = 4, 25
+
+
+@pytest.fixture(params=sorted(POINTERS))
+def implementation(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def pointers(implementation: str, tmp_path: Path) -> Pointers:
+    return POINTERS[implementation](tmp_path)
+
+
+def test_a_pointer_is_made_once_and_replaced_by_who_knows_its_version(pointers: Pointers) -> None:
+    assert pointers.read("apps/a/head") is None
+    first = pointers.swap("apps/a/head", b"1", None)
+    assert first is not None
+    assert pointers.read("apps/a/head") == (b"1", first)
+    assert pointers.swap("apps/a/head", b"other", None) is None
+    second = pointers.swap("apps/a/head", b"2", first)
+    assert second not in (None, first)
+    assert pointers.swap("apps/a/head", b"3", first) is None
+    assert pointers.read("apps/a/head") == (b"2", second)
+
+
+def test_a_version_of_a_pointer_that_is_not_there_matches_nothing(pointers: Pointers) -> None:
+    made = pointers.swap("one", b"1", None)
+    assert pointers.swap("two", b"2", made) is None
+    assert pointers.read("two") is None
+
+
+@pytest.mark.parametrize("name", ["", "/", "a//b", "..", "a b"])
+def test_a_name_that_cannot_be_is_refused(pointers: Pointers, name: str) -> None:
+    with raises(Invalid, "blob-name-invalid"):
+        pointers.read(name)
+    with raises(Invalid, "blob-name-invalid"):
+        pointers.swap(name, b"", None)
+
+
+def test_blobs_of_the_same_place_are_listed_all_the_same(
+    pointers: Pointers, implementation: str, tmp_path: Path
+) -> None:
+    blobs = IMPLEMENTATIONS[implementation](tmp_path)
+    blobs.put_if_absent("apps/a/blob", b"1")
+    pointers.swap("apps/a/head", b"1", None)
+    assert [blob.name for blob in blobs.list()] == ["apps/a/blob", "apps/a/head"]
+
+
+def test_of_many_who_make_one_at_once_one_wins(pointers: Pointers) -> None:
+    for number in range(10):
+        barrier, won = threading.Barrier(8), []
+
+        def make(who: int, name: str = f"race/{number}", barrier: threading.Barrier = barrier, won=won) -> None:
+            barrier.wait(60)
+            if pointers.swap(name, b"%d" % who, None) is not None:
+                won.append(who)
+
+        threads = [threading.Thread(target=make, args=(who,)) for who in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = won
+        found = pointers.read(f"race/{number}")
+        assert found is not None
+        assert found.content == b"%d" % winner
+
+
+def test_no_swap_is_lost_among_threads(pointers: Pointers) -> None:
+    threads = [threading.Thread(target=count_up, args=(pointers, f"t{who}", EACH)) for who in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = pointers.read("counter")
+    assert found is not None
+    assert found.content.split()[0] == b"%d" % (WRITERS * EACH)
+
+
+def test_no_swap_is_lost_among_processes(implementation: str, tmp_path: Path) -> None:
+    pointers = POINTERS[implementation](tmp_path)
+    words = [sys.executable, "-m", "tests.unit.objectstore.swapping_process", implementation, str(tmp_path)]
+    running = [subprocess.Popen([*words, f"p{who}", str(EACH)]) for who in range(2)]
+    assert [one.wait(120) for one in running] == [0, 0]
+    found = pointers.read("counter")
+    assert found is not None
+    assert found.content.split()[0] == b"%d" % (2 * EACH)
+
+
+def test_a_pointer_of_a_directory_is_forced_to_the_disk_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "pointers"
+    pointers = DirectoryPointers(root)
+    before = pointers.swap("apps/a/head", b"1", None)
+    synced = synced_paths(monkeypatch)
+    assert pointers.swap("apps/a/head", b"2", before)
+    content = [path.parent for path in synced].index(root / "~partial")
+    assert synced[content + 1 :] == [root / "apps/a", root / "apps", root, tmp_path]
+
+
+def test_a_pipe_in_the_place_of_a_pointer_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "head")
+    for call in (lambda: DirectoryPointers(tmp_path).read("head"), lambda: swapped(tmp_path)):
+        with raises(Invalid, "file-not-regular", pointer="head"):
+            call()
+
+
+def swapped(root: Path) -> str | None:
+    return DirectoryPointers(root).swap("head", b"new", None)

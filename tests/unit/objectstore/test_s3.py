@@ -1,0 +1,397 @@
+"""Blobs in S3, on a real server, behind a proxy that loses and breaks what the network may lose and break."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import FlexibleChecksumError
+from botocore.httpchecksum import StreamingChecksumBody
+
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3_location import S3Location, make_client
+from statecore.objectstore.s3_pointers import S3Pointers
+from statecore.objectstore.s3_requests import TRIES
+from tests.harness import faulty_http, s3_server
+from tests.harness.broker import free_ports
+from tests.harness.faulty_http import Fault, FaultyProxy, Kind
+from tests.harness.raising import raises
+from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
+
+PART = 5 << 20
+LARGE = bytes(range(256)) * ((2 * PART + 1000) // 256)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server.serving() as server:
+        server.bucket("blobs")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(server: S3Server) -> Iterator[FaultyProxy]:
+    with faulty_http.before(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+def blobs_at(endpoint: str, *, attempts: int = 3, timeout: float = 20.0, **changes: Any) -> S3Blobs:
+    """Blobs below a prefix of their own."""
+    given = {"bucket": "blobs", "prefix": f"p{next(_numbers)}", "endpoint": endpoint, "region": REGION, **changes}
+    location = S3Location(**given)
+    client = make_client(location, attempts, timeout)
+    return S3Blobs(location, client, part=PART, uniform=lambda low, high: low)
+
+
+def turn_a_bit(server: S3Server, location: S3Location, name: str) -> None:
+    """Turn a bit of an object below the server, which keeps the checksum that it had."""
+    with (server.root / "data" / location.bucket / location.key(name)).open("r+b") as file:
+        (first,) = file.read(1)
+        file.seek(0)
+        file.write(bytes([first ^ 1]))
+
+
+@pytest.fixture
+def blobs(proxy: FaultyProxy) -> S3Blobs:
+    proxy.fail()
+    return blobs_at(proxy.endpoint)
+
+
+def test_what_is_small_is_one_request_and_what_is_large_is_sent_in_parts(
+    blobs: S3Blobs, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(LARGE)
+    assert blobs.put_if_absent("small", b"x" * PART)
+    assert [method for method, _ in proxy.asked] == ["PUT"]
+    proxy.asked.clear()
+    assert blobs.put_if_absent("large", file)
+    asked = [(method, "partNumber" in path) for method, path in proxy.asked]
+    assert sorted(asked) == [("HEAD", False), ("POST", False), ("POST", False), *[("PUT", True)] * 3]
+    assert blobs.get("large") == LARGE
+    assert blobs.get("large", PART - 1, PART + 1) == LARGE[PART - 1 : PART + 1]
+    proxy.asked.clear()
+    assert not blobs.put_if_absent("large", file)
+    assert [method for method, _ in proxy.asked] == ["HEAD"], "what is there is not sent again"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"small", Fault("PUT", Kind.LOST_REPLY)),
+        (b"small", Fault("PUT", Kind.LOST_REQUEST)),
+        (b"small", Fault("PUT", Kind.ANSWERED)),
+        (b"small", Fault("PUT", Kind.ANSWERED, status=500, code="InternalError", times=2)),
+        (b"small", Fault("PUT", Kind.ANSWERED, status=409, code="ConditionalRequestConflict", times=3)),
+        (LARGE, Fault("PUT", Kind.LOST_REPLY, "partNumber=2")),
+        (LARGE, Fault("POST", Kind.LOST_REPLY, "uploads")),
+        (LARGE, Fault("POST", Kind.LOST_REPLY, "uploadId")),
+        (LARGE, Fault("POST", Kind.LOST_REQUEST, "uploadId")),
+        (LARGE, Fault("POST", Kind.ANSWERED, "uploadId", status=409, code="ConditionalRequestConflict")),
+    ],
+    ids=lambda one: f"{one.kind.name}-{one.method}-{one.status}{one.containing}" if isinstance(one, Fault) else "",
+)
+def test_who_put_a_blob_knows_it_whatever_the_network_loses(
+    blobs: S3Blobs, proxy: FaultyProxy, content: bytes, fault: Fault
+) -> None:
+    proxy.fail(fault)
+    assert blobs.put_if_absent("name", content) is True
+    proxy.fail()
+    assert blobs.get("name") == content
+    assert blobs.put_if_absent("name", content) is False
+
+
+@pytest.mark.parametrize(("content", "method"), [(b"small", "PUT"), (LARGE, "POST")], ids=["small", "large"])
+def test_who_put_a_blob_knows_it_though_its_second_request_met_the_first_one(
+    blobs: S3Blobs, proxy: FaultyProxy, content: bytes, method: str
+) -> None:
+    which = "name" if method == "PUT" else "uploadId"
+    proxy.fail(
+        Fault(method, Kind.LOST_REPLY, which),
+        Fault(method, Kind.ANSWERED, which, status=409, code="ConditionalRequestConflict"),
+    )
+    assert blobs.put_if_absent("name", content) is True
+    proxy.fail()
+    assert blobs.get("name") == content
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_checksum_of_the_bytes_comes_with_the_head(
+    blobs: S3Blobs, proxy: FaultyProxy, tmp_path: Path, large: bool
+) -> None:
+    content = LARGE if large else b"small"
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    blobs.put_if_absent("name", file)
+    proxy.asked.clear()
+    found = blobs.head("name")
+    assert [method for method, _ in proxy.asked] == ["HEAD"]
+    assert found.checksum == Checksum.of(file, PART if large else 0) == Checksum.of(content, PART if large else 0)
+    assert found.checksum != Checksum.of(content[:-1] + b"?", PART if large else 0)
+
+
+def test_an_object_that_somebody_else_has_written_has_another_checksum_or_none(blobs: S3Blobs) -> None:
+    blobs.put_if_absent("name", b"small")
+    key = blobs._location.key("name")
+    blobs._client.put_object(Bucket="blobs", Key=key, Body=b"smell")
+    assert blobs.head("name").checksum not in (None, Checksum.of(b"small"))
+    other = S3Blobs(blobs._location, blobs._client, part=PART + (1 << 20))
+    blobs.put_if_absent("parts", LARGE)
+    assert other.head("parts").checksum in (None, Checksum.of(LARGE, PART + (1 << 20)))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", [None, Kind.LOST_REPLY, Kind.LOST_REQUEST])
+def test_a_damaged_object_is_replaced_whatever_the_network_loses(
+    blobs: S3Blobs, proxy: FaultyProxy, large: bool, kind: Kind | None
+) -> None:
+    content = LARGE if large else b"small"
+    blobs.put_if_absent("name", b"damaged")
+    if kind is not None:
+        proxy.fail(Fault("POST", kind, "uploadId") if large else Fault("PUT", kind))
+    blobs.replace("name", content)
+    proxy.fail()
+    assert blobs.get("name") == content
+
+
+def test_only_the_location_travels(blobs: S3Blobs) -> None:
+    sent = pickle.dumps(blobs)
+    assert SECRET.encode() not in sent
+    assert pickle.loads(sent)._location == blobs._location
+
+
+@pytest.mark.parametrize("built_on", [False, True])
+def test_a_swap_whose_reply_was_lost_says_that_it_won_or_that_nobody_knows(
+    server: S3Server, proxy: FaultyProxy, built_on: bool
+) -> None:
+    mine = blobs_at(proxy.endpoint)
+    location = mine._location
+    others = S3Pointers(dataclasses.replace(location, endpoint=server.endpoint))
+    first = others.swap("head", b"0", None)
+    proxy.fail(Fault("PUT", Kind.LOST_REPLY))
+    pointers = S3Pointers(location, mine._client)
+    if built_on:
+        proxy.then = lambda: others.swap("head", b"2 by another", others.read("head").version)  # type: ignore[union-attr]
+        with raises(Retryable, "write-outcome-unknown", pointer="head"):
+            pointers.swap("head", b"1 by me", first)
+    else:
+        assert pointers.swap("head", b"1 by me", first) == others.read("head").version  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+def test_who_was_second_knows_that_too(blobs: S3Blobs, proxy: FaultyProxy, content: bytes) -> None:
+    assert blobs.put_if_absent("name", b"another's")
+    proxy.fail(Fault("PUT", Kind.LOST_REPLY), Fault("HEAD", Kind.LOST_REPLY))
+    assert blobs.put_if_absent("name", content) is False
+    proxy.fail()
+    assert blobs.get("name") == b"another's"
+
+
+def test_a_conflict_without_end_is_worth_another_try(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, status=409, code="ConditionalRequestConflict", times=100))
+    with raises(Retryable, "write-conflict", blob="name"):
+        blobs.put_if_absent("name", b"content")
+
+
+def test_an_upload_that_fails_leaves_no_parts(blobs: S3Blobs, proxy: FaultyProxy, server: S3Server) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, "partNumber=3", status=400, code="EntityTooSmall"))
+    with pytest.raises(StatecoreError):
+        blobs.put_if_absent("name", LARGE)
+    left = server.client().list_multipart_uploads(Bucket="blobs").get("Uploads", [])
+    assert not [one for one in left if one["Key"] == blobs._location.key("name")]
+    with pytest.raises(NotFound):
+        blobs.head("name")
+
+
+@pytest.mark.parametrize("span", [(0, None), (1000, 900_000)], ids=["whole", "part"])
+def test_a_body_that_breaks_off_is_read_again(blobs: S3Blobs, proxy: FaultyProxy, span: tuple[int, int | None]) -> None:
+    content = LARGE[: 1 << 20]
+    blobs.put_if_absent("name", content)
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=2))
+    assert blobs.get("name", *span) == content[slice(*span)]
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
+    with raises(Retryable, "read-incomplete", blob="name"):
+        blobs.get("name", *span)
+
+
+def test_a_whole_blob_that_comes_damaged_is_read_again(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    proxy.fail(Fault("GET", Kind.FLIPPED))
+    assert blobs.get("name") == LARGE[: 1 << 20]
+    assert len(proxy.asked) == 2
+
+
+def test_bytes_that_turned_at_rest_are_handed_out_for_hashes_to_tell(
+    blobs: S3Blobs, proxy: FaultyProxy, server: S3Server
+) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    version = S3Pointers(blobs._location, blobs._client).swap("head", b"a head", None)
+    for name in ("name", "head"):
+        turn_a_bit(server, blobs._location, name)
+    proxy.fail()
+    content = blobs.get("name")
+    assert content != LARGE[: 1 << 20]
+    assert len(content) == 1 << 20
+    assert len(proxy.asked) == 2, "the network may have done it once"
+    found = S3Pointers(blobs._location, blobs._client).read("head")
+    assert found is not None
+    assert found.content != b"a head"
+    assert S3Pointers(blobs._location, blobs._client).swap("head", b"another", found.version), "it can be repaired"
+    assert version == found.version
+
+
+def test_a_damaged_object_that_breaks_off_each_time_is_still_worth_another_try(
+    blobs: S3Blobs, proxy: FaultyProxy, server: S3Server
+) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    turn_a_bit(server, blobs._location, "name")
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
+    with raises(Retryable, "read-incomplete", blob="name"):
+        blobs.get("name")
+    assert len(proxy.asked) == TRIES
+
+
+def test_wrong_bytes_that_are_others_each_time_are_nobodys(
+    blobs: S3Blobs, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs.put_if_absent("name", b"content")
+    turned = itertools.count(1)
+    read = StreamingChecksumBody.read
+
+    def other(body: Any, amt: int | None = None) -> bytes:
+        piece: bytes = read(body, amt)
+        if not piece:
+            raise FlexibleChecksumError(error_msg="as the test wants it")
+        return b"%d" % next(turned)
+
+    monkeypatch.setattr(StreamingChecksumBody, "read", other)
+    with raises(Retryable, "read-incomplete", blob="name"):
+        blobs.get("name")
+    assert next(turned) == TRIES + 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError")])
+def test_a_server_that_is_unwell_is_worth_another_try(proxy: FaultyProxy, status: int, code: str) -> None:
+    blobs = blobs_at(proxy.endpoint, attempts=2)
+    for method, ask in (
+        ("PUT", lambda: blobs.put_if_absent("name", b"")),
+        ("GET", lambda: blobs.get("name")),
+        ("HEAD", lambda: blobs.head("name")),
+        ("GET", lambda: list(blobs.list())),
+        ("DELETE", lambda: blobs.delete("name")),
+    ):
+        proxy.fail(Fault(method, Kind.ANSWERED, status=status, code=code, times=100))
+        with pytest.raises(Retryable) as caught:
+            ask()
+        assert "s3://blobs" in str(caught.value)
+    proxy.fail()
+
+
+def test_what_a_server_cannot_do_is_not_tried_again(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, status=501, code="NotImplemented", times=100))
+    with pytest.raises(Invalid, match="NotImplemented"):
+        blobs.put_if_absent("name", b"")
+    assert len(proxy.asked) == 1
+
+
+def all_refused(blobs: S3Blobs, kind: type[StatecoreError], code: str, **context: str) -> None:
+    for ask in (
+        lambda: blobs.put_if_absent("name", b""),
+        lambda: blobs.get("name"),
+        lambda: list(blobs.list()),
+        lambda: blobs.delete("name"),
+    ):
+        with raises(kind, code, **context) as caught:
+            ask()
+        assert type(caught.value) is kind
+        assert caught.value.action
+        assert SECRET not in str(caught.value)
+
+
+def test_a_bucket_that_is_missing_is_said(server: S3Server) -> None:
+    all_refused(blobs_at(server.endpoint, bucket="absent"), Invalid, "bucket-unknown", answer="NoSuchBucket")
+
+
+def test_wrong_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="SignatureDoesNotMatch")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="XAdminUserNotFound")
+
+
+def test_missing_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-credentials-missing")
+
+
+def test_a_server_that_is_not_there_is_worth_another_try() -> None:
+    (port,) = free_ports(1)
+    all_refused(
+        blobs_at(f"http://127.0.0.1:{port}", attempts=1),
+        Retryable,
+        "object-store-unreachable",
+        cause="EndpointConnectionError",
+    )
+
+
+def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        blobs = blobs_at(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=1, timeout=0.3)
+        all_refused(blobs, Retryable, "object-store-unreachable", cause="ReadTimeoutError")
+
+
+@pytest.mark.parametrize("status", [200, 302])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # botocore, deep in redirections
+def test_what_answers_and_is_no_s3_is_said_and_no_defect(status: int) -> None:
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_PUT = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as portal:
+        threading.Thread(target=portal.serve_forever).start()
+        try:
+            endpoint = f"http://127.0.0.1:{portal.server_port}"
+            blobs = blobs_at(endpoint, attempts=1)
+            pointers = S3Pointers(blobs._location, blobs._made)
+            for ask in (lambda: blobs.get("a"), lambda: pointers.read("a"), lambda: pointers.swap("a", b"1", None)):
+                with raises(Invalid, "object-store-settings-invalid", blob="a", endpoint=endpoint):
+                    ask()
+        finally:
+            portal.shutdown()
+
+
+def test_without_boto3_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with raises(Invalid, "extra-missing"):
+        S3Blobs(S3Location("bucket")).get("name")

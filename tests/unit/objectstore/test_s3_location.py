@@ -1,0 +1,104 @@
+"""Places in S3: what a URL says, what is refused, and what requests say of encryption."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.objectstore.s3_location import CUSTOMER_KEY, Encryption, S3Location, encryption_of, make_client
+from tests.harness.raising import raises
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://bucket", S3Location("bucket")),
+        ("s3://bucket/", S3Location("bucket")),
+        ("s3://my.bucket-1/a/b/", S3Location("my.bucket-1", "a/b")),
+        (
+            "s3://bucket/p?endpoint=http://host:9000&region=eu-central-1",
+            S3Location("bucket", "p", "http://host:9000", "eu-central-1"),
+        ),
+        ("s3://bucket?encryption=AES256", S3Location("bucket", encryption=Encryption.SSE_S3)),
+        (
+            "s3://bucket?encryption=aws:kms&kms-key=arn:aws:kms:eu:1:key/2",
+            S3Location("bucket", encryption=Encryption.SSE_KMS, kms_key="arn:aws:kms:eu:1:key/2"),
+        ),
+        ("s3://bucket?encryption=customer", S3Location("bucket", encryption=Encryption.SSE_C)),
+    ],
+)
+def test_a_url_names_a_place_and_how_it_is_reached(url: str, expected: S3Location) -> None:
+    assert S3Location.of_url(url) == expected
+    assert pickle.loads(pickle.dumps(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "context"),
+    [
+        ("http://bucket/p", "repository-url-invalid", {"url": "http://bucket/p"}),
+        ("s3:///p", "repository-url-invalid", {"url": "s3:///p"}),
+        ("bucket/p", "repository-url-invalid", {"url": "bucket/p"}),
+        ("s3://bucket/p#x", "repository-url-invalid", {"url": "s3://bucket/p#x"}),
+        ("s3://Bucket/p", "bucket-invalid", {"bucket": "Bucket"}),
+        ("s3://b/p", "bucket-invalid", {"bucket": "b"}),
+        ("s3://bucket/a//b", "blob-name-invalid", {}),
+        ("s3://bucket/a/../b", "blob-name-invalid", {}),
+        ("s3://bucket?acl=public", "repository-url-invalid", {"settings": ["acl"]}),
+        ("s3://bucket?encryption=rot13", "encryption-invalid", {}),
+        ("s3://bucket?kms-key=k", "options-conflict", {}),
+    ],
+)
+def test_what_names_none_is_refused(url: str, code: str, context: dict[str, object]) -> None:
+    with raises(Invalid, code, **context) as caught:
+        S3Location.of_url(url)
+    assert caught.value.action
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with raises(Invalid, "credentials-in-url") as caught:
+        S3Location.of_url("s3://AKIA:very-secret@bucket/p")
+    assert "very-secret" not in str(caught.value)
+    assert "AWS_ACCESS_KEY_ID" in caught.value.action
+
+
+def test_a_place_is_said_without_how_it_is_reached() -> None:
+    assert str(S3Location("bucket", "a", "http://host:1", encryption=Encryption.SSE_S3)) == "s3://bucket/a"
+    assert str(S3Location("bucket").below("x", "y")) == "s3://bucket/x/y"
+    assert S3Location("bucket", "p").below("x").key("n") == "p/x/n"
+    assert S3Location("bucket").key("n") == "n"
+
+
+def test_requests_say_who_encrypts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CUSTOMER_KEY, KEY)
+    of = {one: encryption_of(S3Location("bucket", encryption=one)) for one in Encryption}
+    assert (of[Encryption.DEFAULT].making, of[Encryption.DEFAULT].using) == ({}, {})
+    assert (of[Encryption.SSE_S3].making, of[Encryption.SSE_S3].using) == ({"ServerSideEncryption": "AES256"}, {})
+    assert of[Encryption.SSE_KMS].making == {"ServerSideEncryption": "aws:kms", "BucketKeyEnabled": True}
+    key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+    assert (of[Encryption.SSE_C].making, of[Encryption.SSE_C].using) == (key, key)
+    named = encryption_of(S3Location("bucket", encryption=Encryption.SSE_KMS, kms_key="k"))
+    assert named.making["SSEKMSKeyId"] == "k"
+
+
+@pytest.mark.parametrize("key", ["", "short", base64.b64encode(b"x" * 31).decode(), "x" * 44])
+def test_a_customers_key_that_is_none_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(CUSTOMER_KEY, key)
+    with raises(Invalid, "customer-key-invalid") as caught:
+        encryption_of(S3Location("bucket", encryption=Encryption.SSE_C))
+    assert not key or key not in str(caught.value)
+
+
+def test_an_endpoint_that_is_none_is_one_sentence() -> None:
+    with raises(Invalid, "object-store-settings-invalid"):
+        make_client(S3Location("bucket", endpoint="nonsense", region="r"))
+
+
+def test_a_profile_that_is_none_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody's")
+    with pytest.raises(Invalid, match="nobody's"):
+        make_client(S3Location("bucket", region="r"))

@@ -1,0 +1,454 @@
+"""A head is made anew from the manifests that are there, and whoever began before is fenced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from statecore.documents import encoded, parsed
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
+from statecore.objectstore.base import Blob
+from statecore.objectstore.directory import DirectoryBlobs
+from statecore.repository.application_repository import Shelf
+from statecore.repository.head import HEAD, Head
+from statecore.repository.head_repair import RepairPlan, apply_repair, plan_repair
+from statecore.repository.manifest import MANIFEST
+from statecore.repository.repository import MARK, MARK_NAME
+from tests.harness import s3_server
+from tests.harness.raising import raises
+from tests.harness.s3_server import ACCESS, SECRET
+from tests.unit.repository.published import Publishing, flip
+
+
+class Lost:
+    """A directory repository with snapshots, as something happens to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "repository"
+        scratch = directory / "scratch"
+        scratch.mkdir(parents=True)
+        self.publishing = Publishing(self.root.as_uri(), scratch)
+        self.shelf = self.publishing.shelf
+        self.head_file = self.root / self.shelf.names.head
+
+    def publish(self, *ends: int) -> list[str]:
+        """Snapshots up to these offsets, newest first."""
+        return [self.publishing.publish(end).snapshot for end in ends][::-1]
+
+    def manifest_file(self, snapshot: str) -> Path:
+        return self.root / self.shelf.names.manifest(snapshot)
+
+    def repaired(self) -> RepairPlan:
+        """The plan, which was printed, then done."""
+        before = self.head_file.read_bytes() if self.head_file.exists() else None
+        plan = plan_repair(self.shelf)
+        assert (self.head_file.read_bytes() if self.head_file.exists() else None) == before, "a plan changes nothing"
+        apply_repair(self.shelf, plan)
+        assert self.shelf.read_head().head == plan.head  # type: ignore[union-attr]
+        return plan
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Lost:
+    return Lost(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Lost:
+    """A repository with two snapshots, for tests that leave it as it was."""
+    lost = Lost(tmp_path_factory.mktemp("two"))
+    lost.publish(10, 20)
+    return lost
+
+
+def names(head: Head) -> list[str]:
+    return [entry.snapshot for entry in head.snapshots]
+
+
+def reasons(plan: RepairPlan) -> dict[str, str]:
+    return {one.snapshot: one.why for one in plan.left_out}
+
+
+def codes(plan: RepairPlan) -> dict[str, str]:
+    return {one.snapshot: one.code for one in plan.left_out}
+
+
+def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
+    newest, first = lost.publish(10, 20)
+    lost.publishing.forge("20231114T000000Z-00000009", newest)
+    before = lost.head_file.read_bytes()
+    plan = plan_repair(lost.shelf)
+    assert (plan.wrong, names(plan.head)) == (None, [newest, first])
+    assert codes(plan) == {"20231114T000000Z-00000009": "not-named"}
+    apply_repair(lost.shelf, plan)
+    assert lost.head_file.read_bytes() == before
+
+
+def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
+    lost.publish(10, 20)
+    lost.publishing.publish(30, [1], whole=False)
+    before = lost.shelf.head()
+    lost.head_file.unlink()
+    with raises(Corrupted, "head-missing") as caught:
+        lost.shelf.head()
+    assert "statecore repair head" in caught.value.action
+    plan = lost.repaired()
+    assert plan.code == "head-missing"
+    assert plan.left_out == ()
+    assert plan.head == replace(before, epoch=1, generation=4), "every entry, with its bytes that are new"
+    assert lost.publishing.publish(40).snapshot == lost.shelf.head().snapshots[0].snapshot
+    assert lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.epoch == 1
+
+
+def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_lost(lost: Lost) -> None:
+    (first,) = lost.publish(1)
+    lost.publishing.origin = "checkpoint"
+    checkpoints = lost.publish(*range(2, 20))
+    before = lost.shelf.head()
+    assert names(before) == [*checkpoints[:12], first]
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert plan.head.snapshots == before.snapshots
+    assert codes(plan) == dict.fromkeys(checkpoints[12:], "older")
+
+
+@settings(deadline=None, max_examples=25)
+@given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
+def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) -> None:
+    good = two.head_file.read_bytes()
+    before = two.shelf.head()
+    try:
+        flip(two.head_file, at % len(good), bit)
+        with pytest.raises((Corrupted, Invalid)):
+            two.shelf.head()
+        plan = two.repaired()
+        assert plan.wrong
+        assert plan.head.snapshots == before.snapshots
+        assert plan.head.epoch > before.epoch
+        assert plan.head.generation > before.generation
+    finally:
+        two.head_file.write_bytes(good)
+
+
+def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -> None:
+    snapshots = lost.publish(10)
+    other = Lost(tmp_path / "other")
+    other.publish(10, 20, 30)
+    lost.head_file.write_bytes(other.head_file.read_bytes())
+    plan = lost.repaired()
+    assert plan.code == "head-foreign"
+    assert names(plan.head) == snapshots
+    assert plan.head.generation == 4, "above what the copied head said"
+
+
+def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
+    fourth, third, second, first = lost.publish(10, 20, 30, 40)
+    document = parsed(lost.head_file.read_bytes())
+    lost.head_file.write_bytes(encoded(HEAD.sealed({**document, "more": 7})))
+    lost.manifest_file(fourth).unlink()
+    flip(lost.manifest_file(second), 100)
+    with pytest.raises(Corrupted):
+        lost.publishing.begin()
+    plan = lost.repaired()
+    assert plan.code == "snapshots-damaged"
+    assert names(plan.head) == [third, first]
+    assert (plan.head.epoch, plan.head.generation) == (1, 5)
+    assert codes(plan) == {fourth: "blob-missing", second: "manifest-damaged"}
+    assert parsed(lost.head_file.read_bytes())["more"] == 7, "what this release does not know of the head stays"
+    lost.publish(50)
+
+
+def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
+    second, first = lost.publish(10, 20)
+    part = lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.parts[1]
+    flip(lost.root / part.extent.blob, part.extent.start + 5)
+    with pytest.raises(Corrupted):
+        lost.publish(30)
+    plan = lost.repaired()
+    assert names(plan.head) == [first]
+    assert codes(plan)[second] == "manifest-damaged"
+    assert "0_1" in reasons(plan)[second]
+    lost.publish(30)
+
+
+def test_manifests_with_flipped_bits_are_left_out(lost: Lost) -> None:
+    third, second, first = lost.publish(10, 20, 30)
+    lost.head_file.unlink()
+    flip(lost.manifest_file(second), 200, 3)
+    plan = lost.repaired()
+    assert names(plan.head) == [third, first], "nobody knows what came before the second: the newest of the rest"
+    assert list(reasons(plan)) == [second]
+
+
+@settings(deadline=None, max_examples=25)
+@given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
+def test_a_manifest_with_a_flipped_bit_is_left_out_wherever_it_is(two: Lost, at: int, bit: int) -> None:
+    head = two.head_file.read_bytes()
+    newest, first = names(two.shelf.head())
+    manifest = two.manifest_file(newest).read_bytes()
+    try:
+        two.head_file.unlink()
+        flip(two.manifest_file(newest), at % len(manifest), bit)
+        assert names(plan_repair(two.shelf).head) == [first]
+    finally:
+        two.head_file.write_bytes(head)
+        two.manifest_file(newest).write_bytes(manifest)
+
+
+def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> None:
+    content = two.manifest_file(names(two.shelf.head())[0]).read_bytes()
+    assert MANIFEST.decode(content).epoch == 0
+    for at in range(len(content)):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[at] ^= 1 << bit
+            with pytest.raises(Invalid):
+                MANIFEST.decode(bytes(flipped))
+
+
+def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
+    fourth, third, second, first = lost.publish(10, 20, 30, 40)
+    entries = {entry.snapshot: entry for entry in lost.shelf.head().snapshots}
+    parts = {name: lost.shelf.manifest(entry).value.parts for name, entry in entries.items()}
+    (lost.root / parts[third][0].extent.blob).unlink()
+    ((_, file),) = lost.shelf.parts(parts[second])["0_1"].part.stores[0].extents
+    (lost.root / file.blob).write_bytes(b"short")
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert names(plan.head) == [fourth, first]
+    assert codes(plan) == {third: "blob-missing", second: "blob-truncated"}
+    assert plan.head.snapshots[0].new_bytes == entries[fourth].new_bytes
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lost, list[str]]:
+    """A repository with eight snapshots, of three epochs."""
+    lost = Lost(tmp_path_factory.mktemp("eight"))
+    for end in range(10, 90, 10):
+        if end in (40, 70):
+            lost.head_file.unlink()
+            lost.repaired()
+        lost.publish(end)
+    return lost, names(lost.shelf.head())
+
+
+@settings(deadline=None, max_examples=40)
+@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "part", "file"]), min_size=8, max_size=8))
+def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
+    eight: tuple[Lost, list[str]], fates: list[str]
+) -> None:
+    assume(set(fates) != {"lost"})  # there would be nothing of the application
+    lost, snapshots = eight
+    good = lost.head_file.read_bytes()
+    head = lost.shelf.head()
+    changed: dict[Path, bytes] = {}
+    try:
+        for entry, fate in zip(head.snapshots, fates, strict=True):
+            manifest = lost.shelf.manifest(entry).value
+            part = manifest.parts[0]
+            ((_, extent),) = lost.shelf.parts([part])[part.task].part.stores[0].extents
+            blob = {"part": part.extent.blob, "file": extent.blob}.get(fate, lost.shelf.names.manifest(entry.snapshot))
+            if fate != "kept":
+                changed[lost.root / blob] = (lost.root / blob).read_bytes()
+                (lost.root / blob).unlink() if fate != "flipped" else flip(lost.root / blob, 99)
+        lost.head_file.unlink()
+        plan = plan_repair(lost.shelf)
+    finally:
+        for file, content in {**changed, lost.head_file: good}.items():
+            file.write_bytes(content)
+    kept = [name for name, fate in zip(snapshots, fates, strict=True) if fate == "kept"]
+    assert names(plan.head) == kept
+    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "part", "file")}
+    assert reasons(plan).keys() == gone
+    before = {entry.snapshot: replace(entry, new_bytes=0) for entry in head.snapshots}
+    assert all(replace(entry, new_bytes=0) == before[entry.snapshot] for entry in plan.head.snapshots)
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["newest of all", "followed by another"])
+def test_of_two_manifests_of_one_generation_one_counts(lost: Lost, followed: bool) -> None:
+    """A writer that lost its race, and died before it could take its manifest away."""
+    second, first = lost.publish(10, 20)
+    chain = [*(lost.publish(30) if followed else []), second, first]
+    early, late = "20231114T000000Z-0000000e", "20231114T000000Z-0000000f"
+    lost.publishing.forge(early, second, made="2000-01-01T00:00:00.000Z", request="another")
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert names(plan.head) == chain, "the one that was made last, where nobody follows; else the one that is followed"
+    assert codes(plan) == {early: "superseded"}
+    assert second in reasons(plan)[early]
+    lost.publishing.forge(late, second, made="2999-01-01T00:00:00.000Z", request="another")
+    lost.head_file.unlink()
+    assert names(lost.repaired().head) == (chain if followed else [late, first])
+
+
+def test_a_higher_epoch_is_newer_whatever_the_generation(lost: Lost) -> None:
+    second, first = lost.publish(10, 20)
+    lost.head_file.unlink()
+    lost.repaired()
+    (third,) = lost.publish(30)
+    lost.publishing.forge("20231114T000000Z-0000000f", second, generation=99)  # of a writer that was fenced
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert names(plan.head) == [third, second, first]
+    assert (plan.head.epoch, plan.head.generation) == (2, 100)
+
+
+def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: Path) -> None:
+    (mine,) = lost.publish(10)
+    other = Lost(tmp_path / "other")
+    (theirs, _) = other.publish(10, 20)
+    lost.manifest_file(theirs).write_bytes(other.manifest_file(theirs).read_bytes())
+    copy = "20231114T000000Z-0000000c"
+    lost.manifest_file(copy).write_bytes(lost.manifest_file(mine).read_bytes())
+    (lost.root / lost.shelf.names.manifests / "notes.txt").write_text("not a manifest")
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert names(plan.head) == [mine]
+    said = codes(plan)
+    assert (said[theirs], said[copy]) == ("manifest-foreign", "copy")
+    assert mine in reasons(plan)[copy]
+    assert "no JSON" in reasons(plan)["notes.txt"]
+
+
+def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
+    lost.publish(10, 20)
+    lost.head_file.unlink()
+    with raises(Corrupted, "head-missing") as refused:
+        lost.publishing.begin()
+    assert "statecore repair head" in refused.value.action
+    assert not lost.head_file.exists()
+
+
+def test_a_head_that_is_lost_while_a_job_is_at_work_is_not_made_by_it(lost: Lost) -> None:
+    lost.publish(10, 20)
+    job = lost.publishing.begin()
+    lost.head_file.unlink()
+    with raises(Corrupted, "head-missing"):
+        job.publish([lost.publishing.part(7, 30)], whole=False)
+    assert not lost.head_file.exists()
+
+
+def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None:
+    (first,) = lost.publish(10)
+    lost.head_file.unlink()
+    lost.publish(20)
+    assert first not in names(lost.shelf.head())
+
+
+def test_who_began_before_is_fenced(lost: Lost) -> None:
+    snapshots = lost.publish(10, 20)
+    job = lost.publishing.begin()
+    lost.head_file.unlink()
+    lost.repaired()
+    with pytest.raises(Fenced):
+        job.publish([lost.publishing.part(0, 30), lost.publishing.part(1, 30)], whole=True)
+    assert names(lost.shelf.head()) == snapshots
+    with pytest.raises(Fenced):  # and again: the epoch does not come back
+        job.publish([lost.publishing.part(0, 30)], whole=False)
+
+
+def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
+    lost.publish(10)
+    lost.head_file.unlink()
+    plan = plan_repair(lost.shelf)
+    apply_repair(lost.shelf, plan_repair(lost.shelf))
+    apply_repair(lost.shelf, plan)  # it says the very same
+    lost.publish(20)
+    before = lost.head_file.read_bytes()
+    with raises(Fenced, "head-changed"):
+        apply_repair(lost.shelf, plan)
+    assert lost.head_file.read_bytes() == before
+
+
+def test_a_damaged_head_without_a_usable_manifest_is_made_empty_so_that_publishing_goes_on(lost: Lost) -> None:
+    (only,) = lost.publish(10)
+    lost.manifest_file(only).unlink()
+    with pytest.raises(Corrupted):
+        lost.publish(20)
+    assert lost.repaired().head.snapshots == ()
+    assert lost.publish(20) == names(lost.shelf.head())
+
+
+def test_without_head_and_manifests_there_is_nothing_to_repair(lost: Lost) -> None:
+    lost.publish(10)
+    absent = Shelf(lost.shelf.repository, "payments")
+    with raises(NotFound, "application-not-found", application_id="payments", applications=["orders"]):
+        plan_repair(absent)
+
+
+class _Failing(DirectoryBlobs):
+    """Blobs whose listing breaks off."""
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        yield next(iter(super().list(prefix)))
+        raise Retryable("The listing broke off.", code="test-error", action="Try again.")
+
+
+def test_a_listing_that_fails_stops_it(lost: Lost) -> None:
+    lost.publish(10, 20)
+    lost.head_file.unlink()
+    repository = lost.shelf.repository
+    place = repository.place._replace(blobs=_Failing(lost.root))
+    with pytest.raises(Retryable, match="broke off"):
+        plan_repair(Shelf(repository._replace(place=place), lost.shelf.application_id))
+    assert not lost.head_file.exists()
+
+
+@pytest.mark.parametrize("what", ["head", "manifest"])
+def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: str) -> None:
+    newest, _ = lost.publish(10, 20)
+    file, kind = (lost.head_file, HEAD) if what == "head" else (lost.manifest_file(newest), MANIFEST)
+    file.write_bytes(encoded(kind.sealed({**parsed(file.read_bytes()), "version": 7})))  # type: ignore[attr-defined]
+    if what == "manifest":
+        lost.head_file.unlink()
+    with pytest.raises(Invalid, match="it is of version 7, and this release knows 0"):
+        plan_repair(lost.shelf)
+
+
+def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with s3_server.serving() as server:
+        location = server.bucket("states").below("production")
+        publishing = Publishing(location.url, tmp_path)
+        shelf = publishing.shelf
+        snapshots = [publishing.publish(end).snapshot for end in (10, 20, 30)][::-1]
+        before = shelf.head()
+        job = publishing.begin()
+        server.client().delete_object(Bucket="states", Key=f"production/{shelf.names.head}")
+        shelf.blobs.delete(shelf.names.manifest(snapshots[1]))
+        plan = plan_repair(shelf)
+        assert shelf.read_head() is None
+        apply_repair(shelf, plan)
+        assert names(shelf.head()) == [snapshots[0], snapshots[2]]
+        assert shelf.head().epoch == before.epoch + 1
+        with pytest.raises(Fenced):
+            job.publish([publishing.part(0, 40)], whole=False)
+        last = publishing.publish(40).snapshot
+        client = server.client()
+        head = client.get_object(Bucket="states", Key=f"production/{shelf.names.head}")["Body"].read()
+        client.put_object(
+            Bucket="states", Key=f"production/{shelf.names.head}", Body=re.sub(rb'"tasks": 2', rb'"tasks": 3', head)
+        )
+        with pytest.raises(Corrupted):
+            shelf.head()
+        apply_repair(shelf, plan_repair(shelf))
+        assert names(shelf.head()) == [last, snapshots[0], snapshots[2]]
+        assert shelf.head().epoch == before.epoch + 2
+
+
+def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_head_of_this_one(lost: Lost) -> None:
+    lost.publish(10)
+    lost.head_file.unlink()
+    plan = plan_repair(lost.shelf)
+    mark = lost.root / MARK_NAME
+    mark.write_bytes(MARK.encode(replace(lost.shelf.repository.mark, id="another")))
+    with raises(Fenced, "repository-replaced", found_repository_id="another"):
+        apply_repair(lost.shelf, plan)
+    assert not lost.head_file.exists()

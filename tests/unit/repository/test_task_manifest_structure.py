@@ -1,0 +1,221 @@
+"""A part that contradicts itself is not published, and where one was, it is no snapshot."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.images.model import RunFormat
+from statecore.repository.application_repository import Shelf
+from statecore.repository.manifest import (
+    OTHER_RELEASE,
+    BaseFile,
+    ChangelogEnd,
+    Extent,
+    StoredDatabase,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.task_manifest_documents import joined_parts
+from statecore.repository.task_manifest_structure import check_made, check_structure, wrong_in
+from tests.harness.raising import raises
+from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
+from tests.unit.repository.snapshots import APPLICATION, publication, repository, store_of, uploaded
+
+TOPIC = f"{APPLICATION}-left-changelog"
+BASE = BaseFile("CURRENT", "a" * 64, Extent(f"apps/{APPLICATION}/files/x", 0, 1))
+Change = Callable[[TaskPart], TaskPart]
+
+
+def store(**changes: Any) -> Change:
+    return lambda part: replace(part, stores=(replace(part.stores[0], **changes), *part.stores[1:]))
+
+
+def end(**changes: Any) -> Change:
+    return lambda part: store(changelogs=(replace(part.stores[0].changelogs[0], **changes),))(part)
+
+
+def database(**changes: Any) -> Change:
+    return lambda part: store(databases=(replace(part.stores[0].databases[0], **changes),))(part)
+
+
+def second_run(extent_bytes: int = 40, **changes: Any) -> Change:
+    def changed(part: TaskPart) -> TaskPart:
+        first, second = part.stores[0].databases[0].runs
+        new = replace(second, run=replace(second.run, **changes), extent=replace(second.extent, bytes=extent_bytes))
+        return database(runs=(first, new))(part)
+
+    return changed
+
+
+def of_first_database(change: Callable[[StoredDatabase], tuple[StoredDatabase, ...]]) -> Change:
+    return lambda part: store(databases=change(part.stores[0].databases[0]))(part)
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "a store twice": (lambda part: replace(part, stores=part.stores * 2), "has store 'left' twice"),
+    "runs turned round": (
+        of_first_database(lambda one: (replace(one, runs=one.runs[::-1]),)),
+        "ends at 100 and one that begins at 0 cannot follow",
+    ),
+    "a run twice": (of_first_database(lambda one: (replace(one, runs=one.runs[:1] * 2),)), "cannot follow"),
+    "runs that overlap": (second_run(start=49), "ends at 50 and one that begins at 49 cannot follow"),
+    "a run that ends before it begins": (second_run(start=101), "begins at 101 and ends at 100"),
+    "a run before all offsets": (second_run(start=-1), "begins at -1"),
+    "a run behind the end": (second_run(end=101), "ends at 101, behind the store's end 100"),
+    "a run of another store": (second_run(store="right"), "is of store 'right'"),
+    "a run of another kind": (second_run(kind=StoreKind.LIST), "is of a list store, and not of a key-value store"),
+    "a run of another segment": (second_run(segment=4), "is of database of segment 4"),
+    "a run of another partition": (second_run(partition=1), f"is of {TOPIC}-1"),
+    "a run of another topic": (second_run(topic="other"), "is of other-0"),
+    "a run of records": (second_run(format=RunFormat.RECORDS), "has records, and no rows"),
+    "a run of other bytes": (second_run(file_bytes=41), "has 41 bytes, and its extent 40"),
+    "an extent of other bytes": (second_run(extent_bytes=39), "has 40 bytes, and its extent 39"),
+    "a database twice": (of_first_database(lambda one: (one, one)), "has database without a segment twice"),
+    "a segment that the kind has not": (database(segment=3), "a key-value store has no database of segment 3"),
+    "no segment where the kind has some": (
+        store(kind=StoreKind.WINDOW),
+        "a window store has no database without a segment",
+    ),
+    "no partition": (store(changelogs=()), "has the ends of 0 partitions"),
+    "two partitions": (
+        lambda part: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(part),
+        "has the ends of 2 partitions",
+    ),
+    "an end that is the offset": (end(end=99), "says offset 99 .*, and that its data end before 99"),
+    "an offset that is none": (end(offset=-1, end=0), "says offset -1 .*, which is none"),
+    "runs without an offset": (end(offset=-4, end=0), "says offset -4 .*, and has runs"),
+    "an end without an offset": (
+        lambda part: database(runs=(), base=(BASE,))(end(offset=-4)(part)),
+        "says offset -4 .*, and that its data end before 100",
+    ),
+    "left, and not empty": (store(left_to_restore=True), "is left to restore, and has databases"),
+    "left, and with an offset": (
+        store(left_to_restore=True, databases=()),
+        "says offset 99 .*, and is left to restore",
+    ),
+}
+
+
+@pytest.fixture
+def part(shelf: Shelf, tmp_path: Path) -> TaskPart:
+    """A task of one store of two runs, each of 40 bytes."""
+    (found,) = uploaded(shelf, tmp_path, {"0_0": {"left": 100}})
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
+    name: str, part: TaskPart, shelf: Shelf, storage: Storage
+) -> None:
+    change, why = WRONG[name]
+    job = publication(shelf)
+    before = sorted(storage.blobs)
+    with pytest.raises(StatecoreError, match=why) as caught:
+        job.publish([change(part)], whole=True)
+    assert type(caught.value) is StatecoreError
+    assert (sorted(storage.blobs), storage.pointers) == (before, {})
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_what_contradicts_itself_is_corrupted_where_it_is_read(
+    name: str, part: TaskPart, shelf: Shelf, storage: Storage
+) -> None:
+    change, why = WRONG[name]
+    document, (reference,) = joined_parts([(change(part), None)])
+    storage.put("part", document)
+    with pytest.raises(Corrupted, match=why) as caught:
+        shelf.parts([replace(reference, extent=replace(reference.extent, blob="part"))])
+    assert caught.value.action == shelf.instead
+    assert caught.value.context["task"] == "0_0"
+
+
+def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_is_read(
+    part: TaskPart, shelf: Shelf
+) -> None:
+    other = store(layout="9.9")(part)
+    with raises(StatecoreError, "defect") as caught:
+        publication(shelf).publish([other], whole=True)
+    assert type(caught.value) is StatecoreError
+    with raises(Invalid, "format-unsupported", task="0_0", store="left", expected="4.3", found="9.9") as read:
+        check_structure(other, "")
+    assert read.value.action == OTHER_RELEASE
+
+
+def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskPart) -> None:
+    change = second_run(store="x", kind=StoreKind.LIST, segment=1, file_bytes=3, partition=7)
+    with raises(StatecoreError, "defect") as caught:
+        check_made([change(part)])
+    assert caught.value.what.count("store 'left' of task 0_0") == 3
+    assert re.search(r"; and \d more\.$", caught.value.what)
+
+
+def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_by_partition(part: TaskPart) -> None:
+    (one,) = part.stores
+    first, second = one.databases[0].runs
+    third = replace(first, run=replace(first.run, partition=1))
+    ends = (ChangelogEnd(TOPIC, 0, "", 100, 100), ChangelogEnd(TOPIC, 1, "", 60, 60))
+    names = replace(one, changelogs=ends, databases=(StoredDatabase(None, (first, second, third)),))
+
+    def wrong(found: StoreSnapshot) -> str:
+        return "; ".join(wrong_in(TaskPart("global", (found,))))
+
+    assert wrong(names) == ""
+    assert "cannot follow" in wrong(replace(names, databases=(StoredDatabase(None, (second, third, first)),)))
+    assert "two ends of" in wrong(replace(names, changelogs=(*ends, ends[0])))
+    assert "data end before 100" in wrong(replace(names, changelogs=(replace(ends[0], offset=99), ends[1])))
+    assert "behind the store's end 40" in wrong(
+        replace(names, changelogs=(ends[0], replace(ends[1], offset=40, end=40)))
+    )
+    assert "says offset -4" in wrong(replace(names, changelogs=(ends[0], replace(ends[1], offset=-4, end=0))))
+
+
+def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
+    left = store_of("0_0", "left", (), end=0, left_to_restore=True)
+    unknown = (replace(left.changelogs[0], offset=-4, end=0),)
+    empty = replace(left, left_to_restore=False, databases=())
+    placed = replace(empty, databases=(StoredDatabase(None, (), (BASE,)),))
+    nothing = replace(empty, changelogs=(replace(unknown[0], offset=9, end=10),))
+    of_global = replace(empty, changelogs=(replace(unknown[0], offset=0, end=0),))
+    for task, found in (("0_0", left), ("0_0", empty), ("0_0", placed), ("0_0", nothing), ("global", of_global)):
+        assert wrong_in(TaskPart(task, (found,))) == []
+
+
+def test_runs_of_a_versioned_store_have_no_offsets(part: TaskPart) -> None:
+    versioned = store(kind=StoreKind.VERSIONED_KEY_VALUE)(part)
+    runs = tuple(
+        replace(one, run=replace(one.run, kind=None, store="", topic="", partition=-1, start=0, end=0))
+        for one in versioned.stores[0].databases[0].runs
+    )
+    assert wrong_in(database(runs=runs)(versioned)) == []
+
+
+ENDS = st.dictionaries(
+    st.sampled_from(["0_0", "0_1", "1_0"]),
+    st.dictionaries(st.sampled_from(["left", "right"]), st.integers(1, 300), min_size=1),
+    min_size=1,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(ENDS, st.integers(1, 120))
+def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, int]], every: int) -> None:
+    network = Network(Storage(), Random(0))
+    shelf = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    with tempfile.TemporaryDirectory() as directory:
+        parts = uploaded(shelf, Path(directory), ends, every=every)
+    assert [wrong_in(part) for part in parts] == [[]] * len(parts)
+    publication(shelf).publish(parts, whole=True)
+    read = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    assert {task: found.part for task, found in read.items()} == {part.task: part for part in parts}

@@ -1,0 +1,140 @@
+"""What is damaged, or of another release, on either side of a hand-over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.standby.promote.report import Verdict
+from statecore.statedir.database_state import read_database_state
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.state_directory import StateDirectory
+from statecore.stores.rocksdb.manifest_guard import WITNESS_FILE
+from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.damaging import cut, manifest_of
+from tests.unit.standby.promote.test_run import World, prices, verdicts, with_prices
+
+GUARANTEES = ["exactly_once_v2", "at_least_once"]
+CUTS = [30, 60, 90, 120]
+"""Bytes off the end of a MANIFEST. RocksDB opens what is left, with the offset of the end, and rows are missing."""
+
+
+@pytest.fixture(params=GUARANTEES)
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, request.param)
+
+
+def closed_twice(world: World, directory: StateDirectory, offset: int, *, task: str = "0_0") -> Path:
+    """A store with rows in two files, of which its MANIFEST was told one after the other."""
+    path = world.store(directory, "totals", 9, task=task)
+    with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
+        for number in range(5):
+            store.put(b"k%d" % number, b"v" * 100)
+        store.put(b"key", f"{directory.state_dir.name} at {offset}".encode())
+        store.commit({world.changelog("totals", task): offset})
+    return path
+
+
+@pytest.mark.parametrize("off", CUTS)
+def test_a_copy_whose_manifest_has_lost_its_end_is_refused_and_the_others_are_handed_over(
+    world: World, off: int
+) -> None:
+    cut(manifest_of(closed_twice(world, world.warm, 19)), -off)
+    world.store(world.warm, "totals", 9, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert (report.tasks[0].code, "MANIFEST" in report.tasks[0].why) == ("database-damaged", True)
+    assert "statecore standby --once" in report.tasks[0].why
+    assert not world.live.task_path("0_0").exists()
+
+
+def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: World) -> None:
+    (closed_twice(world, world.warm, 19) / WITNESS_FILE).unlink()
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+    assert world.row("totals") == "warm at 19"
+
+
+def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: World) -> None:
+    (world.store(world.warm, "totals", 9) / "CURRENT").unlink()
+    world.store(world.warm, "clicks", 7)
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.REFUSED
+    assert task.code == "store-incomplete"
+
+
+def test_an_expired_segment_that_the_application_has_deleted_in_part_is_no_damage(world: World) -> None:
+    for side, offset in ((world.warm, 7), (world.live, 17)):
+        world.store(side, "clicks", offset, start=86_400_000_000)
+    (world.store(world.live, "clicks", 17) / "CURRENT").unlink()
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.code) == (Verdict.LEFT, "application-ahead")
+    assert all(value in task.why for value in ("clicks", " 17 ", " 7"))
+
+
+def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_moved_away(world: World) -> None:
+    """Without it the copy would have the offset, and not the rows."""
+    (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()
+    world.store(world.warm, "clicks", 7, start=1_800_000)
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.REFUSED
+    assert task.code == "store-incomplete"
+    assert f"Move {world.warm.task_path('0_0') / 'clicks'} out of the copy" in task.why
+
+
+@pytest.mark.parametrize("off", CUTS)
+def test_a_torn_store_of_the_application_is_not_as_far_as_the_copy_whatever_offset_it_says(
+    world: World, off: int
+) -> None:
+    world.store(world.warm, "totals", 15)
+    cut(manifest_of(closed_twice(world, world.live, 19)), -off)
+    (task,) = world.hand_over(apply=False).tasks
+    assert (task.verdict, task.ahead) == (Verdict.TAKEN, 16)
+    report = world.hand_over()
+    assert world.row("totals") == "warm at 15"
+    (kept,) = Path(report.kept).iterdir()  # what is replaced is moved aside
+    assert (kept / "rocksdb" / "totals").is_dir()
+
+
+def test_the_plan_says_that_what_is_there_is_torn(tmp_path: Path) -> None:
+    world = World(tmp_path, "at_least_once")
+    world.store(world.warm, "totals", 15)
+    cut(manifest_of(closed_twice(world, world.live, 19)), -60)
+    (task,) = world.hand_over().tasks
+    assert (task.code, task.why.startswith("totals ")) == ("store-damaged", True)
+
+
+def test_a_torn_store_beside_one_that_is_further_is_left_and_the_plan_says_so(world: World) -> None:
+    cut(manifest_of(closed_twice(world, world.live, 19)), -60)
+    world.store(world.live, "clicks", 8)
+    world.store(world.warm, "totals", 25)
+    world.store(world.warm, "clicks", 7)
+    before = fingerprint(world.live.task_path("0_0"))
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.LEFT
+    assert any("totals" in note and "statecore doctor" in note for note in task.notes)
+    assert fingerprint(world.live.task_path("0_0")) == before
+
+
+def test_a_segment_that_was_deleted_in_part_makes_its_store_damaged(tmp_path: Path) -> None:
+    world = World(tmp_path, "at_least_once")
+    (world.store(world.live, "clicks", 7) / "CURRENT").unlink()
+    world.store(world.live, "clicks", 7, start=1_800_000)
+    world.store(world.warm, "clicks", 7)
+    world.store(world.warm, "clicks", 7, start=1_800_000)
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.code, task.why.startswith("clicks ")) == (Verdict.TAKEN, "store-incomplete", True)
+    assert world.row("clicks") == "warm at 7"
+
+
+def test_a_torn_versioned_store_is_made_empty_under_at_least_once_too(tmp_path: Path) -> None:
+    world = with_prices(tmp_path, "at_least_once")
+    world.store(world.live, "totals", 5)
+    path = prices(world, 7)
+    cut(manifest_of(path), -30)
+    (task, _) = world.hand_over().tasks
+    assert task.verdict is Verdict.TAKEN
+    assert any("prices" in note and "is made empty" in note for note in task.notes)
+    assert set(read_database_state(path).offsets.values()) == {OFFSET_UNKNOWN}

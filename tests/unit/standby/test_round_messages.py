@@ -1,0 +1,41 @@
+"""Which rounds of a standby are told."""
+
+from __future__ import annotations
+
+from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
+from statecore.standby.round_messages import RoundNews
+
+
+class World:
+    """Rounds that end, and those that were told."""
+
+    def __init__(self) -> None:
+        self.now, self.rounds, self.told = 0.0, 0, list[int]()
+        self.news = RoundNews(lambda report: self.told.append(report.rounds), 30, lambda: self.now)
+
+    def round(self, lag: int | None = 0, *, exit_code: int = 0, is_whole: bool = False) -> None:
+        self.rounds += 1
+        store = StandbyStore("counts", "app-counts-changelog-0", 9, lag, 0, 0, None)
+        task = StandbyTaskReport("0_0", "standby", (store,), None, exit_code)
+        self.news.round(StandbyReport("app", "/d", self.rounds, (task,)), is_whole=is_whole)
+
+
+def test_rounds_that_follow_each_other_at_once_are_told_once_an_interval() -> None:
+    world = World()
+    for second in range(100):
+        world.now = float(second)
+        world.round(lag=1_000 - second)
+    assert world.told == [1, 31, 61, 91]
+
+
+def test_whole_rounds_and_changes_are_told_at_once() -> None:
+    world = World()
+    world.round(None)
+    world.round(None)
+    world.round(7)
+    world.round(6)
+    world.round(6, exit_code=10)
+    world.round(5)
+    world.round(0, is_whole=True)
+    world.round(0, is_whole=True)
+    assert world.told == [1, 3, 5, 6, 7, 8]

@@ -1,0 +1,101 @@
+"""Which tasks are kept warm without a group, and what becomes of those that cannot be followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import NotFound, Retryable
+from statecore.standby.request import StandbyRequest
+from statecore.standby.task_manager import FIRST_RETRY
+from statecore.standby.task_selection import WantedTasks
+from statecore.statedir.state_directory import StateDirectory
+from tests.harness.raising import raises
+from tests.unit.jobs.topics_gone import Brokers, spec
+
+
+class World:
+    """A request without a group, a clock, and a directory."""
+
+    def __init__(self, directory: StateDirectory, brokers: Brokers, **request: Any) -> None:
+        self.now, self.brokers = 0.0, brokers
+        asked = StandbyRequest(spec_path="stores.yaml", state_dir=str(directory.path.parent), **request)
+        cluster: Any = brokers
+        self.wanted = WantedTasks(asked, spec(), cluster, directory, clock=lambda: self.now)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path, "app")
+
+
+def test_a_task_whose_changelog_is_gone_is_refused_until_it_is_back(directory: StateDirectory) -> None:
+    world = World(directory, Brokers("names"))
+    assert list(world.wanted.names) == ["0_0", "0_1", "1_0", "1_1"]
+    world.wanted.check("0_0")
+    for _ in range(3):
+        with pytest.raises(NotFound, match="app-names-changelog"):
+            world.wanted.check("1_0")
+    assert world.brokers.asked == 2, "one more for those that are there"
+    world.now += FIRST_RETRY
+    world.brokers.away = True
+    with pytest.raises(Retryable):
+        world.wanted.check("1_0")
+    world.now += FIRST_RETRY
+    world.brokers.away, world.brokers.gone = False, set()
+    world.wanted.check("1_0")
+    world.wanted.check("1_1")
+
+
+def test_copies_on_the_disk_tell_the_tasks_that_no_changelog_tells(directory: StateDirectory) -> None:
+    directory.task_path("1_3").mkdir(parents=True)
+    world = World(directory, Brokers("names", "sums"))
+    assert (list(world.wanted.names), world.wanted.left_out) == (["0_0", "0_1", "1_3"], {})
+    with pytest.raises(NotFound, match="app-names-changelog"):
+        world.wanted.check("1_3")
+    world.now, world.brokers.gone = FIRST_RETRY, set()
+    world.wanted.check("1_3")
+
+
+def test_where_nothing_tells_the_tasks_of_a_subtopology_that_is_left_out_aloud(directory: StateDirectory) -> None:
+    world = World(directory, Brokers("names", "sums"), instance="0/2")
+    assert list(world.wanted.names) == ["0_0"]
+    assert list(world.wanted.left_out) == ["1_?"]
+
+
+def test_a_task_that_was_named_is_refused_where_there_cannot_be_one(directory: StateDirectory) -> None:
+    with raises(NotFound, "task-not-found", tasks=["0_7"]):
+        World(directory, Brokers("names", "sums"), tasks=("0_7", "1_7"))
+    assert list(World(directory, Brokers("names", "sums"), tasks=("1_7",)).wanted.names) == ["1_7"]
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_task_that_was_named_is_refused_until_somebody_can_tell_of_it(directory: StateDirectory, away: bool) -> None:
+    brokers = Brokers("names", "sums", "counts")
+    brokers.away = away
+    error = Retryable if away else NotFound
+    world = World(directory, brokers, tasks=("0_1", "0_7"))
+    assert list(world.wanted.names) == ["0_1", "0_7"]
+    for _ in range(2):
+        for task in ("0_1", "0_7"):
+            with pytest.raises(error):
+                world.wanted.check(task)
+        world.now += FIRST_RETRY
+    with pytest.raises(error):
+        World(directory, brokers)
+    brokers.away, brokers.gone = False, set()
+    world.wanted.check("0_1")
+    with pytest.raises(NotFound, match="has no task 0_7"):
+        world.wanted.check("0_7")
+
+
+def test_a_copy_that_is_there_is_opened_also_while_no_broker_answers(directory: StateDirectory) -> None:
+    directory.task_path("0_1").mkdir(parents=True)
+    brokers = Brokers()
+    brokers.away = True
+    world = World(directory, brokers, tasks=("0_0", "0_1"))
+    world.wanted.check("0_1")
+    with pytest.raises(Retryable):
+        world.wanted.check("0_0")

@@ -1,0 +1,91 @@
+"""What is moved aside lies where it is found again, whole, until its time is over."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Capacity, Fenced
+from statecore.statedir.quarantine import KEPT_MS, delete_expired, move_aside, move_store_aside, moved_aside
+from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.work_directory import STALE
+from tests.harness.raising import raises
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[StateDirectory]:
+    directory = StateDirectory(tmp_path, "app")
+    with directory.lock():
+        yield directory
+
+
+def put(directory: StateDirectory, task: str, store: str) -> Path:
+    path = directory.task_path(task) / store
+    path.mkdir(parents=True)
+    (path / "CURRENT").write_text("rows")
+    return path
+
+
+@pytest.mark.parametrize("task", ["0_1", "__north__/0_1"])
+@pytest.mark.parametrize("store", ["rocksdb/plain", "clicks"])
+def test_a_store_lies_aside_where_it_lay_in_its_task_and_the_others_stay(
+    directory: StateDirectory, task: str, store: str
+) -> None:
+    other = put(directory, task, "rocksdb/other")
+    moved = [move_store_aside(directory, task, put(directory, task, store), STALE, 7) for _ in range(2)]
+    assert [one.at_ms for one in moved] == [7, 8]
+    assert moved_aside(directory, STALE) == moved
+    assert {one.task for one in moved} == {task}
+    assert all((one.path / store / "CURRENT").read_text() == "rows" for one in moved)
+    assert other.is_dir()
+    assert not (directory.task_path(task) / store).exists()
+
+
+def test_only_what_has_lain_there_long_enough_is_deleted(directory: StateDirectory) -> None:
+    put(directory, "0_1", "rocksdb/plain")
+    old = move_aside(directory, "0_1", STALE, 1000)
+    young = move_store_aside(directory, "0_1", put(directory, "0_1", "clicks"), STALE, 2000)
+    delete_expired(directory, STALE, 1000 + KEPT_MS)
+    assert moved_aside(directory, STALE) == [old, young]
+    delete_expired(directory, STALE, 1001 + KEPT_MS)
+    assert moved_aside(directory, STALE) == [young]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES])
+def test_what_cannot_be_deleted_is_no_reason_to_stop(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, "refused")
+
+    put(directory, "0_1", "rocksdb/plain")
+    old = move_aside(directory, "0_1", STALE, 1000)
+    monkeypatch.setattr(os, "rmdir", fail)
+    delete_expired(directory, STALE, 1001 + KEPT_MS)
+    assert moved_aside(directory, STALE) == [old]
+
+
+def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = put(directory, "0_1", "rocksdb/plain")
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "rename", full)
+    with raises(Capacity, "no-space", task="0_1"):
+        move_store_aside(directory, "0_1", store, STALE, 7)
+    assert (store / "CURRENT").exists()
+
+
+def test_nothing_is_moved_without_the_lock(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    store = put(directory, "0_1", "rocksdb/plain")
+    with pytest.raises(Fenced):
+        move_store_aside(directory, "0_1", store, STALE, 7)
+    assert store.is_dir()

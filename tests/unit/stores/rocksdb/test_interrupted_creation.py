@@ -1,0 +1,107 @@
+"""Which databases were never created to the end, and which only have no row."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.database_state import create_database
+from statecore.stores.rocksdb.interrupted_creation import families_of, is_unfinished_creation
+from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.creation import interrupt_creation
+from tests.harness.damaging import cut, manifest_of
+from tests.unit.doctor.stored import write_database
+
+STAMPED = "keyValueWithTimestamp"
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """A database of 4.3 beside."""
+    create_database(tmp_path / "newer", StoreKind.KEY_VALUE, {TopicPartition("a", 0): 1})
+    return tmp_path / "newer"
+
+
+@pytest.mark.parametrize(("families", "alone"), [((), False), ((STAMPED,), True)])
+def test_a_creation_that_a_kill_ended_is_told_by_its_files_or_by_a_database_beside_it(
+    tmp_path: Path, newer: Path, families: tuple[str, ...], alone: bool
+) -> None:
+    path = interrupt_creation(tmp_path / "killed", *families)
+    assert families_of(path) == {"default", *families}
+    assert is_unfinished_creation(path) is alone  # one with ``default`` may be a store of plain rows of 4.2
+    assert is_unfinished_creation(path, [path, newer])
+
+
+@pytest.mark.parametrize("families", [("offsets",), (STAMPED, "offsets"), ("of-another-tool",)])
+def test_one_that_has_offsets_or_is_not_of_kafka_streams_is_there(
+    tmp_path: Path, newer: Path, families: tuple[str, ...]
+) -> None:
+    assert not is_unfinished_creation(interrupt_creation(tmp_path / "whole", *families), [newer])
+
+
+@pytest.mark.parametrize("families", [{"default": []}, {STAMPED: []}])
+def test_an_empty_database_of_an_older_release_is_finished_among_its_like(
+    tmp_path: Path, newer: Path, families: dict[str, list[tuple[bytes, bytes]]]
+) -> None:
+    write_database(tmp_path / "older", families)
+    shutil.copytree(tmp_path / "older", tmp_path / "like")
+    assert not is_unfinished_creation(tmp_path / "older", [tmp_path / "like"])
+    assert is_unfinished_creation(tmp_path / "older", [tmp_path / "like", newer])
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_one_with_rows_is_never_unfinished(tmp_path: Path, newer: Path, flushed: bool) -> None:
+    path = tmp_path / "rows"
+    write_database(path, {STAMPED: [(b"k", b"v")]})
+    if not flushed:
+        for file in path.glob("*.sst"):
+            file.unlink()
+        next(path.glob("*.log")).write_bytes(b"rows")
+    for options in path.glob("OPTIONS-*"):
+        options.unlink()
+    assert not is_unfinished_creation(path, [newer])
+
+
+@pytest.mark.parametrize("options", [True, False])
+def test_one_whose_files_are_elsewhere_or_lost_is_never_unfinished(tmp_path: Path, newer: Path, options: bool) -> None:
+    path = tmp_path / "rows"
+    write_database(path, {STAMPED: [(b"k", b"v")]})
+    for file in (*path.glob("*.sst"), *([] if options else path.glob("OPTIONS-*"))):
+        file.unlink()
+    assert not is_unfinished_creation(path, [newer])
+
+
+def test_one_whose_manifest_has_lost_its_end_is_damaged(tmp_path: Path, newer: Path) -> None:
+    path = tmp_path / "cut"
+    create_database(path, StoreKind.TIMESTAMPED_KEY_VALUE, {TopicPartition("a", 0): 1})
+    for file in path.glob("*.sst"):
+        file.unlink()
+    for file in path.glob("*.log"):
+        file.write_bytes(b"")
+    manifest = manifest_of(path)
+    while "offsets" in families_of(path):
+        cut(manifest, -1)
+    assert not is_unfinished_creation(path, [newer])
+
+
+def test_one_that_a_process_creates_now_is_there(tmp_path: Path, newer: Path) -> None:
+    path = interrupt_creation(tmp_path / "now", STAMPED)
+    with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True):
+        options = max(path.glob("OPTIONS-*"), key=lambda file: file.name)
+        options.unlink()
+        assert not is_unfinished_creation(path, [newer])
+
+
+def test_a_creation_of_kafka_streams_is_finished_where_one_of_ours_would_be(tmp_path: Path) -> None:
+    path = interrupt_creation(tmp_path / "killed", STAMPED)
+    for read_only in (True, False):
+        with pytest.raises(NotFound):
+            RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, read_only=read_only).open()
+    with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True) as store:
+        store.commit({TopicPartition("a", 0): 7})
+    assert families_of(path) == {"default", STAMPED, "offsets"}

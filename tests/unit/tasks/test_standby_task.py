@@ -1,0 +1,601 @@
+"""A standby task reads in pieces, judges what it reads between them, and loses nothing that it cannot read again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import OffsetRange
+from statecore.errors import Capacity, Fenced, Reason, Retryable, StatecoreError
+from statecore.faults import NO_FAULTS, FaultInjected, InjectedFault
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.quarantine import moved_aside
+from statecore.statedir.work_directory import STALE
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.changelog_ends import ChangelogEnd
+from statecore.tasks.standby_task import Round, StandbyTask
+from tests.harness.forked import Forks
+from tests.unit.tasks.standby_world import (
+    CHANGELOG,
+    STORE,
+    TASK,
+    World,
+    changelog_of,
+    rows_of,
+    spec_of,
+    store_of,
+    with_gaps,
+)
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "state")
+    with world.directory.lock():
+        yield world
+
+
+def code_of(why: str) -> str:
+    """The code of why a store is stale."""
+    assert isinstance(why, Reason)
+    return why.code
+
+
+def stop_after(pieces: int) -> Any:
+    """Asked once before the first piece, and after each."""
+    asked = iter(range(pieces + 1))
+    return lambda: next(asked, None) == pieces
+
+
+def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_was(world: World) -> None:
+    for number in range(30):
+        world.log.put(f"k{number % 7}", f"v{number}")
+    world.compact(12, 13, 14, 21)
+    task = world.task(piece_offsets=10)
+    task.open()
+    done = world.follow(task, stop_after(1))
+    assert done.followed[CHANGELOG].end == 10
+    task.close()
+    world.now += 3600
+    again = world.task(piece_offsets=10)
+    again.open()
+    done = world.follow(again)
+    assert (done.stale, done.failed) == ({}, {})
+    assert (done.followed[CHANGELOG].start, done.followed[CHANGELOG].end) == (10, 30)
+    assert rows_of(again)[b"k1"] == b"v29"
+    again.close()
+
+
+def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(world: World) -> None:
+    world.log.put("gone", "here")
+    for number in range(9):
+        world.log.put(f"k{number}", "v")
+    deleted = world.log.put("gone", None)
+    for number in range(9):
+        world.log.put(f"k{number}", "w")
+
+    def compaction(span: OffsetRange) -> None:
+        if span.start == 10 and deleted in world.log.records:
+            world.now += 2 * 86_400
+            world.compact(0, deleted)
+
+    world.reader.before = compaction
+    task = world.task(piece_offsets=10)
+    task.open()
+    done = world.follow(task)
+    assert code_of(done.stale[STORE]) == "tail-read-too-late"
+    task.rebuild(STORE)
+    assert not moved_aside(world.directory, STALE), "the log tells of every row of it"
+    assert not world.follow(task).stale
+    assert b"gone" not in rows_of(task)
+    assert len(rows_of(task)) == 9
+    task.close()
+
+
+def test_a_first_read_whose_log_loses_records_meanwhile_is_made_anew(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+
+    def retention(span: OffsetRange) -> None:
+        if span.start == 10:
+            world.log.start = 15
+
+    world.reader.before = retention
+    task = world.task(piece_offsets=10)
+    task.open()
+    assert "began at 15" in world.follow(task).stale[STORE]
+    task.close()
+
+
+def test_a_log_that_begins_late_is_followed_from_there(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+    world.log.start = 12
+    task = world.task(piece_offsets=5)
+    task.open()
+    done = world.follow(task)
+    assert (done.stale, done.failed, world.reader.spans) == ({}, {}, [(12, 17), (17, 20)])
+    assert len(rows_of(task)) == 8
+    world.log.start = 20
+    assert not world.follow(task).stale
+    task.close()
+
+
+def test_each_piece_of_a_first_read_is_remembered_with_the_moment_before_it_began(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+    seen: list[tuple[int, int | None]] = []
+    task = world.task(piece_offsets=10)
+    task.open()
+    file = world.directory.work_path / "standby" / TASK / "logs.json"
+
+    def look(span: OffsetRange) -> None:
+        (log,) = json.loads(file.read_text())["logs"]
+        seen.append((log["end"], log["read_at_ms"]))
+        world.now += 60
+
+    world.reader.before = look
+    world.follow(task)
+    assert seen == [(0, 1_000_000_000), (10, 1_000_000_000)]
+    (log,) = json.loads(file.read_text())["logs"]
+    assert (log["end"], log["leader_epoch"]) == (20, 1)
+    task.close()
+
+
+def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: World) -> None:
+    for number in range(5):
+        world.log.put(f"old{number}", "v")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    for number in range(10):
+        world.log.put(f"new{number}", "v")
+    world.log.start = 10
+    done = world.follow(task)
+    assert "begins at 10" in done.stale[STORE]
+    task.rebuild(STORE)
+    assert not world.follow(task).stale
+    assert set(rows_of(task)) == {b"new%d" % number for number in range(5, 10)}
+    (aside,) = moved_aside(world.directory, STALE)
+    assert (aside.task, aside.at_ms) == (TASK, 1_000_000_000)
+    with RocksDBStore(aside.path / "rocksdb" / STORE, StoreKind.KEY_VALUE, read_only=True) as kept:
+        assert [key for keys, _ in kept.scan_lists() for key in keys] == [b"old%d" % number for number in range(5)]
+        assert kept.committed_offset(CHANGELOG) == 4
+    task.close()
+    world.now += 6 * 86_400
+    again = world.task()
+    again.open()
+    assert moved_aside(world.directory, STALE), "a week is not over"
+    again.close()
+    world.now += 2 * 86_400
+    again.open()
+    assert not moved_aside(world.directory, STALE)
+    again.close()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, Capacity), (errno.EIO, Retryable)])
+def test_what_the_system_refuses_is_said_of_the_store_and_the_next_round_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError]
+) -> None:
+    for at in range(5):
+        world.log.put(f"k{at}", "v")
+    task = world.task()
+    task.open()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, "The system refused.", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RocksDBStore, "ingest", refused)
+        failed = world.follow(task).failed[STORE]
+    assert type(failed) is kind
+    assert STORE in failed.what
+    assert TASK in failed.what
+    assert task.offsets() == {CHANGELOG: OFFSET_UNKNOWN}
+    assert not world.follow(task).failed
+    assert len(rows_of(task)) == 5
+    task.close()
+
+
+def test_a_directory_that_cannot_be_made_for_a_read_is_one_of_our_errors(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.log.put("k", "v")
+    task = world.task()
+    task.open()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "mkdir", refused)
+        failed = world.follow(task).failed[STORE]
+    assert "Permission denied" in failed.what
+    assert not world.follow(task).failed
+    task.close()
+
+
+def test_a_task_that_was_closed_is_opened_again_and_goes_on(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    assert not task.is_open
+    task.open()
+    world.follow(task)
+    task.close()
+    assert not task.is_open
+    world.log.put("b", "2")
+    task.open()
+    assert task.is_open
+    done = world.follow(task)
+    assert (done.followed[CHANGELOG].start, done.followed[CHANGELOG].end) == (1, 2)
+    assert rows_of(task) == {b"a": b"1", b"b": b"2"}
+    task.close()
+
+
+def test_a_topic_that_was_created_again_leaves_the_rows_to_a_person(world: World) -> None:
+    world.log.put("a", "1")
+    task: StandbyTask = world.task()
+    task.open()
+    world.follow(task)
+    world.log.topic_id = "2" * 32
+    assert "created again" in world.follow(task).failed[STORE].what
+    assert rows_of(task) == {b"a": b"1"}
+    task.close()
+
+
+def with_another_leader(world: World, epoch: int, ended_at: int | None) -> dict[TopicPartition, ChangelogEnd]:
+    """The ends as a leader of this epoch tells them, and where the epoch that was asked for has ended."""
+    (told,) = world.log.ends(int(world.now * 1000)).values()
+    return {CHANGELOG: replace(told, log=replace(told.log, leader_epoch=epoch), epoch_end=ended_at)}
+
+
+@pytest.mark.parametrize("point", ["standby.before-reset", "standby.after-reset"])
+def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_made_anew(
+    tmp_path: Path, point: str
+) -> None:
+    world = World(tmp_path / "state", faults=InjectedFault(point))
+    for number in range(20):
+        world.log.put(f"old{number}", "1")
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        task.follow(with_another_leader(world, 1, None))
+        for offset in range(10, 20):
+            del world.log.records[offset]
+        world.log.end = 10
+        for number in range(30):
+            world.log.put(f"new{number}", "2")
+        assert "truncated" in task.follow(with_another_leader(world, 2, 10)).stale[STORE]
+        with pytest.raises(FaultInjected):
+            task.rebuild(STORE)
+        task.close()
+        world.faults = NO_FAULTS
+        task = world.task()
+        task.open()
+        done = task.follow(with_another_leader(world, 2, 10 if task.epochs() == {CHANGELOG: 1} else None))
+        assert bool(done.stale) is (point == "standby.before-reset")
+        if done.stale:
+            task.rebuild(STORE)
+            task.follow(with_another_leader(world, 2, None))
+        expected = {b"old%d" % n: b"1" for n in range(10)} | {b"new%d" % n: b"2" for n in range(30)}
+        assert rows_of(task) == expected
+        task.close()
+
+
+def test_rows_of_another_changelog_are_left_to_a_person(world: World) -> None:
+    world.log.put("a", "1")
+    database = world.directory.task_path(TASK) / "rocksdb" / STORE
+    database.parent.mkdir(parents=True)
+    other = CHANGELOG._replace(partition=1)
+    with RocksDBStore(database, StoreKind.KEY_VALUE, create=True) as store:
+        store.put(b"precious", b"row")
+        store.commit({other: 500})
+    task = world.task()
+    task.open()
+    done = world.follow(task)
+    assert not done.stale
+    assert str(other) in done.failed[STORE].what
+    assert rows_of(task) == {b"precious": b"row"}
+    task.close()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW])
+def test_a_directory_that_took_the_place_of_the_one_that_is_open_is_not_written_to(
+    tmp_path: Path, kind: StoreKind
+) -> None:
+    world = World(tmp_path / "state", spec_of(store_of(STORE, kind)))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        world.directory.path.rename(tmp_path / "taken away")
+        shutil.copytree(tmp_path / "taken away", world.directory.path, ignore=shutil.ignore_patterns(".lock"))
+        before = fingerprint(world.directory.path)
+        for step in (
+            lambda: world.follow(task),
+            lambda: task.rebuild(STORE),
+            lambda: task.stores.apply(STORE, [], 50, stream_time=3_000_000),
+            lambda: task.stores.checkpoint(),
+            task.close,
+        ):
+            with pytest.raises(Fenced, match="lock"):
+                step()
+        assert fingerprint(world.directory.path) == before
+        assert not task.is_open
+
+
+def test_nothing_is_written_by_path_when_the_lock_is_lost_in_the_middle_of_a_read(tmp_path: Path) -> None:
+    world = World(tmp_path / "state")
+    for number in range(30):
+        world.log.put(f"k{number}", "1")
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        world.follow(task, stop_after(1))
+
+        def taken(span: OffsetRange) -> None:
+            if span.start == 10:
+                world.directory.path.rename(tmp_path / "taken away")
+                shutil.copytree(
+                    tmp_path / "taken away", world.directory.path, ignore=shutil.ignore_patterns(".lock", "LOCK")
+                )
+                before.append(there())
+
+        def there() -> tuple[str, bytes]:
+            """All but what a run leaves that was begun before: the next standby deletes that."""
+            return fingerprint(world.directory.task_path(TASK)), (task.stores.work_path / "logs.json").read_bytes()
+
+        before: list[tuple[str, bytes]] = []
+        world.reader.before = taken
+        with pytest.raises(Fenced, match="lock"):
+            world.follow(task)
+        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(), task.recycle, task.close):
+            with pytest.raises(Fenced, match="lock"):
+                step()
+        assert [there()] == before
+
+
+def test_a_store_that_failed_comes_last_in_the_next_round(tmp_path: Path) -> None:
+    """What it waits for may take all the time that the task has."""
+    world = World(tmp_path / "state", spec_of(store_of(STORE), store_of("other")))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        nearest = task._nearest_first
+        (plain,) = world.log.ends(0).values()
+        ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
+        assert [one.name for one, _ in nearest(ends)] == [STORE, "other"]
+        world.reader.before = lambda span: fail_for(STORE, span)
+        assert set(task.follow(ends).failed) == {STORE}
+        assert [one.name for one, _ in nearest(ends)] == ["other", STORE]
+        task.close()
+
+
+def test_a_store_that_failed_is_no_less_failed_when_a_round_had_no_time_for_it(tmp_path: Path) -> None:
+    world = World(tmp_path / "state", spec_of(store_of(STORE), store_of("other")))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        (plain,) = world.log.ends(0).values()
+        ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
+        world.reader.before = lambda span: fail_for(STORE, span)
+        failed = task.follow(ends)
+        assert (set(failed.failed), failed.passed_over) == ({STORE}, frozenset())
+        answers = iter([False])
+        short = task.follow(ends, lambda: next(answers, True))
+        assert (dict(short.failed), short.passed_over) == ({}, {STORE})
+        assert [one.name for one, _ in task._nearest_first(ends)] == ["other", STORE]
+        task.close()
+
+
+def fail_for(store: str, span: OffsetRange) -> None:
+    if span.topic == changelog_of(store).topic:
+        raise Retryable("No broker answered.", code="test-error", action="Wait.")
+
+
+def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    record = task.stores.work_path / "logs.json"
+    record.write_bytes(b"\0" * record.stat().st_size)
+    world.log = replace(world.log, topic_id="2" * 32)
+    world.reader.log = world.log
+    world.log.put("b", "2")  # another topic, that has grown past what the store has
+    for _ in range(2):
+        task = world.task()
+        task.open()
+        done = world.follow(task)
+        assert (done.followed, list(done.stale)) == ({}, [STORE])
+        assert code_of(done.stale[STORE]) == "changelog-record-damaged"
+        task.close()
+    task = world.task()
+    task.open()
+    task.rebuild(STORE)
+    assert not world.follow(task).stale
+    assert len(moved_aside(world.directory, STALE)) == 1
+    task.close()
+    task = world.task()
+    task.open()
+    assert not world.follow(task).stale
+    task.close()
+
+
+def test_a_record_that_the_system_does_not_let_be_read_stops_the_task_and_stays(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    record = task.stores.work_path / "logs.json"
+    record.rename(record.with_suffix(".kept"))
+    record.mkdir()
+    again = world.task()
+    with pytest.raises(StatecoreError, match="cannot be read"):
+        again.open()
+    assert not again.is_open
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3])
+@pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
+def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
+    forks: Forks, tmp_path: Path, point: str, piece: int
+) -> None:
+    killed = forks.run("tests.unit.tasks.standby_world", str(tmp_path / "state"), point, str(piece))
+    assert killed.returncode == -signal.SIGKILL, killed.errors
+    world = World(tmp_path / "state")
+    with_gaps(world)
+    world.now += 3600
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        committed = piece if point == "standby.before-expiry" else piece - 1
+        assert task.stores.store(STORE).position == committed * 10
+        done = world.follow(task)
+        if (point, piece) == ("standby.after-ingest", 1):
+            assert "before it had committed" in done.stale[STORE]
+            task.rebuild(STORE)
+            done = world.follow(task)
+        assert (done.stale, done.failed) == ({}, {})
+        expected = {b"k%d" % (number % 7): b"v%d" % number for number in range(30) if number != 27}
+        del expected[b"k6"]
+        assert rows_of(task) == expected
+        assert not moved_aside(world.directory, STALE)
+        task.close()
+
+
+def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_behind_the_store(world: World) -> None:
+    world.log.put("gone", "here")
+    for number in range(9):
+        world.log.put(f"k{number}", "v")
+    task = world.task(piece_offsets=10)
+    task.open()
+    assert not world.follow(task).stale
+    for number in range(10):
+        world.log.put(f"k{number}", "w")
+    deleted = world.log.put("gone", None)
+    world.log.put("k0", "x")
+    world.now += 0.9 * 86_400
+    assert not world.follow(task, stop_after(1)).stale
+    assert task.offsets() == {CHANGELOG: 19}
+    world.now += 0.6 * 86_400  # the delete is older than delete.retention.ms, the stopped round is not
+    world.compact(deleted)
+    assert code_of(world.follow(task).stale[STORE]) == "tail-read-too-late"
+    task.close()
+
+
+def test_a_copy_that_is_put_back_is_not_judged_by_the_record_of_one_that_was_begun_meanwhile(world: World) -> None:
+    """Else a delete that was compacted away while it lay aside would be missed."""
+    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS)}
+    world.log.put("dead", "alive")
+    for number in range(19):
+        world.log.put(f"k{number}", "v")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    place, aside = world.directory.task_path(TASK), world.directory.work_path / "unowned"
+    place.rename(aside)
+    delete = world.log.put("dead", None)
+    world.log.put("k0", "w")
+    world.now += 6 * DAY_MS / 1000
+    world.compact(0, delete)
+    begun = world.task(piece_offsets=5)
+    begun.open()
+    answers = iter([False, True])
+    assert world.follow(begun, lambda: next(answers, True)).followed
+    begun.close()
+    shutil.rmtree(place)
+    aside.rename(place)
+    task = world.task()
+    task.open()
+    assert list(world.follow(task).stale) == ["plain"]
+    task.rebuild("plain")
+    world.follow(task)
+    assert b"dead" not in rows_of(task)
+    task.close()
+
+
+def deleted_behind(world: World) -> StandbyTask:
+    """A store at the end of its log, behind which a row was deleted, and compaction has taken the delete."""
+    world.log.put("gone", "here")
+    world.log.put("k", "v")
+    task = world.task()
+    task.open()
+    assert not world.follow(task).stale
+    world.log.put("gone", None)
+    world.log.put("k", "w")
+    world.compact(0, 2)
+    return task
+
+
+@pytest.mark.parametrize("now", [{"delete.retention.ms": str(9 * DAY_MS)}, {"cleanup.policy": "delete"}])
+def test_a_copy_is_judged_by_what_was_in_force_in_its_last_round(world: World, now: dict[str, str]) -> None:
+    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
+    task = deleted_behind(world)
+    world.log.configs = {**world.log.configs, **now}
+    assert list(world.follow(task).stale) == [STORE]
+    task.close()
+    task = world.task()
+    task.open()
+    assert list(world.follow(task).stale) == [STORE], "as the next process knows it too"
+    task.close()
+
+
+def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = deleted_behind(world)
+    monkeypatch.setattr("time.time", lambda: 1e12)
+    assert not world.follow(task).stale
+    task.close()
+
+
+def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
+    world: World,
+) -> None:
+    """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""
+    uptime = 5_000_000
+    world.tells_time = False
+
+    def follow(task: StandbyTask) -> Round:
+        ends = {at: replace(end, asked_at_ms=None, here_ms=uptime) for at, end in world.log.ends(0).items()}
+        return task.follow(ends)
+
+    for number in range(30):
+        world.log.put(f"k{number % 7}", "v")
+    world.compact(12, 13, 14, 21)
+    task = world.task(piece_offsets=10, uptime=lambda: uptime)
+    task.open()
+    assert not follow(task).stale
+    world.log.put("k1", "w")
+    world.compact(world.log.put("k2", None), world.log.put("k2", "w"))
+    uptime += DAY_MS // 2
+    assert not follow(task).stale
+    world.compact(world.log.put("k2", None))
+    world.log.put("k1", "x")
+    uptime += DAY_MS
+    assert list(follow(task).stale) == [STORE], "too late"
+    task.rebuild(STORE)
+    assert not follow(task).stale
+    task.close()
+    world.compact(world.log.put("k2", None))
+    world.log.put("k1", "y")
+    task = world.task(uptime=lambda: uptime)
+    task.open()
+    assert list(follow(task).stale) == [STORE], "another process knows nothing of it"
+    task.close()

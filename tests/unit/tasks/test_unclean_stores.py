@@ -1,0 +1,46 @@
+"""A database that was not closed cleanly is told from one that this library was killed in."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from statecore.formats.kinds import StoreKind
+from statecore.statedir.database_state import create_database
+from statecore.tasks.unclean_stores import distrusted_of_task, is_distrusted, is_unclean
+from tests.unit.tasks.startup_tasks_world import KV, World
+
+
+def test_one_that_was_closed_is_clean(tmp_path: Path) -> None:
+    create_database(tmp_path / "one", StoreKind.KEY_VALUE, {})
+    assert not is_unclean(tmp_path / "one")
+    assert not is_distrusted(tmp_path / "one")
+
+
+def test_one_that_kafka_streams_left_open_is_distrusted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.put_task("0_0", 4)
+    assert distrusted_of_task(world.path("0_0")) is None
+    world.leave_open("0_0")
+    path = world.path("0_0") / "rocksdb" / KV
+    assert is_unclean(path)
+    assert is_distrusted(path)
+    assert distrusted_of_task(world.path("0_0")) == path
+
+
+def test_one_that_this_library_was_killed_in_is_not_distrusted_and_nothing_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    script = (
+        "import os, signal, sys; from pathlib import Path; from statecore.formats.kinds import StoreKind;"
+        "from statecore.stores.rocksdb.store import RocksDBStore;"
+        "store = RocksDBStore(Path(sys.argv[1]), StoreKind.KEY_VALUE, create=True); store.open();"
+        "store.put(b'key', b'row'); store.commit({}); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    before = {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()}
+    assert is_unclean(path)
+    assert not is_distrusted(path)
+    assert {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()} == before
