@@ -33,10 +33,10 @@ from statecore.jobs.checkpoint import plan as checkpoint_plan
 from statecore.jobs.checkpoint import run as checkpoint
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.compact import after_checkpoint as fold_after
-from statecore.jobs.compact.run import ORIGIN, run_fold
+from statecore.jobs.compact.run import ORIGIN, run_compact
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import StoredDatabase
 from tests.harness import topics
@@ -68,11 +68,11 @@ class MovedTime:
 def moved_clock() -> Iterator[MovedTime]:
     """The clock of checkpoints and their folds in this process, to be moved."""
     moved = MovedTime()
-    fold = partial(run_fold, clock=moved.time)
+    fold = partial(run_compact, clock=moved.time)
     with (
         mock.patch.object(checkpoint, "time", moved),
         mock.patch.object(checkpoint_plan, "time", moved),
-        mock.patch.object(fold_after, "run_fold", fold),
+        mock.patch.object(fold_after, "run_compact", fold),
     ):
         yield moved
 
@@ -90,7 +90,7 @@ def steps(
         changes: make the change of each checkpoint.
         warm: whether repository and brokers stay open from one to the next.
     """
-    shelf = Shelf.at(url, application)
+    shelf = ApplicationRepository.at(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
         kept = checkpoint.Warm(shelf, cluster) if warm else None
         hour = _newest(shelf).made[:_HOUR]
@@ -186,7 +186,7 @@ def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[fl
     after = data_files(state)
     shutil.rmtree(state)
     wall, inside = sorted(took)[(len(took) - 1) // 2]
-    shelf = Shelf.at(url, app.name)
+    shelf = ApplicationRepository.at(url, app.name)
     databases = _databases(shelf, _newest(shelf))
     return Fetched(
         wall=wall,
@@ -211,13 +211,13 @@ def data_files(state: Path) -> dict[str, int]:
     return found
 
 
-def _newest(shelf: Shelf) -> SnapshotEntry:
+def _newest(shelf: ApplicationRepository) -> SnapshotEntry:
     newest = shelf.head().newest
     if newest is None:
         raise RuntimeError(f"{shelf.url} has no snapshot")
     return newest
 
 
-def _databases(shelf: Shelf, snapshot: SnapshotEntry) -> list[StoredDatabase]:
+def _databases(shelf: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
     parts = shelf.parts(shelf.manifest(snapshot).value.parts)
     return [one for read in parts.values() for store in read.part.stores for one in store.databases]

@@ -48,7 +48,7 @@ from bench.restoring import ENGINES, Restored, fetch, restore, run, write_spec
 from bench.shapes import KEY_BYTES, WHOLE, Shape
 from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import make_repository
 from statecore.repository.upload import LocalFile, put_files
@@ -214,7 +214,7 @@ def _round(place: Place, at: Filled, name: str, turn: int) -> Round:
         with place.directory("state") as state:
             in_directory, more = _restored(place, at, spec, directory.as_uri(), state)
             linked = shared_bytes(directory, state)
-        files = snapshot_files(Shelf.at(directory.as_uri(), at.application), directory / "cut")
+        files = snapshot_files(ApplicationRepository.at(directory.as_uri(), at.application), directory / "cut")
         sent = _sent(place, at.application, files, name, turn)
     with place.repository(name) as url:
         asked = Asked(place.log)
@@ -270,7 +270,7 @@ def _sent(place: Place, application: str, files: Sequence[LocalFile], name: str,
     bucket, paths = f"{name}-sent", [file.path for file in files]
     location, client = place.server.bucket(bucket), place.server.client()
     make_repository(location.url)
-    shelf = Shelf.at(location.url, application)
+    shelf = ApplicationRepository.at(location.url, application)
 
     def publish() -> float:
         began = time.monotonic()
@@ -341,7 +341,7 @@ def small_requests(place: Place, partitions: int) -> Iterator[Requests]:
     topics.delete(place.servers, case.changelog(STORE))
 
 
-def snapshot_files(shelf: Shelf, cut: Path) -> list[LocalFile]:
+def snapshot_files(shelf: ApplicationRepository, cut: Path) -> list[LocalFile]:
     """The files of the newest snapshot of a repository in a directory, largest first.
 
     Args:
@@ -359,7 +359,7 @@ def snapshot_files(shelf: Shelf, cut: Path) -> list[LocalFile]:
     return sorted(found.values(), key=lambda file: -file.bytes)
 
 
-def _file_of(shelf: Shelf, extent: Extent, cut: Path) -> Path:
+def _file_of(shelf: ApplicationRepository, extent: Extent, cut: Path) -> Path:
     path = shelf.blobs.local_path(extent.blob)
     if path is not None and path.stat().st_size == extent.bytes:
         return path

@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from statecore.images.compaction_policy import FOLD, FoldSettings, is_due, slices_to_fold
+from statecore.images.compaction_policy import FOLD, CompactionSettings, is_due, slices_to_compact
 from statecore.images.read_amplification import slices_to_merge
 
 README = Path(__file__).with_name("README.md")
@@ -159,7 +159,7 @@ class Course:
         return CHECKPOINT_PUTS * PUT + self.fold_share * (FOLD_PUTS * PUT + FOLD_GETS * GET)
 
 
-def simulated(case: Case, checkpoints: int = DAY, seed: int = 1, settings: FoldSettings = FOLD) -> Course:
+def simulated(case: Case, checkpoints: int = DAY, seed: int = 1, settings: CompactionSettings = FOLD) -> Course:
     """So many checkpoints of an application, each followed by a fold where one is due."""
     random = Random(seed)
     course = Course()
@@ -183,10 +183,10 @@ def simulated(case: Case, checkpoints: int = DAY, seed: int = 1, settings: FoldS
     return course
 
 
-def _fold(runs: list[float], case: Case, settings: FoldSettings) -> float:
+def _fold(runs: list[float], case: Case, settings: CompactionSettings) -> float:
     """Fold a database; bytes written."""
     written = 0.0
-    for one in reversed(slices_to_fold(_sizes(runs), base=case.base_bytes, settings=settings)):
+    for one in reversed(slices_to_compact(_sizes(runs), base=case.base_bytes, settings=settings)):
         merged = case.keys.merged(runs[one], case.state)
         runs[one] = [merged]
         written += merged

@@ -31,7 +31,7 @@ from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.tasks.changelog_ends import isolation_of
-from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import read_offset_sums
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
@@ -74,7 +74,7 @@ def leave(directory: StateDirectory, what: str) -> None:
         write_offsets(directory.task_path(task) / ".checkpoint", said if what == ".checkpoint" else {})
         places = {store_directory(name, StoreKind.KEY_VALUE): (changelog(name, task), offset) for name in STORES}
         make_directories(directory.work_path / STANDBY / task)
-        ClosedOffsets(directory, task).write(places if what == "note" else {})
+        CleanCloseRecord(directory, task).write(places if what == "note" else {})
 
 
 def _status(name: str) -> float:

@@ -36,7 +36,7 @@ from bench.figures import put_between
 from bench.plain import THREADS, get_objects, put_objects
 from bench.process import machine
 from statecore.filesystem import sync_tree
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import Wanted, download
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import make_repository
@@ -110,7 +110,7 @@ def _measured(
             spent[name].append((time.monotonic() - began, _cpu() - cpu))
 
     for number in range(rounds):
-        shelf = Shelf.at(location.url, f"round-{number}")
+        shelf = ApplicationRepository.at(location.url, f"round-{number}")
         extents: list[Extent] = []
         sent: list[tuple[str, Callable[[], Any]]] = [
             ("statecore, sent", lambda: extents.extend(put_files(shelf.blobs, shelf.names, files))),  # noqa: B023

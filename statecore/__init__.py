@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
     from statecore.stores.transaction import Transaction
-    from statecore.stores.write_buffer_store import StagedStore
+    from statecore.stores.write_buffer_store import WriteBufferStore
     from statecore.tasks.active_context import InputRecord, Processor, ProcessorContext
     from statecore.tasks.active_task import ActiveTask, CaughtUp, TaskState
     from statecore.tasks.change_logging import ChangeLoggingStore
@@ -113,7 +113,6 @@ __all__ = [
     "Round",
     "Serde",
     "SessionKey",
-    "StagedStore",
     "StandbySettings",
     "StandbyTask",
     "StateDirectory",
@@ -135,6 +134,7 @@ __all__ = [
     "Version",
     "VersionedKey",
     "WindowKey",
+    "WriteBufferStore",
     "changelog_ends",
     "commit_requested",
     "committed_offsets",
@@ -220,7 +220,7 @@ _NAMES = {
     "stores.query": ("QueryView",),
     "stores.rocksdb.store": ("RocksDBStore",),
     "stores.settings": ("KEEP_FILES", "Durability", "MemorySettings", "StoreSettings"),
-    "stores.write_buffer_store": ("StagedStore",),
+    "stores.write_buffer_store": ("WriteBufferStore",),
     "stores.transaction": ("Transaction",),
     "telemetry": ("metrics_from_environment",),
 }

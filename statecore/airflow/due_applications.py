@@ -25,7 +25,7 @@ from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, beside_each_other, look
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_of
@@ -178,7 +178,7 @@ def _look(repository: Repository, one: _Asked, settings: Settings) -> Callable[[
     asked = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None
     return lambda: look(
-        Shelf(repository, spec.application_id),
+        ApplicationRepository(repository, spec.application_id),
         spec,
         tick_ms=tick_ms,
         versioned=asked.versioned,

@@ -49,7 +49,7 @@ NO_TIME = "the cluster does not tell its time (KRaft does, from Kafka 3.3 on, to
 
 
 @dataclass(frozen=True)
-class ParentEnd:
+class BaseEnd:
     """How far a parent has come in one changelog partition.
 
     Attributes:
@@ -71,7 +71,7 @@ class ParentEnd:
     horizon_ms: int | None = None
 
 
-def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
+def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
     """Why nothing that is read now could be put above a parent, or ``None`` while something could.
 
     Args:
@@ -120,7 +120,7 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
     return truncation(end, epoch_end)
 
 
-def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the parent's end") -> Reason | None:
+def truncation(end: BaseEnd, epoch_end: int | None, *, called: str = "the parent's end") -> Reason | None:
     """Why an end is not one of the log any more that it was read from, or ``None`` where nothing says so.
 
     Asked of the ends of a plan, after everything up to them was read, it tells whether a log was truncated between the
@@ -144,7 +144,7 @@ def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the pare
     )
 
 
-def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> Reason | None:
+def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | None:
     """Why a log of which some was removed while it was read tells nothing, or ``None`` where it stayed.
 
     Args:
@@ -165,7 +165,7 @@ def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> Reason 
 
 
 def missed_deletes(
-    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
+    end: BaseEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
 ) -> Reason | None:
     """Why deletes may be missing in a tail, or ``None`` where none can be.
 
@@ -235,6 +235,6 @@ def missed_deletes(
     )
 
 
-def _of(end: ParentEnd) -> dict[str, Any]:
+def _of(end: BaseEnd) -> dict[str, Any]:
     """The partition of an end, as values of a reason."""
     return {"topic": end.topic_partition.topic, "partition": end.topic_partition.partition}

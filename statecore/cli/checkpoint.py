@@ -122,7 +122,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
     """
     from statecore.jobs.attempt import moment
     from statecore.jobs.bases.planned_tails import TAKEN_UP
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
 
     everything = report.plan_id and not (request.stores or request.partitions)
     behind = any(store.tail_left for store in report.stores)
@@ -131,7 +131,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
     if report.published is None and everything and not behind and began is not None and TAKEN_UP not in report.notes:
         return began.timestamp()
     try:
-        newest = Shelf.at(request.repository, report.application_id).head().snapshots[0]
+        newest = ApplicationRepository.at(request.repository, report.application_id).head().snapshots[0]
     except StatecoreError:  # the checkpoint has succeeded; it does not fail for its metrics
         return None
     return None if newest.cut_ms is None else newest.cut_ms / 1000

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NOT_JUDGED = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_request_options(parser, ExamineRequest)
+    add_request_options(parser, DiagnoseRequest)
     add_repair_arguments(parser)
 
 
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.repair:
         return run_repair(arguments, output)
     refuse_without_repair(arguments)
-    from statecore.jobs.diagnose.run import run_examine
+    from statecore.jobs.diagnose.run import run_diagnose
 
-    request = request_of(ExamineRequest, arguments)
-    found = run_examine(request, output.progress)
+    request = request_of(DiagnoseRequest, arguments)
+    found = run_diagnose(request, output.progress)
     if request.application_id is None and request.spec_path is None:
         output.say_skipped(Path(request.state_dir))
     output.document(found.to_json())

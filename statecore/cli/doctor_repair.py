@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of, engine_options_given
 from statecore.cli.output import Output, print_line, result_console
 from statecore.cli.request_options import add_request_options, fields_beyond, request_of
-from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.repair.request import RepairRequest
 from statecore.words import number_of, some_of
 
@@ -24,7 +24,7 @@ def add_repair_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of a repair, which are those of an examination and more."""
     group = parser.add_argument_group("repair")
     group.add_argument("--repair", action="store_true", help="show what would mend the findings; nothing is changed")
-    add_request_options(parser, RepairRequest, beyond=ExamineRequest, heading=group)
+    add_request_options(parser, RepairRequest, beyond=DiagnoseRequest, heading=group)
     add_engine_options(parser, "processes", "with --repair, who rebuilds stores")
 
 
@@ -32,7 +32,7 @@ def refuse_without_repair(arguments: argparse.Namespace) -> None:
     """Refuse options that mean nothing where nothing is repaired. Raises ``Invalid``."""
     from statecore.errors import Invalid
 
-    fields = fields_beyond(RepairRequest, ExamineRequest)
+    fields = fields_beyond(RepairRequest, DiagnoseRequest)
     given = [one.option for one in fields if getattr(arguments, one.name) is not None]
     given += engine_options_given(arguments)
     if given:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 
 if TYPE_CHECKING:
-    from statecore.jobs.compact.report import FoldReport
+    from statecore.jobs.compact.report import CompactionReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,34 +23,34 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Corrupted
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
     from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
     spec = load_spec(arguments.spec)
     require("pipeline")
 
-    from statecore.jobs.compact.run import run_fold
+    from statecore.jobs.compact.run import run_compact
 
-    shelf = Shelf.at(arguments.repository, spec.application_id)
+    shelf = ApplicationRepository.at(arguments.repository, spec.application_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        report = run_fold(shelf, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults)
+        report = run_compact(shelf, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults)
     output.document(report.to_json())
     if not output.json:
         show(report)
     return Corrupted.exit_code if report.findings else 0
 
 
-def show(report: FoldReport) -> None:
+def show(report: CompactionReport) -> None:
     """The report as a table, and what became of it."""
     from rich.text import Text
 
-    from statecore.jobs.compact.report import FoldOutcome
+    from statecore.jobs.compact.report import CompactionOutcome
 
     console = result_console()
     if report.folded:
-        planned = report.outcome is FoldOutcome.PLANNED
+        planned = report.outcome is CompactionOutcome.PLANNED
         rows = []
         for one in report.folded:
             left = ("" if planned else "left as they are") if one.folded_bytes is None else f"{one.folded_bytes:,}"
@@ -65,12 +65,12 @@ def show(report: FoldReport) -> None:
         )
     size = sum(one.bytes for one in report.folded)
     said = {
-        FoldOutcome.PUBLISHED: (
+        CompactionOutcome.PUBLISHED: (
             f"published {report.snapshot}: {report.brought_bytes:,} bytes came, {report.written_bytes:,} were put"
         ),
-        FoldOutcome.NOT_DUE: f"no database of {report.newest} has runs enough; nothing was changed",
-        FoldOutcome.NOTHING_LEFT: "nothing was published: what was merged could not be read, or is not what the newest "
-        "snapshot has any more",
-        FoldOutcome.PLANNED: f"would merge {report.runs:,} runs of {size:,} bytes; nothing was changed",
+        CompactionOutcome.NOT_DUE: f"no database of {report.newest} has runs enough; nothing was changed",
+        CompactionOutcome.NOTHING_LEFT: "nothing was published: what was merged could not be read, or is not what the "
+        "newest snapshot has any more",
+        CompactionOutcome.PLANNED: f"would merge {report.runs:,} runs of {size:,} bytes; nothing was changed",
     }
     console.print(Text(f"{said[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

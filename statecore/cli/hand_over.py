@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.standby.promote.request import HandOverRequest
+from statecore.standby.promote.request import PromoteRequest
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.standby.promote.report import HandOverReport
+    from statecore.standby.promote.report import PromoteReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_request_options(parser, HandOverRequest)
+    add_request_options(parser, PromoteRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Hand over, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.standby.promote.run import run_hand_over
+    from statecore.standby.promote.run import run_promote
 
-    request = request_of(HandOverRequest, arguments)
+    request = request_of(PromoteRequest, arguments)
     output.when_stopped = (
         "Every task is whole, as it was or handed over. Run the same command again."
         if request.apply
         else "Nothing was changed."
     )
     faults = fault_points_from_environment()
-    report = run_hand_over(request, output.progress, faults=faults, say=output.say)
+    report = run_promote(request, output.progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
         show(report)
     return report.exit_code
 
 
-def show(report: HandOverReport) -> None:
+def show(report: PromoteReport) -> None:
     """What becomes of each task, then what became of all."""
     from rich.text import Text
 

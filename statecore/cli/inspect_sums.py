@@ -20,11 +20,11 @@ def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
     """Look, and show; the exit code."""
-    from statecore.doctor.task_lag import look_at_sums
+    from statecore.doctor.task_lag import inspect_offset_sums
     from statecore.errors import worst_of
     from statecore.statedir.store_places import application_directory
 
-    found = [look_at_sums(application_directory(state_dir, name), spec, tasks) for name in names]
+    found = [inspect_offset_sums(application_directory(state_dir, name), spec, tasks) for name in names]
     code = worst_of(one.exit_code for one in found)
     output.document({"applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:

@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and repair where that is asked for."""
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.head_repair import apply_repair, plan_repair
 
-    shelf = Shelf.at(arguments.repository, arguments.application_id)
+    shelf = ApplicationRepository.at(arguments.repository, arguments.application_id)
     output.progress.phase("look", unit="snapshots")
     plan = plan_repair(shelf, output.progress.advance)
     output.progress.done()

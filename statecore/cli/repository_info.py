@@ -80,17 +80,17 @@ def look(url: str, wanted: str | None) -> Published:
         url: the repository.
         wanted: the application; ``None`` for every one there.
     """
-    from statecore.repository.application_repository import Shelf
-    from statecore.repository.listing import ensure_some, look_at_application, look_at_applications
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.repository.listing import ensure_some, list_application, list_applications
     from statecore.repository.repository import open_repository
 
     try:
         repository = open_repository(url)
         if wanted is None:
-            views = look_at_applications(repository)
+            views = list_applications(repository)
             return Published(repository.place.url, views, None, lambda: ensure_some(repository, views))
-        shelf = Shelf(repository, wanted)
-        view = look_at_application(shelf)
+        shelf = ApplicationRepository(repository, wanted)
+        view = list_application(shelf)
     except StatecoreError as error:
         return Published(url, (), error)
     return Published(repository.place.url, [view], None, lambda: None if view.trouble is not None else shelf.head())

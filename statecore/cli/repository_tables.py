@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from statecore.repository.head import SnapshotEntry
     from statecore.repository.listing import ApplicationView, SnapshotView, TaskView
     from statecore.repository.manifest import StoreSnapshot
-    from statecore.repository.verification import Examined
+    from statecore.repository.verification import VerifiedSnapshot
 
 UNKNOWN = "unknown"
 
@@ -43,7 +43,7 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
     }
 
 
-def examined_document(examined: Examined) -> dict[str, Any]:
+def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
     """One snapshot of several."""
     damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
     return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
@@ -121,7 +121,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             print_line(console, f"trouble: {view.trouble}", "red")
 
 
-def show_snapshots(found: Sequence[Examined], console: Console, *, held: bool) -> None:
+def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held: bool) -> None:
     """Print a line for each snapshot, then which are pinned and what is damaged."""
     numbers = ("tasks", "bytes", "new bytes", *(("held",) if held else ()))
     header = ("snapshot", "made", "cut", "origin", *numbers, "request")
@@ -149,7 +149,7 @@ def show_snapshots(found: Sequence[Examined], console: Console, *, held: bool) -
             print_line(console, f"damaged: {what}: {error.what}", "red")
 
 
-def show_snapshot(view: SnapshotView, console: Console, held: Examined | None) -> None:
+def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot | None) -> None:
     """Print one snapshot: what it is, what it holds if that was asked for, its stores task by task, what is damaged."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)

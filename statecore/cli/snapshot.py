@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.request import BackupRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.backup.report import SnapshotReport
+    from statecore.jobs.backup.report import BackupReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_request_options(parser, SnapshotRequest)
+    add_request_options(parser, BackupRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Publish, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.backup.run import run_snapshot
+    from statecore.jobs.backup.run import run_backup
     from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
     application_id = load_spec(arguments.spec_path).application_id
-    request = request_of(SnapshotRequest, arguments)
+    request = request_of(BackupRequest, arguments)
     if not request.plan_only:
         output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": application_id}, output.say) as progress:
-        report = run_snapshot(request, progress, faults=faults, say=output.say)
+        report = run_backup(request, progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
         show(report)
     return 0
 
 
-def show(report: SnapshotReport) -> None:
+def show(report: BackupReport) -> None:
     """The report as a table, and what became of it."""
     from rich.text import Text
 

@@ -23,7 +23,7 @@ from statecore.cli.repository_tables import (
 from statecore.errors import Invalid
 
 if TYPE_CHECKING:
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import Repository
 
 DOCUMENT_VERSION = 1
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import open_repository
 
     if arguments.action is not None:
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 option="application_id",
             )
         return _applications(repository, output)
-    shelf = Shelf(repository, arguments.application_id)
+    shelf = ApplicationRepository(repository, arguments.application_id)
     if arguments.snapshot is None:
         return _snapshots(shelf, output, held=arguments.held)
     return _detail(shelf, arguments.snapshot, output, held=arguments.held)
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _pin(arguments: argparse.Namespace, output: Output) -> int:
     """Pin a snapshot, or take its pin off."""
-    from statecore.repository.application_repository import Shelf
+    from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.pins import pin, unpin
 
     action, snapshot = arguments.action, arguments.pinned
@@ -111,7 +111,7 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
             action=f"statecore snapshots {action} ID --repository URL --application-id ID",
             problems=wrong,
         )
-    shelf = Shelf.at(arguments.repository, arguments.application_id)
+    shelf = ApplicationRepository.at(arguments.repository, arguments.application_id)
     done = pin(shelf, snapshot, arguments.note) if action == "pin" else unpin(shelf, snapshot)
     output.document(
         {
@@ -130,10 +130,10 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
 def _applications(repository: Repository, output: Output) -> int:
     """A line for each application."""
     from statecore.cli.output import result_console
-    from statecore.repository.listing import ensure_some, look_at_applications
+    from statecore.repository.listing import ensure_some, list_applications
 
     url = repository.place.url
-    found = look_at_applications(repository)
+    found = list_applications(repository)
     ensure_some(repository, found)
     code = exit_code(view.trouble for view in found if view.trouble is not None)
     output.document(
@@ -149,14 +149,14 @@ def _applications(repository: Repository, output: Output) -> int:
     return code
 
 
-def _snapshots(shelf: Shelf, output: Output, *, held: bool) -> int:
+def _snapshots(shelf: ApplicationRepository, output: Output, *, held: bool) -> int:
     """A line for each snapshot of an application."""
     from statecore.cli.output import result_console
-    from statecore.repository.listing import look_at_snapshots
+    from statecore.repository.listing import list_snapshots
 
     head = shelf.head()
     output.progress.phase("look", len(head.snapshots), "snapshots")
-    found = look_at_snapshots(shelf, head, output.progress.advance, held=held)
+    found = list_snapshots(shelf, head, output.progress.advance, held=held)
     output.progress.done()
     code = exit_code(error for one in found for error in one.damage.values())
     output.document(
@@ -175,18 +175,18 @@ def _snapshots(shelf: Shelf, output: Output, *, held: bool) -> int:
     return code
 
 
-def _detail(shelf: Shelf, snapshot: str, output: Output, *, held: bool) -> int:
+def _detail(shelf: ApplicationRepository, snapshot: str, output: Output, *, held: bool) -> int:
     """One snapshot."""
     from statecore.cli.output import result_console
-    from statecore.repository.listing import look_at_snapshot, look_at_snapshots
+    from statecore.repository.listing import describe_snapshot, list_snapshots
 
     head = shelf.head()
-    view = look_at_snapshot(shelf, head, snapshot)
+    view = describe_snapshot(shelf, head, snapshot)
     examined = None
     if held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
         output.progress.phase("look", len(newer), "snapshots")
-        *_, examined = look_at_snapshots(shelf, replace(head, snapshots=newer), output.progress.advance, held=True)
+        *_, examined = list_snapshots(shelf, replace(head, snapshots=newer), output.progress.advance, held=True)
         output.progress.done()
     troubles = [view.damage, *(task.damage for task in view.tasks)]
     code = exit_code(error for error in troubles if error is not None)

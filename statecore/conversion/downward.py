@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 
 from statecore.conversion.flush_order import lateness
 from statecore.conversion.inspection import (
-    DatabaseSight,
-    StoreSight,
-    TaskSight,
+    DatabaseInspection,
+    StoreInspection,
+    TaskInspection,
     seen_release,
 )
 from statecore.conversion.model import (
@@ -34,7 +34,7 @@ from statecore.conversion.model import (
     TaskConversion,
     of_store,
 )
-from statecore.conversion.offset_entries import Claims, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.offset_entries import OffsetEntries, Offsets, claims, in_words, restored_from_start
 from statecore.conversion.step import Step, which
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
@@ -63,7 +63,7 @@ class Terms:
     lose_headers: bool = False
 
 
-def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
+def downward(seen: TaskInspection, terms: Terms) -> TaskConversion:
     """What is to become of a task's directory that is to be one of a release with offsets beside the stores.
 
     Args:
@@ -105,7 +105,7 @@ def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
 
 
 def _entries(
-    seen: TaskSight, stores: tuple[StoreConversion, ...], claimed: Claims
+    seen: TaskInspection, stores: tuple[StoreConversion, ...], claimed: OffsetEntries
 ) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
     """What ``.checkpoint`` says, and what of it is of no store that is known."""
     left: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def _entries(
     return entries, left
 
 
-def _retired(seen: TaskSight, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+def _retired(seen: TaskInspection, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
     """A remark on global stores that the topology may have no more: 4.3 and later pass by their directories."""
     topics = {partition.topic for partition in entries}
     if not seen.is_global or seen.sources is not None or len(topics) < 2:
@@ -138,7 +138,7 @@ def _retired(seen: TaskSight, entries: Mapping[TopicPartition, int]) -> tuple[st
     )
 
 
-def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) -> StoreConversion:
+def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries, terms: Terms) -> StoreConversion:
     kind: StoreKind | None = None if store.kind is StoreKind.UNKNOWN else store.kind
     made = StoreConversion(store.store, store.directory, kind, (), {}, {})
     refused = store.broken or _why_not_closed(store, terms) or _why_headers(store, terms)
@@ -162,7 +162,7 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) ->
     )
 
 
-def _why_not_closed(store: StoreSight, terms: Terms) -> Reason | None:
+def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
     """Why nobody knows for certain up to which offset the rows of a store are."""
     if terms.exactly_once is False:
         return None
@@ -190,12 +190,12 @@ def _why_not_closed(store: StoreSight, terms: Terms) -> Reason | None:
     return None
 
 
-def _disagreeing(store: StoreSight) -> list[TopicPartition]:
+def _disagreeing(store: StoreInspection) -> list[TopicPartition]:
     """Partitions at which segments disagree."""
     return sorted(partition for partition in store.inside if len(_said(store, partition)) > 1)
 
 
-def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
+def _said(store: StoreInspection, partition: TopicPartition) -> set[int]:
     """What its segments say of a partition.
 
     One without an offset and without rows was made after another one was closed, and says nothing; or no segment was
@@ -211,7 +211,7 @@ def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
     }
 
 
-def _why_headers(store: StoreSight, terms: Terms) -> Reason | None:
+def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
     """Why the rows of a store with headers cannot be those of one without."""
     filled = [one for one in store.databases if one.with_headers in one.filled]
     if not filled or store.kind.value in terms.to.kinds:
@@ -252,7 +252,9 @@ def _why_headers(store: StoreSight, terms: Terms) -> Reason | None:
     return None
 
 
-def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[TopicPartition, int], list[str]]:
+def _offsets(
+    seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries
+) -> tuple[dict[TopicPartition, int], list[str]]:
     """What ``.checkpoint`` has to say of a store; nothing of one that is not logged, or of which nobody knows."""
     notes = []
     taken = claimed.of(store)
@@ -282,14 +284,14 @@ def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[
     return offsets, notes
 
 
-def _is_empty_and_logged(store: StoreSight) -> bool:
+def _is_empty_and_logged(store: StoreInspection) -> bool:
     """Whether a store without rows has to be named all the same: one that is not logged never is."""
     if store.foreign or store.has_rows or store.logged is False:
         return False
     return bool(store.logged) or (store.segmented and not store.databases)
 
 
-def _database(store: StoreSight, one: DatabaseSight, terms: Terms) -> DatabaseConversion:
+def _database(store: StoreInspection, one: DatabaseInspection, terms: Terms) -> DatabaseConversion:
     """What becomes of a database: rows moved first, then families dropped, then files written anew."""
     drop = [OFFSETS_COLUMN_FAMILY] if one.has_offsets_family else []
     moves: tuple[RowMove, ...] = ()

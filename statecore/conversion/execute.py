@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from statecore.conversion.inspection import look_at_database
+from statecore.conversion.inspection import inspect_database
 from statecore.conversion.model import DatabaseConversion, RowMove, TaskConversion
 from statecore.conversion.rows import moved_chunks
 from statecore.errors import Corrupted
@@ -161,7 +161,7 @@ def verify_conversion(plan: TaskConversion, path: Path) -> None:
 
 
 def _verify(plan: TaskConversion, database: DatabaseConversion, path: Path) -> None:
-    seen = look_at_database(path / database.directory, path)
+    seen = inspect_database(path / database.directory, path)
     if seen is None:
         raise _different(plan, f"{database.directory} is gone")
     for what, found, wanted in (

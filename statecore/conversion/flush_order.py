@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from statecore.conversion.inspection import StoreSight, TaskSight
-from statecore.conversion.offset_entries import Claims
+from statecore.conversion.inspection import StoreInspection, TaskInspection
+from statecore.conversion.offset_entries import OffsetEntries
 from statecore.errors import Reason
 from statecore.formats.releases import CHECKPOINT_FILE, Release
 from statecore.statedir.flush_times import in_words
@@ -23,7 +23,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Lateness:
+class FlushOrder:
     """What is to be thought of ``.checkpoint``.
 
     Attributes:
@@ -37,7 +37,7 @@ class Lateness:
     remarks: tuple[str, ...] = ()
 
 
-def lateness(seen: TaskSight, claimed: Claims, exactly_once: bool | None, to: Release) -> Lateness:
+def lateness(seen: TaskInspection, claimed: OffsetEntries, exactly_once: bool | None, to: Release) -> FlushOrder:
     """Decide whether the ``.checkpoint`` of a task is believed.
 
     Args:
@@ -50,10 +50,10 @@ def lateness(seen: TaskSight, claimed: Claims, exactly_once: bool | None, to: Re
     late = {name: at for store in stores for name, at in store.flushes.late.items()}
     if not late:
         lost = exactly_once is not False and _times_lost(stores)
-        return Lateness(remarks=(_TIMES_LOST,) if lost else ())
+        return FlushOrder(remarks=(_TIMES_LOST,) if lost else ())
     said = f"rows were flushed after {CHECKPOINT_FILE} was written ({_files(late)})"
     if exactly_once is False:
-        return Lateness(
+        return FlushOrder(
             remarks=(
                 f"{said}: the application was not closed. What came since is restored again, and input that was not "
                 "committed is processed again, as at-least-once has it",
@@ -61,7 +61,7 @@ def lateness(seen: TaskSight, claimed: Claims, exactly_once: bool | None, to: Re
         )
     may_be = "they may be of a transaction that was never committed, of which the input is processed again"
     if exactly_once is None:
-        return Lateness(
+        return FlushOrder(
             refused=Reason(
                 f"{said}: the application was not closed. Under exactly-once {may_be}, so that no offset may be "
                 f"taken over from {CHECKPOINT_FILE}; at-least-once the file is right. Say which it is "
@@ -70,7 +70,7 @@ def lateness(seen: TaskSight, claimed: Claims, exactly_once: bool | None, to: Re
                 stores=sorted(store.store for store in stores if store.flushes.late),
             )
         )
-    return Lateness(
+    return FlushOrder(
         distrusted=f"{said}: the application was not closed, and under exactly-once {may_be}. So no offset is taken "
         f"over and {CHECKPOINT_FILE} is moved aside: Kafka Streams {to.name} finds none, and restores the task from "
         f"the start after it has wiped it.{_lost_with_it(seen, claimed)}"
@@ -84,20 +84,20 @@ _TIMES_LOST = (
 )
 
 
-def _goes_by_it(store: StoreSight, claimed: Claims) -> bool:
+def _goes_by_it(store: StoreInspection, claimed: OffsetEntries) -> bool:
     """Whether the offset of a store's rows is what the file says; of an undeclared one it may be any entry."""
     if store.logged is not None:
         return store.logged
     return bool(claimed.of(store) or claimed.unclaimed)
 
 
-def _lost_with_it(seen: TaskSight, claimed: Claims) -> str:
+def _lost_with_it(seen: TaskInspection, claimed: OffsetEntries) -> str:
     """The stores that are wiped with the task and restored from nowhere."""
     names = [store.store for store in seen.stores if store.has_rows and not _goes_by_it(store, claimed)]
     return f" {', '.join(names)} has no changelog that is known, and goes with it: copy it first." if names else ""
 
 
-def _times_lost(stores: Iterable[StoreSight]) -> bool:
+def _times_lost(stores: Iterable[StoreInspection]) -> bool:
     every = [store.flushes for store in stores]
     return any(one.flushed for one in every) and not any(one.kept for one in every)
 

@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class DatabaseSight:
+class DatabaseInspection:
     """One database.
 
     Attributes:
@@ -96,7 +96,7 @@ class DatabaseSight:
 
 
 @dataclass(frozen=True)
-class StoreSight:
+class StoreInspection:
     """One store.
 
     Attributes:
@@ -122,7 +122,7 @@ class StoreSight:
     store: str
     directory: str
     segmented: bool
-    databases: tuple[DatabaseSight, ...] = ()
+    databases: tuple[DatabaseInspection, ...] = ()
     declared: StoreSpec | None = None
     changelog: str = ""
     logged: bool | None = None
@@ -158,7 +158,7 @@ class StoreSight:
 
 
 @dataclass(frozen=True)
-class TaskSight:
+class TaskInspection:
     """A task's directory, or ``global/``.
 
     Attributes:
@@ -171,7 +171,7 @@ class TaskSight:
     """
 
     task: str
-    stores: tuple[StoreSight, ...]
+    stores: tuple[StoreInspection, ...]
     checkpoint: Mapping[TopicPartition, int] | None
     broken: Reason | None = None
     sources: frozenset[str] | None = None
@@ -183,7 +183,9 @@ class TaskSight:
         return self.task == GLOBAL
 
 
-def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted) -> TaskSight:
+def inspect_task(
+    task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
+) -> TaskInspection:
     """Look at a task's directory.
 
     Args:
@@ -220,10 +222,10 @@ def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSp
     if checkpoint is not None and task != GLOBAL:
         stores = [replace(store, flushes=_flushes(store, path, written_ns)) for store in stores]
     sources = None if spec is None else frozenset(store.changelog for store in spec.global_stores)
-    return TaskSight(task, tuple(stores), checkpoint, broken, sources, beside)
+    return TaskInspection(task, tuple(stores), checkpoint, broken, sources, beside)
 
 
-def _flushes(store: StoreSight, path: Path, written_ns: int) -> Flushes:
+def _flushes(store: StoreInspection, path: Path, written_ns: int) -> Flushes:
     if store.inside or store.outside is not None:
         return NOTHING_FLUSHED
     databases = [path / one.directory for one in store.databases if not one.has_offsets_family]
@@ -232,9 +234,9 @@ def _flushes(store: StoreSight, path: Path, written_ns: int) -> Flushes:
 
 def _store(
     task: str, found: StoreDirectory, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
-) -> StoreSight:
+) -> StoreInspection:
     place = StorePlace(found.store, found.path, found.segmented, task)
-    seen = StoreSight(found.store, found.name, found.segmented)
+    seen = StoreInspection(found.store, found.name, found.segmented)
     declared = declared_at(spec, task, found.store)
     logged = None if declared is None else declared.is_logged
     changelog = changelog_at(application_id, task, found.store, declared)
@@ -252,7 +254,7 @@ def _store(
         if lost := next(iter(rows_without_current(found)), None):
             what = f"{lost} has files of rows and no CURRENT."
             return replace(seen, broken=Reason(what, "store-incomplete", store_path=str(lost)))
-        sights = [look_at_database(database, path) for database in databases]
+        sights = [inspect_database(database, path) for database in databases]
         seen = replace(seen, databases=tuple(one for one in sights if one is not None))
         seen = _with_kind(seen, place)
         return _with_contents(seen, path, wanted)
@@ -265,12 +267,12 @@ def _known(offsets: Mapping[TopicPartition, int]) -> Position:
     return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
 
 
-def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
+def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
     """Look at one database of a task's directory (``path``); ``None`` where it is gone.
 
     Raises:
         Corrupted: it cannot be read, or its MANIFEST does not name all that it should.
-        StatecoreError: see :func:`look_at_task`.
+        StatecoreError: see :func:`inspect_task`.
     """
     if not has_database(database):
         return None
@@ -283,7 +285,7 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
     except NotFound:
         return None
     current, manifest = manifest_of(database)
-    return DatabaseSight(
+    return DatabaseInspection(
         str(database.relative_to(path)),
         state,
         state.position,
@@ -296,7 +298,7 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
     )
 
 
-def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
+def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
     """The store with its kind, where a conversion depends on it: with headers, or with its offset outside."""
     declared = seen.declared.kind if seen.declared is not None and seen.declared.kind.can_be_built else None
     family = next((one.with_headers for one in seen.databases if one.with_headers), None)
@@ -329,12 +331,12 @@ def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
     return replace(seen, kind=kind, target=target, kinds_left=listed(left or BUILT & frozenset(COUNTERPARTS)))
 
 
-def _with_contents(seen: StoreSight, path: Path, wanted: Wanted) -> StoreSight:
+def _with_contents(seen: StoreInspection, path: Path, wanted: Wanted) -> StoreInspection:
     """The store with what its rows come to, where they are moved or their files written anew."""
     return replace(seen, databases=tuple(_added_up(seen, one, path, wanted) for one in seen.databases))
 
 
-def _added_up(seen: StoreSight, one: DatabaseSight, path: Path, wanted: Wanted) -> DatabaseSight:
+def _added_up(seen: StoreInspection, one: DatabaseInspection, path: Path, wanted: Wanted) -> DatabaseInspection:
     newer = _families_above(one, wanted.sst_format)
     moves = one.with_headers if wanted.moves else None
     if not newer and not moves:
@@ -347,7 +349,7 @@ def _added_up(seen: StoreSight, one: DatabaseSight, path: Path, wanted: Wanted) 
     return replace(one, moved=moved, contents=contents)
 
 
-def _families_above(one: DatabaseSight, sst_format: int) -> frozenset[str]:
+def _families_above(one: DatabaseInspection, sst_format: int) -> frozenset[str]:
     return frozenset(
         family
         for family, versions in one.formats.items()
@@ -357,7 +359,7 @@ def _families_above(one: DatabaseSight, sst_format: int) -> frozenset[str]:
     )
 
 
-def seen_release(stores: Sequence[StoreSight]) -> str:
+def seen_release(stores: Sequence[StoreInspection]) -> str:
     """Which releases may have left the databases of these stores, in words."""
     found = set()
     for one in (one for store in stores for one in store.databases):

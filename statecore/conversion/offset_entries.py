@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from statecore.conversion.inspection import StoreSight, TaskSight
+from statecore.conversion.inspection import StoreInspection, TaskInspection
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -14,7 +14,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
-class Claims:
+class OffsetEntries:
     """The entries of ``.checkpoint``, by whose they are.
 
     Attributes:
@@ -25,12 +25,12 @@ class Claims:
     by_store: Mapping[str, Offsets]
     unclaimed: Offsets
 
-    def of(self, store: StoreSight) -> Offsets:
+    def of(self, store: StoreInspection) -> Offsets:
         """What a store has there."""
         return self.by_store.get(store.store, {})
 
 
-def claims(seen: TaskSight) -> Claims:
+def claims(seen: TaskInspection) -> OffsetEntries:
     """Divide the entries among the stores, by the topic that each is rebuilt from.
 
     A task's stores are rebuilt from the partition of the task's number; a global store from all partitions. Which topic
@@ -48,7 +48,7 @@ def claims(seen: TaskSight) -> Claims:
         for store in seen.stores
     }
     claimed = {entry for offsets in by_store.values() for entry in offsets}
-    return Claims(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})
+    return OffsetEntries(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})
 
 
 def in_words(offsets: Offsets) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.conversion.downward import Terms, downward
-from statecore.conversion.inspection import Wanted, look_at_task
+from statecore.conversion.inspection import Wanted, inspect_task
 from statecore.conversion.model import TaskConversion
 from statecore.conversion.upward import upward
 from statecore.formats.releases import Release
@@ -47,7 +47,7 @@ def plan_conversion(
     if exactly_once is None and spec is not None:
         exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
-    seen = look_at_task(task, path, application_id, spec, Wanted(moves, to.sst_format))
+    seen = inspect_task(task, path, application_id, spec, Wanted(moves, to.sst_format))
     if to.offsets_inside:
         transactional = None if spec is None else spec.transactional_state_stores
         return upward(seen, to, exactly_once, transactional=transactional)

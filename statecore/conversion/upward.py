@@ -22,13 +22,13 @@ from dataclasses import replace
 
 from statecore.conversion.flush_order import lateness
 from statecore.conversion.inspection import (
-    DatabaseSight,
-    StoreSight,
-    TaskSight,
+    DatabaseInspection,
+    StoreInspection,
+    TaskInspection,
     seen_release,
 )
 from statecore.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, of_store
-from statecore.conversion.offset_entries import Claims, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.offset_entries import OffsetEntries, Offsets, claims, in_words, restored_from_start
 from statecore.conversion.step import Step, which
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
@@ -51,7 +51,7 @@ _NAMED = 5
 
 
 def upward(
-    seen: TaskSight, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
+    seen: TaskInspection, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
 ) -> TaskConversion:
     """What is to become of a task's directory that is to be one of a release with offsets inside.
 
@@ -72,7 +72,7 @@ def upward(
     return replace(made, remarks=(*made.remarks, _if_transactional(unsure, to)))
 
 
-def _of_unknown_rows(seen: TaskSight, made: TaskConversion) -> list[str]:
+def _of_unknown_rows(seen: TaskInspection, made: TaskConversion) -> list[str]:
     """Stores of an older release that are restored from the start although they have rows: after a wipe, it is meant.
 
     Later releases write a status, which says open where rows were flushed and the store was not closed.
@@ -94,7 +94,7 @@ def _of_unknown_rows(seen: TaskSight, made: TaskConversion) -> list[str]:
     ]
 
 
-def _not_wiped(seen: TaskSight, stores: list[str], to: Release) -> Reason:
+def _not_wiped(seen: TaskInspection, stores: list[str], to: Release) -> Reason:
     return Reason(
         f"nobody knows up to which offset the rows of {', '.join(stores)} are: the application was not closed. Under "
         f"exactly-once they may be of a transaction that was aborted. Kafka Streams {to.name} with transactional "
@@ -112,7 +112,7 @@ def _if_transactional(stores: list[str], to: Release) -> str:
     )
 
 
-def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> TaskConversion:
+def _made_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -> TaskConversion:
     claimed = claims(seen)
     begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
     refused = _refused(seen, claimed)
@@ -153,13 +153,13 @@ def _made_upward(seen: TaskSight, to: Release, exactly_once: bool | None) -> Tas
     )
 
 
-def _refused(seen: TaskSight, claimed: Claims) -> tuple[Reason, ...]:
+def _refused(seen: TaskInspection, claimed: OffsetEntries) -> tuple[Reason, ...]:
     broken = {store.store: store.broken or _lost_flush(store, claimed) for store in seen.stores}
     found = [of_store(store, why) for store, why in broken.items() if why]
     return (*([seen.broken] if seen.broken else []), *found)
 
 
-def _lost_flush(store: StoreSight, claimed: Claims) -> Reason | None:
+def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None:
     """Why a store of an older release has lost rows: it writes ``.checkpoint`` after a flush alone."""
     if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
         return None
@@ -173,7 +173,7 @@ def _lost_flush(store: StoreSight, claimed: Claims) -> Reason | None:
     return None
 
 
-def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
+def _without_offsets(seen: TaskInspection) -> tuple[str, ...]:
     """Why nothing can be saved of a task: it has no offset at all, as a process leaves it that died."""
     older = any(not one.has_offsets_family for store in seen.stores for one in store.databases)
     inside = any(store.inside or store.outside for store in seen.stores)
@@ -194,7 +194,7 @@ def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
     )
 
 
-def _with_rows_of_no_offset(seen: TaskSight, claimed: Claims) -> tuple[str, ...]:
+def _with_rows_of_no_offset(seen: TaskInspection, claimed: OffsetEntries) -> tuple[str, ...]:
     """Why a task is left that has rows with -4: it was killed before its first commit on this directory.
 
     With -4 inside, Kafka Streams would restore over the rows, also over those of a transaction that was aborted, and
@@ -216,7 +216,7 @@ def _with_rows_of_no_offset(seen: TaskSight, claimed: Claims) -> tuple[str, ...]
     )
 
 
-def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
+def _stays(seen: TaskInspection, kept: Offsets, to: Release) -> tuple[str, ...]:
     """Entries that stay in the file, each with what Kafka Streams makes of it."""
     stores = {store.changelog: store for store in seen.stores if store.changelog}
     found = []
@@ -248,14 +248,14 @@ def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _gets_segment(seen: TaskSight, store: StoreSight, claimed: Claims) -> bool:
+def _gets_segment(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries) -> bool:
     """Whether a store of windows or sessions has nowhere to keep its offset, and should."""
     if not store.segmented or store.databases or store.foreign or store.keeps_offset_outside:
         return False
     return bool(claimed.of(store)) or (bool(store.logged) and not seen.is_global and seen.checkpoint is not None)
 
 
-def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> StoreConversion:
+def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries, to: Release) -> StoreConversion:
     taken = {
         partition: offset
         for partition, offset in claimed.of(store).items()
@@ -286,7 +286,7 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> 
 
 
 def _database(
-    seen: TaskSight, store: StoreSight, one: DatabaseSight, offsets: Offsets, to: Release
+    seen: TaskInspection, store: StoreInspection, one: DatabaseInspection, offsets: Offsets, to: Release
 ) -> DatabaseConversion:
     missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
     if one.has_offsets_family and store.inside and not one.state.offsets:
@@ -314,11 +314,11 @@ def _database(
     )
 
 
-def _kept_files(one: DatabaseSight) -> dict[str, frozenset[str]]:
+def _kept_files(one: DatabaseInspection) -> dict[str, frozenset[str]]:
     return {family: frozenset(files) for family, files in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
 
 
-def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversion:
+def _made(store: StoreInspection, offsets: Offsets, to: Release) -> DatabaseConversion:
     """A segment without rows. The family of its kind is not needed: Kafka Streams adds what it misses."""
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in offsets.items()}
     entries[STATUS_KEY] = encode_int64(STATUS_CLOSED)
@@ -337,7 +337,7 @@ def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversio
     )
 
 
-def _of_no_offset(seen: TaskSight, store: StoreSight, offsets: Offsets, claimed: Claims) -> list[str]:
+def _of_no_offset(seen: TaskInspection, store: StoreInspection, offsets: Offsets, claimed: OffsetEntries) -> list[str]:
     """What the next start makes of a store that has none, where its databases could keep one."""
     if offsets or not store.databases:
         return []
@@ -352,7 +352,7 @@ def _of_no_offset(seen: TaskSight, store: StoreSight, offsets: Offsets, claimed:
     return []
 
 
-def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) -> list[str]:
+def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside: Offsets) -> list[str]:
     notes = []
     other = {partition: offset for partition, offset in taken.items() if inside.get(partition, offset) != offset}
     if inside and other:
@@ -395,7 +395,9 @@ def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) 
     return notes
 
 
-def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets) -> list[Step]:
+def _steps(
+    store: StoreInspection, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets
+) -> list[Step]:
     steps = []
     added = [
         made

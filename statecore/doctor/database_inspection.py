@@ -44,7 +44,7 @@ class Depth:
     formats: bool = False
 
 
-def look_at_database(
+def inspect_database(
     segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
 ) -> DatabaseView | None:
     """What a database holds; ``None`` when it has gone meanwhile, as expired segments go.

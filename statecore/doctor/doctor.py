@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from statecore.discover.contradicted_kinds import contradictions_in
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import Sight, look
-from statecore.doctor.run_checks import judge
+from statecore.doctor.inspection_reader import InspectionReader, look
+from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection, StoreView, holder_json
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, Release
@@ -37,7 +37,7 @@ Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
 
 
 @dataclass(frozen=True)
-class LookedAt:
+class InspectedDirectory:
     """What an examination looked at.
 
     Attributes:
@@ -82,7 +82,7 @@ class Diagnosis:
     guarantee: ProcessingGuarantee | None
     release: str
     findings: tuple[Finding, ...]
-    looked_at: LookedAt
+    looked_at: InspectedDirectory
     undecided: tuple[str, ...] = ()
     stores: tuple[StoreView, ...] = ()
     transactional: bool = False
@@ -154,11 +154,11 @@ def examine(
     depth = Depth(count=scan, formats=release is not None)
     sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked)
     opened_by = release or CURRENT
-    how = Circumstances(
+    how = CheckContext(
         directory.application_id, guarantee, opened_by, spec, cleanup_max_age_ms, sight.read_at_ms,
         sight.transactional and opened_by.transactional_stores,
     )  # fmt: skip
-    seen, beyond = judge(sight, how)
+    seen, beyond = run_checks(sight, how)
     found = [*beyond, *(one for store in seen for one in store.findings)]
     if spec is not None:
         found = _with_contradictions(directory, spec, seen, stores, found)
@@ -228,9 +228,9 @@ def _order(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
     return -finding.severity.rank, finding.code, finding.store, order, finding.segment
 
 
-def _looked_at(sight: Sight, *, scanned: bool, brokers: bool) -> LookedAt:
+def _looked_at(sight: InspectionReader, *, scanned: bool, brokers: bool) -> InspectedDirectory:
     databases = [one for store in sight.stores for one in store.databases]
-    return LookedAt(
+    return InspectedDirectory(
         len({store.task for store in sight.stores}),
         len({(store.topology, store.store) for store in sight.stores}),
         len(databases),

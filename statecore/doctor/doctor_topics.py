@@ -3,7 +3,7 @@
 ::
 
     inspection = inspect(directory, spec=spec, estimate=True)
-    look = look_at_topics(inspection, "localhost:9092", spec=spec)
+    topics = inspect_topics(inspection, "localhost:9092", spec=spec)
     look.findings, look.undecided
 
 The directory is looked at first and the brokers are asked after that, so that an application that runs meanwhile is not
@@ -75,7 +75,7 @@ _NAMED = 5
 _LISTED = 16
 
 
-class TopicsLook(NamedTuple):
+class TopicsInspection(NamedTuple):
     """What a look at the topics of a directory came to.
 
     Attributes:
@@ -115,11 +115,11 @@ class Brokers:
         self.failed: StatecoreError | None = None
 
     def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-        """What the topics tell, and what they do not. Raises as :func:`look_at_topics`."""
+        """What the topics tell, and what they do not. Raises as :func:`inspect_topics`."""
         kafka = {} if self._spec is None else self._spec.kafka
         self._progress.phase(f"ask the brokers at {self._servers}")
         try:
-            look = look_at_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            look = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
             self._progress.done()
             return look
         except StatecoreError as error:
@@ -131,7 +131,7 @@ class Brokers:
             return (), (f"The brokers could not be asked: [{error.code}] {error}",)
 
 
-def look_at_topics(
+def inspect_topics(
     inspection: Inspection,
     bootstrap_servers: str,
     kafka: Mapping[str, Any] = {},
@@ -141,7 +141,7 @@ def look_at_topics(
     timeout: float = 30.0,
     patience: float = 60.0,
     clock: Callable[[], float] = time.time,
-) -> TopicsLook:
+) -> TopicsInspection:
     """Hold the offsets of a directory against the topics.
 
     Args:
@@ -170,7 +170,7 @@ def look_at_topics(
         found = _held_against(stores, logs)
         if alone:
             found = by_the_file(found, alone, _held_against(alone, logs))
-    return TopicsLook(tuple(found), tuple(logs.undecided))
+    return TopicsInspection(tuple(found), tuple(logs.undecided))
 
 
 def _held_against(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:

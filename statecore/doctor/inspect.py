@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
 from statecore.doctor.inspection_reader import look
-from statecore.doctor.run_checks import judge
+from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
@@ -41,10 +41,10 @@ def inspect(
     """
     sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
     guarantee = None if spec is None else spec.processing_guarantee
-    how = Circumstances(
+    how = CheckContext(
         directory.application_id, guarantee, spec=spec, now_ms=sight.read_at_ms, transactional=sight.transactional
     )
-    seen, beyond = judge(sight, how)
+    seen, beyond = run_checks(sight, how)
     return Inspection(
         directory.application_id, directory.path, sight.holder, estimate, seen, sight.leftovers, tuple(beyond)
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from statecore.discover.kind_detection import Seen, recognise
 from statecore.discover.kind_evidence import BUILT, conclude, listed, of_name
-from statecore.doctor.database_inspection import Depth, look_at_database, without_current
+from statecore.doctor.database_inspection import Depth, inspect_database, without_current
 from statecore.doctor.views import StoreView, TaskView
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
@@ -29,7 +29,7 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.flush_times import flushes
 from statecore.statedir.foreign_files import foreign_in
 from statecore.statedir.journal import read_journal
-from statecore.statedir.offset_files import Leftover, leftovers, offsets_in
+from statecore.statedir.offset_files import OffsetFile, leftovers, offsets_in
 from statecore.statedir.open_stores import writer_among
 from statecore.statedir.permissions import unusable
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
@@ -41,7 +41,7 @@ from statecore.stores.lock_holder import Holder
 
 
 @dataclass(frozen=True)
-class Sight:
+class InspectionReader:
     """What was read of an application's directory.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sight:
     places: tuple[StorePlace, ...]
     stores: tuple[StoreView, ...]
     tasks: Mapping[str, TaskView]
-    leftovers: tuple[Leftover, ...]
+    leftovers: tuple[OffsetFile, ...]
     journal: str
     left: tuple[str, ...]
     read_at_ms: int
@@ -87,7 +87,7 @@ def look(
     depth: Depth = Depth(),  # noqa: B008  # it is frozen
     progress: Progress | None = None,
     is_locked: bool = False,
-) -> Sight:
+) -> InspectionReader:
     """Read an application's directory.
 
     Args:
@@ -139,7 +139,7 @@ def look(
         raise unreadable(directory.work_path, error) from error
     if whole:
         beside[""] = _application(directory)
-    return Sight(
+    return InspectionReader(
         directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
         int(time.time() * 1000),
     )  # fmt: skip
@@ -324,7 +324,7 @@ def _look(
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
     holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
-    looked = [look_at_database(segment, interval, depth, progress.advance) for segment in segments]
+    looked = [inspect_database(segment, interval, depth, progress.advance) for segment in segments]
     databases = tuple(one for one in looked if one is not None)
     # A segment in the making has no CURRENT yet, and one that expires has none any more.
     if not running and holder is None:

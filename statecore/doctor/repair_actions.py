@@ -11,9 +11,9 @@ from pathlib import Path
 
 from statecore.conversion import plan_conversion
 from statecore.conversion.execute import convert, verify_conversion
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.finding_catalog import Repair
-from statecore.doctor.repair_plan import Mending
+from statecore.doctor.repair_plan import RepairAction
 from statecore.errors import Invalid, StatecoreError
 from statecore.filesystem import part_from_others, remove_durably
 from statecore.formats.checkpoint import encode_checkpoint
@@ -38,7 +38,7 @@ from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.writes import ChangedDatabase
 
 
-def mend(copy: Path, mendings: Sequence[Mending], how: Circumstances, directory: StateDirectory) -> None:
+def repair(copy: Path, mendings: Sequence[RepairAction], how: CheckContext, directory: StateDirectory) -> None:
     """Do all repairs of one task.
 
     Args:
@@ -58,7 +58,7 @@ def mend(copy: Path, mendings: Sequence[Mending], how: Circumstances, directory:
             _REPAIRS[one.repair](copy, one, how)
 
 
-def cannot_be_mended(directory: StateDirectory, tasks: Iterable[str]) -> str:
+def cannot_be_repaired(directory: StateDirectory, tasks: Iterable[str]) -> str:
     """Why this process cannot copy and replace one of some tasks' directories, with its name; empty where it can."""
     for task in tasks:
         path = directory.task_path(task)
@@ -71,7 +71,7 @@ def cannot_be_mended(directory: StateDirectory, tasks: Iterable[str]) -> str:
     return ""
 
 
-def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
+def _merge_checkpoint(copy: Path, one: RepairAction, how: CheckContext) -> None:
     """Stores that have no offset take that of ``.checkpoint``, those that have one keep it, and the file goes."""
     _drop_entries(copy / CHECKPOINT_FILE, one.names)
     guarantee = None if how.guarantee is None else how.is_exactly_once
@@ -89,7 +89,7 @@ def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
     verify_conversion(plan, copy)
 
 
-def _take_entries_out(copy: Path, one: Mending, _: Circumstances) -> None:
+def _take_entries_out(copy: Path, one: RepairAction, _: CheckContext) -> None:
     _drop_entries(copy / CHECKPOINT_FILE, one.names)
 
 
@@ -104,7 +104,7 @@ def _drop_entries(file: Path, names: Collection[str]) -> None:
         remove_durably(file)
 
 
-def _lower_offsets(copy: Path, one: Mending, _: Circumstances) -> None:
+def _lower_offsets(copy: Path, one: RepairAction, _: CheckContext) -> None:
     """All segments say the smallest offset of all: what an older segment lacks is restored then, in every segment."""
     store = _read(copy, one)
     lowest = store.smallest_offsets
@@ -115,7 +115,7 @@ def _lower_offsets(copy: Path, one: Mending, _: Circumstances) -> None:
             _put(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
 
 
-def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
+def _create_segment(copy: Path, one: RepairAction, how: CheckContext) -> None:
     """The segment of time 0 with an unknown offset: the store is restored from the start, and nothing is wiped."""
     where = copy / one.directory
     changelog = _changelog(one, how)
@@ -126,7 +126,7 @@ def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
     create_database(where / f"{one.store}.0", one.kind, {changelog: OFFSET_UNKNOWN})
 
 
-def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
+def _changelog(one: RepairAction, how: CheckContext) -> TopicPartition | None:
     """The changelog partition of a store, as declared or as Kafka Streams names it; ``None`` where it is undecided."""
     partition = TaskId.parse(one.task).partition
     if one.changelog is not None or partition is None:
@@ -137,26 +137,26 @@ def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
     return TopicPartition(changelog_at(how.application_id, one.task, one.store, declared), partition)
 
 
-def _set_status(copy: Path, one: Mending, _: Circumstances) -> None:
+def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
     for database in _read(copy, one).databases:
         if database.state.status != STATUS_CLOSED:
             _put(database.path, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
 
 
-def _move_aside(copy: Path, one: Mending, _: Circumstances) -> None:
-    """The files were kept elsewhere before; see :meth:`statecore.statedir.task_swap.Exchange.keep`."""
+def _move_aside(copy: Path, one: RepairAction, _: CheckContext) -> None:
+    """The files were kept elsewhere before; see :meth:`statecore.statedir.task_swap.TaskSwap.keep`."""
     for name in one.names:
         remove_durably(copy / name)
 
 
-def _drop_family(copy: Path, one: Mending, _: Circumstances) -> None:
+def _drop_family(copy: Path, one: RepairAction, _: CheckContext) -> None:
     for database in databases_of(copy / one.directory):
         with ChangedDatabase(database, CURRENT.sst_format) as changed:
             for name in one.names:
                 changed.drop(name)
 
 
-def _by_copying(copy: Path, one: Mending, _: Circumstances) -> None:
+def _by_copying(copy: Path, one: RepairAction, _: CheckContext) -> None:
     """The copy has the time that it must have already."""
 
 
@@ -169,7 +169,7 @@ def _give(copy: Path, directory: StateDirectory) -> None:
         directory.ownership.give(path)
 
 
-def _read(copy: Path, one: Mending) -> StoreOnDisk:
+def _read(copy: Path, one: RepairAction) -> StoreOnDisk:
     return read_store(StoreDirectory(one.store, copy / one.directory, segmented=True), manifests=True).checked()
 
 
@@ -178,7 +178,7 @@ def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
         changed.put(OFFSETS_COLUMN_FAMILY, rows)
 
 
-def _unfit(one: Mending, why: str, action: str) -> StatecoreError:
+def _unfit(one: RepairAction, why: str, action: str) -> StatecoreError:
     return Invalid(
         f"The store {one.store} in task {one.task} cannot be mended ({one.repair.value}): {why}.",
         code="repair-impossible",
@@ -188,7 +188,7 @@ def _unfit(one: Mending, why: str, action: str) -> StatecoreError:
     )
 
 
-_REPAIRS: Mapping[Repair, Callable[[Path, Mending, Circumstances], None]] = {
+_REPAIRS: Mapping[Repair, Callable[[Path, RepairAction, CheckContext], None]] = {
     Repair.MERGE_CHECKPOINT: _merge_checkpoint,
     Repair.LOWER_OFFSETS: _lower_offsets,
     Repair.CREATE_SEGMENT: _create_segment,

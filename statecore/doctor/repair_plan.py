@@ -25,7 +25,7 @@ from statecore.statedir.state_directory import store_directory
 
 
 @dataclass(frozen=True)
-class Mending:
+class RepairAction:
     """One change of one task's directory.
 
     Attributes:
@@ -83,7 +83,7 @@ class RepairPlan:
         left: findings that are worse than a note and that nothing here mends.
     """
 
-    mendings: Mapping[str, tuple[Mending, ...]]
+    mendings: Mapping[str, tuple[RepairAction, ...]]
     rebuilds: tuple[Rebuild, ...]
     left: tuple[Finding, ...]
 
@@ -127,7 +127,7 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
             mended.setdefault((*of, done), []).append(one)
         elif one.severity is not Severity.NOTE:
             left.append(one)
-    mendings: dict[str, list[Mending]] = {}
+    mendings: dict[str, list[RepairAction]] = {}
     for (task, store, repair), ones in sorted(mended.items(), key=lambda item: _ORDER.index(item[0][2])):
         mendings.setdefault(task, []).append(_mending(task, store, repair, ones, views.get((task, store))))
     restores = _rebuilds(codes) if rebuilds else ()
@@ -190,7 +190,7 @@ def _is_of_checkpoint(finding: Finding) -> bool:
     return finding.repair is Repair.MOVE_ASIDE and finding.evidence.get("file") == CHECKPOINT_FILE
 
 
-def _mending(task: str, store: str, repair: Repair, ones: Sequence[Finding], view: StoreView | None) -> Mending:
+def _mending(task: str, store: str, repair: Repair, ones: Sequence[Finding], view: StoreView | None) -> RepairAction:
     names = dict.fromkeys(name for one in ones for name in _named(one, repair))
     kind = view.kind if view is not None and view.kind.can_be_built else None
     directory = ""
@@ -198,7 +198,7 @@ def _mending(task: str, store: str, repair: Repair, ones: Sequence[Finding], vie
         directory = store if view.segmented else store_directory(store, StoreKind.KEY_VALUE)
     changelog = next((one.partition for one in ones if one.partition is not None), None)
     codes = tuple(dict.fromkeys(one.code for one in ones))
-    return Mending(task, repair, store, directory, kind, changelog, tuple(names), codes)
+    return RepairAction(task, repair, store, directory, kind, changelog, tuple(names), codes)
 
 
 def _named(finding: Finding, repair: Repair) -> Iterable[str]:

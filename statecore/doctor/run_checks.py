@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.custom import custom
 from statecore.doctor.checks.damage import damage
 from statecore.doctor.checks.declared import declared, kind, transactional
@@ -17,12 +17,12 @@ from statecore.doctor.checks.releases import half_migrated, releases
 from statecore.doctor.checks.segments import segments
 from statecore.doctor.checks.stray_files import surroundings, unfinished, unread
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import Sight
+from statecore.doctor.inspection_reader import InspectionReader
 from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.kinds import StoreKind
 
 
-def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list[Finding]]:
+def run_checks(sight: InspectionReader, how: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
     """The stores that were looked at, each with its findings, and what there is to say beyond single stores.
 
     Args:
@@ -57,7 +57,7 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
     return stores_judged, beyond
 
 
-def _comes_and_goes(finding: Finding, sight: Sight) -> bool:
+def _comes_and_goes(finding: Finding, sight: InspectionReader) -> bool:
     """Whether it is of a directory that whoever is at work makes, or takes away with its task, at this moment."""
     if finding.code != "store-absent":
         return False
@@ -68,7 +68,7 @@ def _given(finding: Finding | None) -> list[Finding]:
     return [] if finding is None else [finding]
 
 
-def _of_store(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def _of_store(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """What is wrong with one store of one task, what is worst for it first."""
     if store.kind is StoreKind.CUSTOM:
         return custom(store, task, how)

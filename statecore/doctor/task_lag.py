@@ -99,7 +99,7 @@ class OffsetSums:
         }
 
 
-def look_at_sums(
+def inspect_offset_sums(
     directory: StateDirectory,
     spec: ApplicationSpec | None = None,
     tasks: Sequence[str] = (),

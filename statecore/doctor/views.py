@@ -17,7 +17,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.offset_files import Leftover, OffsetsRead
+from statecore.statedir.offset_files import OffsetFile, OffsetsRead
 from statecore.stores.lock_holder import Holder
 
 _DAMAGE = frozenset({"segments-disagree", "global-offset-unknown"})
@@ -260,7 +260,7 @@ class Inspection:
     holder: Holder | None
     estimated: bool
     stores: tuple[StoreView, ...]
-    leftovers: tuple[Leftover, ...]
+    leftovers: tuple[OffsetFile, ...]
     findings: tuple[Finding, ...]
 
     @property

@@ -18,7 +18,7 @@ from statecore.errors import StatecoreError
 from statecore.faults import FaultPoints
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import GLOBAL
-from statecore.statedir.quarantine import delete_aside, delete_expired, move_store_aside, moved_aside
+from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_store, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import STALE
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _SWEEP_MS = 3_600_000
 
 
-class KeptGlobals:
+class GlobalBackups:
     """What the global stores of a directory had before.
 
     Args:
@@ -51,14 +51,14 @@ class KeptGlobals:
             StatecoreError: the system refused it; it lies where it was, or here.
         """
         self._faults.reach("global.before-kept")
-        kept = move_store_aside(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
+        kept = quarantine_store(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
         self._faults.reach("global.after-kept")
         _LOG.info("What the global store %s had before is kept in %s for a week.", live.name, kept.path)
         place = live.relative_to(self._directory.task_path(GLOBAL))
-        ours = [one for one in moved_aside(self._directory, STALE) if one.task == GLOBAL]
+        ours = [one for one in quarantined(self._directory, STALE) if one.task == GLOBAL]
         between = [one for one in ours if (one.path / place).exists()][1:-1]
         for one in sorted(between, key=lambda one: tree_bytes(one.path / place))[:-1]:
-            delete_aside(self._directory, one)
+            delete_quarantined(self._directory, one)
 
     def sweep(self) -> None:
         """Delete what was kept for a week, once an hour; it fails for nobody, and is done again in an hour."""

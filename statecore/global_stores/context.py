@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultPoints
-from statecore.global_stores.backups import KeptGlobals
+from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.settings import GlobalSettings
 from statecore.global_stores.state import StateListener
 from statecore.global_stores.topic_ids import RememberedTopics
@@ -18,7 +18,7 @@ from statecore.statedir.state_directory import StateDirectory
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class GlobalContext:
     """What all global stores of a process share.
 
     Attributes:
@@ -37,7 +37,7 @@ class Surroundings:
     cluster: Cluster
     settings: GlobalSettings
     topics: RememberedTopics
-    kept: KeptGlobals
+    kept: GlobalBackups
     listener: StateListener | None
     metrics: Metrics
     faults: FaultPoints

@@ -16,9 +16,9 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
-from statecore.global_stores.backups import KeptGlobals
+from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.offset_validation import Invalidity
-from statecore.global_stores.paths import GlobalPlaces
+from statecore.global_stores.paths import GlobalPaths
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import RecoveryReason
 from statecore.global_stores.views import HeldStore
@@ -53,11 +53,11 @@ class GlobalDatabases:
         table: GlobalTable,
         directory: StateDirectory,
         settings: GlobalSettings,
-        kept: KeptGlobals,
+        kept: GlobalBackups,
         faults: FaultPoints,
     ) -> None:
         self._table, self._settings, self._kept, self._faults = table, settings, kept, faults
-        self._places = GlobalPlaces(directory, table.name, table.kind, faults)
+        self._places = GlobalPaths(directory, table.name, table.kind, faults)
         self.serving = threading.RLock()
         self.live: HeldStore | None = None
         self.old: HeldStore | None = None

@@ -16,7 +16,7 @@ from statecore.global_stores.state import GlobalState, StateListener
 _LOG = logging.getLogger(__name__)
 
 
-class Telling:
+class ListenerQueue:
     """Changes that the listener has not been told yet, in their order.
 
     Args:

@@ -33,9 +33,9 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT
-from statecore.global_stores.backups import KeptGlobals
-from statecore.global_stores.context import Surroundings
-from statecore.global_stores.listener_queue import Telling
+from statecore.global_stores.backups import GlobalBackups
+from statecore.global_stores.context import GlobalContext
+from statecore.global_stores.listener_queue import ListenerQueue
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import GlobalState, StateListener, state_of_all
 from statecore.global_stores.store import GlobalStore
@@ -80,8 +80,8 @@ class GlobalStores:
         self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
         self._settings = settings or GlobalSettings()
         self._metrics, self._faults, self._clock = metrics, faults, clock
-        self._kept = KeptGlobals(directory, now, faults)
-        self._telling = Telling(listener)
+        self._kept = GlobalBackups(directory, now, faults)
+        self._telling = ListenerQueue(listener)
         self._stores: dict[str, GlobalStore] = {}
         self._polling = threading.Lock()
         self._starting = threading.Lock()
@@ -128,7 +128,7 @@ class GlobalStores:
         self._directory.check_locked()
         self._refuse_older()
         self._kept.sweep()
-        around = Surroundings(
+        around = GlobalContext(
             self._directory,
             self._cluster,
             self._settings,

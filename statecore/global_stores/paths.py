@@ -31,7 +31,7 @@ from statecore.statedir.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_UNU
 from statecore.system_errors import system_error
 
 
-class GlobalPlaces:
+class GlobalPaths:
     """The places of one global store.
 
     Args:

@@ -41,7 +41,7 @@ class Verdict(Enum):
     """A person has to look at it."""
 
 
-class Patience:
+class RetryPolicy:
     """How often what went wrong, and when the next round may be.
 
     Args:

@@ -22,11 +22,11 @@ from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.formats.topic_partition import TopicPartition
-from statecore.global_stores.context import Surroundings
+from statecore.global_stores.context import GlobalContext
 from statecore.global_stores.databases import GlobalDatabases, unusable
 from statecore.global_stores.offset_validation import Invalidity, why_invalid, why_unknown
 from statecore.global_stores.reader import LogStartMoved, Look, Round
-from statecore.global_stores.retry_policy import Doing, Patience, Verdict
+from statecore.global_stores.retry_policy import Doing, RetryPolicy, Verdict
 from statecore.global_stores.settings import GlobalTable
 from statecore.global_stores.state import GlobalState, RecoveryReason, StateMachine
 from statecore.global_stores.views import GlobalView
@@ -53,12 +53,12 @@ class GlobalStore:
         around: what it shares with others.
     """
 
-    def __init__(self, table: GlobalTable, around: Surroundings) -> None:
+    def __init__(self, table: GlobalTable, around: GlobalContext) -> None:
         self.table = table
         self._around, self._settings = around, around.settings
         self._databases = GlobalDatabases(table, around.directory, around.settings, around.kept, around.faults)
         self._machine = StateMachine(table.name, around.listener)
-        self._patience = Patience(around.settings, around.clock)
+        self._patience = RetryPolicy(around.settings, around.clock)
         self._tags = store_tags("global", table.name)
         self._pending: Invalidity | None = None
         self._topic: TopicDescription | None = None

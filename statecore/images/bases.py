@@ -42,7 +42,7 @@ _COPIED = ("IDENTITY", "OPTIONS-*", "*.log")
 
 
 @dataclass(frozen=True)
-class Base:
+class ImageBase:
     """One database below the runs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Bases:
+class ImageBases:
     """What lies below the runs of a store.
 
     Of what they say the image replaces the offsets. A position, which Kafka Streams keeps for queries that wait for
@@ -69,7 +69,7 @@ class Bases:
         global_store: whether the databases say the next offset, as those of global stores do, and not the last applied.
     """
 
-    databases: Mapping[int | None, Base]
+    databases: Mapping[int | None, ImageBase]
     starts: Mapping[TopicPartition, int]
     global_store: bool = False
 
@@ -100,7 +100,9 @@ class CheckedBase:
     state: Mapping[str, str]
 
 
-def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicPartition]) -> dict[int | None, CheckedBase]:
+def checked_bases(
+    bases: ImageBases, kind: StoreKind, partitions: Sequence[TopicPartition]
+) -> dict[int | None, CheckedBase]:
     """Look at every base, and change nothing.
 
     Args:
@@ -138,7 +140,7 @@ def refuse_advance(kind: StoreKind) -> None:
         )
 
 
-def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:
+def _checked(base: ImageBase, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:
     path = base.path
     before = _state(path)
     with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:  # refuses other kinds and older rows

@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True)
-class FoldSettings:
+class CompactionSettings:
     """When runs are merged.
 
     Attributes:
@@ -61,11 +61,11 @@ class FoldSettings:
     share: float = 1 / 3
 
 
-FOLD = FoldSettings()
+FOLD = CompactionSettings()
 """The settings that ``bench/folds.py`` has found to hold the goals that its tests state."""
 
 
-def is_due(sizes: Sequence[int], *, base: int = 0, settings: FoldSettings = FOLD) -> bool:
+def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> bool:
     """Whether a database alone is worth a fold.
 
     Args:
@@ -78,7 +78,7 @@ def is_due(sizes: Sequence[int], *, base: int = 0, settings: FoldSettings = FOLD
     return len(sizes) >= settings.runs and _rewrites_all(sizes, base, settings)
 
 
-def slices_to_fold(sizes: Sequence[int], *, base: int = 0, settings: FoldSettings = FOLD) -> list[slice]:
+def slices_to_compact(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> list[slice]:
     """Which runs of a database are merged, where a fold is made anyway.
 
     Args:
@@ -116,7 +116,7 @@ class _Group(NamedTuple):
     end: int
 
 
-def _old(sizes: Sequence[int], base: int, settings: FoldSettings) -> int:
+def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
     """How many runs are old."""
     least = settings.share * max(sizes, default=0)
     found = 0
@@ -128,7 +128,7 @@ def _old(sizes: Sequence[int], base: int, settings: FoldSettings) -> int:
     return found
 
 
-def _rewrites_all(sizes: Sequence[int], base: int, settings: FoldSettings) -> bool:
+def _rewrites_all(sizes: Sequence[int], base: int, settings: CompactionSettings) -> bool:
     """Whether what came since the old ones has the share of their bytes for which they are rewritten."""
     old = _old(sizes, base, settings)
     return len(sizes) - old > 2 and old > 0 and sum(sizes[old:]) >= settings.share * (base + sum(sizes[:old]))

@@ -40,7 +40,7 @@ _MOST_WRITTEN = 3
 """How many times the bytes that are wanted may be on disk."""
 
 
-class SpilledTable:
+class ExternalKeyTable:
     """Key ranges on disk.
 
     Args:

@@ -36,7 +36,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base, refuse_advance
+from statecore.images.bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
 from statecore.images.merge import merged_file
@@ -45,7 +45,7 @@ from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import merged_digest, told_digest
 from statecore.images.tables import damaged
-from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
@@ -92,7 +92,7 @@ def build_image(
     offsets: Mapping[TopicPartition, int],
     *,
     segmented: SegmentedRuns | None = None,
-    bases: Bases | None = None,
+    bases: ImageBases | None = None,
     merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
     content: StoreDigest | None = None,
     counts: bool = True,
@@ -177,7 +177,7 @@ def _check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def _check_runs(
-    kind: StoreKind, runs: Sequence[RunFile], offsets: Mapping[TopicPartition, int], bases: Bases | None
+    kind: StoreKind, runs: Sequence[RunFile], offsets: Mapping[TopicPartition, int], bases: ImageBases | None
 ) -> None:
     for run in runs:
         if run.format is RunFormat.RECORDS:
@@ -215,7 +215,7 @@ def _check_runs(
             check_order(together)
 
 
-def _check_ahead(offsets: Mapping[TopicPartition, int], bases: Bases) -> None:
+def _check_ahead(offsets: Mapping[TopicPartition, int], bases: ImageBases) -> None:
     """Refuse an offset that the base is ahead of already."""
     for partition, offset in bases.offsets.items():
         if offsets.get(partition, offset) < offset:
@@ -229,7 +229,7 @@ def _check_ahead(offsets: Mapping[TopicPartition, int], bases: Bases) -> None:
             )
 
 
-def _base_end(bases: Bases, changelog: TopicPartition | None) -> int:
+def _base_end(bases: ImageBases, changelog: TopicPartition | None) -> int:
     """Where the base ends in a partition; the least of all where a run does not say its own."""
     return min(bases.starts.values()) if changelog is None else bases.starts[changelog]
 
@@ -283,7 +283,7 @@ def _build_database(
         elif base is None:
             found = merged_digest(runs, files) if reads else told_digest(runs)
         store.commit(offsets)
-    forget_witness(directory)
+    forget_manifest_guard(directory)
     if base is not None:
         sync_tree(directory)  # of a database that it has made the store does that itself
     return found

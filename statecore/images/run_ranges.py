@@ -7,7 +7,7 @@ from dataclasses import replace
 from statecore.images.model import RunFile, RunOrigin
 
 
-class Cuts:
+class RunRanges:
     """Knows how far a builder has read, and where its last run of each database ended; see :class:`Run` for what the
     range of a run means.
 

@@ -33,12 +33,12 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
-from statecore.images.external_key_table import SpilledTable
+from statecore.images.external_key_table import ExternalKeyTable
 from statecore.images.kernels import kernel
 from statecore.images.key_table import Chunk, Columns, KeyTable
 from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
 from statecore.images.records import checked_records, last_offset
-from statecore.images.run_ranges import Cuts
+from statecore.images.run_ranges import RunRanges
 from statecore.images.run_writer import RunWriter
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
@@ -127,12 +127,12 @@ class RunBuilder:
         self._budget = memory_budget
         self._below = below
         self._overflow = overflow
-        self._cuts = Cuts(start, RunOrigin(store, kind, changelog))
+        self._cuts = RunRanges(start, RunOrigin(store, kind, changelog))
         self._files = 0
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
         self._stream_time = stream_time
         self._table = self._new_table()
-        self._spilled: SpilledTable | None = None
+        self._spilled: ExternalKeyTable | None = None
         self._failed = False
 
     @property
@@ -217,7 +217,7 @@ class RunBuilder:
         else:
             self._null_keys += self._table.null_keys
             table, self._table = self._table, self._new_table()
-            self._spilled = SpilledTable(self._directory, self._budget, table, self._new_table)
+            self._spilled = ExternalKeyTable(self._directory, self._budget, table, self._new_table)
 
     def _cut(self, written: Callable[[float], None] | None = None) -> None:
         """Write all that is held, a run for each database."""

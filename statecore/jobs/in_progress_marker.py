@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 
 from statecore.errors import NotFound, StatecoreError
 from statecore.jobs.engine import HandedOver
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 
 FIRST = 10.0
 """Seconds that a checkpoint may take before it says anything: most are done by then."""
@@ -34,7 +34,7 @@ LOST = 200.0
 _WORD = b"A snapshot is under way.\n"
 
 
-class Word:
+class InProgressMarker:
     """The word, as far as one job has to do with it."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Word:
 
 @contextmanager
 def said_under_way(
-    shelf: Shelf, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
-) -> Iterator[Word]:
+    shelf: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
+) -> Iterator[InProgressMarker]:
     """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
 
     Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind, and
@@ -70,7 +70,7 @@ def said_under_way(
         again: seconds between two words.
     """
     name = shelf.names.under_way
-    ended, word = threading.Event(), Word()
+    ended, word = threading.Event(), InProgressMarker()
 
     def say() -> None:
         with suppress(StatecoreError):
@@ -103,7 +103,7 @@ def said_under_way(
                 shelf.blobs.delete(name)
 
 
-def heard_of(shelf: Shelf, now: float) -> float | None:
+def heard_of(shelf: ApplicationRepository, now: float) -> float | None:
     """How many seconds ago somebody said that a checkpoint of an application is under way.
 
     Args:

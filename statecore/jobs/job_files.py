@@ -15,7 +15,7 @@ from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, plan_path, request_name, sweep_plans
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 
 _TRIES = 20
 _KEPT_SECONDS = 86_400.0
@@ -103,7 +103,7 @@ class RepositoryHome(JobHome):
         request_id: the request.
     """
 
-    def __init__(self, shelf: Shelf, request_id: str) -> None:
+    def __init__(self, shelf: ApplicationRepository, request_id: str) -> None:
         self._shelf, self._request = shelf, request_name(request_id)
 
     def _staging(self, plan_id: str) -> str:
@@ -154,14 +154,14 @@ class RepositoryHome(JobHome):
         sweep_requests(self._shelf, time.time())
 
 
-def discard_staging(shelf: Shelf, plan_id: str) -> None:
+def discard_staging(shelf: ApplicationRepository, plan_id: str) -> None:
     """Delete what the tasks of a plan have staged in a repository, as far as that goes."""
     with suppress(StatecoreError):
         for blob in list(shelf.blobs.list(f"{shelf.names.staging(plan_id)}/")):
             shelf.blobs.delete(blob.name)
 
 
-def sweep_stagings(shelf: Shelf, now: float) -> None:
+def sweep_stagings(shelf: ApplicationRepository, now: float) -> None:
     """Delete what was staged for plans of which nobody has heard for a day, as far as that goes.
 
     A plan that is being worked on has a word of its workers that is seconds old.
@@ -183,7 +183,7 @@ def sweep_stagings(shelf: Shelf, now: float) -> None:
                     shelf.blobs.delete(name)
 
 
-def sweep_requests(shelf: Shelf, now: float) -> None:
+def sweep_requests(shelf: ApplicationRepository, now: float) -> None:
     """Delete the files of requests that nobody has retried for a week, as far as that goes.
 
     Args:

@@ -24,8 +24,8 @@ from statecore.repository.manifest import (
     PART,
     Extent,
     Manifest,
-    PartReference,
-    TaskPart,
+    TaskManifest,
+    TaskManifestReference,
     checked,
 )
 from statecore.repository.repository import Repository, open_repository
@@ -34,15 +34,15 @@ from statecore.repository.task_manifest_names import check_names
 from statecore.repository.task_manifest_structure import check_structure
 
 
-class ReadPart(NamedTuple):
+class ReadTaskManifest(NamedTuple):
     """A part of a manifest: what is understood of it, all of it, and its bytes as they lie there."""
 
-    part: TaskPart
+    part: TaskManifest
     raw: Mapping[str, Any]
     document: bytes
 
 
-class Shelf:
+class ApplicationRepository:
     """The snapshots of one application in a repository.
 
     Args:
@@ -62,7 +62,7 @@ class Shelf:
         self.names = Layout(application_id)
 
     @staticmethod
-    def at(url: str, application_id: str, patience: Patience = PATIENT) -> Shelf:
+    def at(url: str, application_id: str, patience: Patience = PATIENT) -> ApplicationRepository:
         """The snapshots of an application in the repository at a URL.
 
         Args:
@@ -74,7 +74,7 @@ class Shelf:
             NotFound: there is no repository.
             Invalid, Retryable: see :func:`statecore.repository.repository.open_repository`.
         """
-        return Shelf(open_repository(url, patience), application_id)
+        return ApplicationRepository(open_repository(url, patience), application_id)
 
     @property
     def url(self) -> str:
@@ -246,7 +246,7 @@ class Shelf:
                 found_repository_id=manifest.repository,
             )
 
-    def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
+    def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
         """Parts of a manifest, by task; those that lie in one blob come in one request, several blobs at once.
 
         Raises:
@@ -254,11 +254,11 @@ class Shelf:
             Invalid: one is of another version, or its databases are of another layout.
             Retryable: nobody could look.
         """
-        by_blob: dict[str, list[PartReference]] = {}
+        by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in references:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
         together = list(by_blob.values())
-        found: dict[str, ReadPart] = {}
+        found: dict[str, ReadTaskManifest] = {}
         for of, (low, content) in zip(together, each(self._read_together, together), strict=True):
             for reference in of:
                 at = reference.extent.start - low
@@ -270,10 +270,10 @@ class Shelf:
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
-                found[reference.task] = ReadPart(part, read.raw, document)
+                found[reference.task] = ReadTaskManifest(part, read.raw, document)
         return found
 
-    def _read_together(self, references: Sequence[PartReference]) -> tuple[int, bytes]:
+    def _read_together(self, references: Sequence[TaskManifestReference]) -> tuple[int, bytes]:
         """The bytes of parts that lie in one blob, and the place of the first of these."""
         low = min(reference.extent.start for reference in references)
         high = max(reference.extent.start + reference.extent.bytes for reference in references)

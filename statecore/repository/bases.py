@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.filesystem import file_sha256
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile, Extent
 from statecore.repository.upload import LocalFile, put_files
 
@@ -56,7 +56,7 @@ def _as_they_come(
 
 
 def put_bases(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     bases: Sequence[Sequence[LocalFile]],
     known: Mapping[str, Extent],
     done: Callable[[int], None] = lambda _: None,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from statecore.errors import Fenced
-from statecore.repository.application_repository import Shelf
-from statecore.repository.head_reader import Reader, Seen
-from statecore.repository.manifest import PartReference, TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head_reader import HeadReader, Seen
+from statecore.repository.manifest import TaskManifest, TaskManifestReference
 from statecore.repository.snapshot_composition import Cut, behind
 from statecore.repository.task_manifest_structure import check_made
 
-Rebase = Callable[[TaskPart, TaskPart], TaskPart | None]
+Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
 """From the part that a job has made, and the task in the newest snapshot, to the part to publish; ``None`` where the
 newest snapshot has all of it. Raises ``Fenced`` where they do not fit together."""
 
@@ -22,7 +22,7 @@ newest snapshot has all of it. Raises ``Fenced`` where they do not fit together.
 class Asked:
     """What a job wants to be published; see :meth:`statecore.repository.publication.Publication.publish`."""
 
-    parts: tuple[TaskPart, ...]
+    parts: tuple[TaskManifest, ...]
     whole: bool
     tasks: Collection[str] | None
     rebase: Rebase | None
@@ -39,7 +39,7 @@ class Asked:
         return task not in self.made and (self.whole or (self.tasks is not None and task not in self.tasks))
 
 
-class Others:
+class Conflicts:
     """What others do while a job is at work.
 
     Args:
@@ -48,7 +48,7 @@ class Others:
         begun: what counted when the job began.
     """
 
-    def __init__(self, shelf: Shelf, reader: Reader, begun: Seen) -> None:
+    def __init__(self, shelf: ApplicationRepository, reader: HeadReader, begun: Seen) -> None:
         self._shelf, self._reader, self._begun = shelf, reader, begun
 
     def changed(self, seen: Seen) -> set[str]:
@@ -79,7 +79,7 @@ class Others:
                 f"another job has published {', '.join(theirs[:5])} meanwhile", reason="tasks-published", tasks=theirs
             )
 
-    def above(self, seen: Seen, asked: Asked) -> list[TaskPart]:
+    def above(self, seen: Seen, asked: Asked) -> list[TaskManifest]:
         """The parts of the job above the newest snapshot, but for those that it has already.
 
         Raises:
@@ -100,7 +100,7 @@ class Others:
             check_made(made)
         return made
 
-    def _refuse_older(self, part: TaskPart, there: TaskPart, refused: Collection[tuple[str, str]]) -> None:
+    def _refuse_older(self, part: TaskManifest, there: TaskManifest, refused: Collection[tuple[str, str]]) -> None:
         """Refuse to go back behind what counts already."""
         begun = self._begun.references.get(part.task)
         known = {} if begun is None else _identities(self._reader.parts([begun])[part.task].part)
@@ -130,9 +130,9 @@ class Others:
         )
 
 
-def _identities(part: TaskPart) -> dict[str, str]:
+def _identities(part: TaskManifest) -> dict[str, str]:
     return {store.store: store.identity for store in part.stores}
 
 
-def _hash(reference: PartReference | None) -> str | None:
+def _hash(reference: TaskManifestReference | None) -> str | None:
     return None if reference is None else reference.sha256

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.images.model import StoreDigest
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import each
 
 
@@ -45,7 +45,7 @@ _DOCUMENT = DocumentType(
 )
 
 
-def keep_content(shelf: Shelf, identity: str, content: StoreDigest, made_by: str) -> None:
+def keep_content(shelf: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
     """Keep what a store holds; in place of what cannot be read.
 
     Raises:
@@ -58,7 +58,7 @@ def keep_content(shelf: Shelf, identity: str, content: StoreDigest, made_by: str
         shelf.blobs.put_if_absent(name, document)
 
 
-def known_contents(shelf: Shelf, identities: Sequence[str]) -> dict[str, StoreDigest]:
+def known_contents(shelf: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
     """What stores hold, of each of which somebody knows it; several are asked for at once.
 
     Raises:
@@ -68,7 +68,7 @@ def known_contents(shelf: Shelf, identities: Sequence[str]) -> dict[str, StoreDi
     return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
-def known_content(shelf: Shelf, identity: str) -> StoreDigest | None:
+def known_content(shelf: ApplicationRepository, identity: str) -> StoreDigest | None:
     """What a store holds; ``None`` where nobody knows it, or what was written of it cannot be read.
 
     Raises:

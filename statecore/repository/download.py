@@ -26,9 +26,9 @@ from typing import Any
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
-from statecore.repository.resumable_file import PartialFile, said
+from statecore.repository.resumable_file import ResumableFile, said
 
 FILES = "files"
 """Below this name in a directory lie whole files."""
@@ -77,7 +77,7 @@ class Downloaded:
 
 
 def download(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     wanted: Iterable[Wanted],
     directory: Path,
     *,
@@ -115,7 +115,7 @@ def download(
         else:
             missing.append(one)
     coming = [
-        [_Coming(one, PartialFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
+        [_Coming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
         for together in _together(missing, piece_bytes)
     ]
     try:
@@ -133,7 +133,7 @@ def forget_partial(directory: Path) -> None:
 
 
 def _bring_all(
-    shelf: Shelf, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
+    shelf: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
 ) -> dict[str, FileMoment | None]:
     """Bring files by several threads, file after file; after a failure no more is asked for."""
     left = iter(pieces)
@@ -202,7 +202,7 @@ class _Coming:
     """A file that is brought."""
 
     wanted: Wanted
-    file: PartialFile
+    file: ResumableFile
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
         yield _Piece(Extent(first.blob, first.start + at, min(piece_bytes, size - at)), files, at)
 
 
-def _bring(shelf: Shelf, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
+def _bring(shelf: ApplicationRepository, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
     """Bring a piece; those files that are whole with it, and what they were when they were hashed."""
     extent, first = piece.extent, piece.files[0].wanted
     content = shelf.read(extent, first.what, **first.context) if extent.bytes else b""
@@ -242,7 +242,7 @@ def _bring(shelf: Shelf, piece: _Piece, directory: Path) -> Iterator[tuple[str, 
         left, start = left[len(mine) :], 0
 
 
-def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
+def _changed(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
         f"{one.extent.blob} in {shelf.url} differs.",
@@ -252,7 +252,7 @@ def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
     )
 
 
-def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
+def _shorter(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {shelf.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
@@ -262,7 +262,7 @@ def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
     )
 
 
-def _where(shelf: Shelf, one: Wanted) -> dict[str, Any]:
+def _where(shelf: ApplicationRepository, one: Wanted) -> dict[str, Any]:
     extent = one.extent
     where = {"repository": shelf.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
     return {**one.context, **where}

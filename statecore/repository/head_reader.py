@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from statecore.documents import Document
-from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.head import ReadHead
-from statecore.repository.manifest import Manifest, PartReference
+from statecore.repository.manifest import Manifest, TaskManifestReference
 
 
 class Seen(NamedTuple):
@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     manifest: Document[Manifest] | None
 
     @property
-    def references(self) -> dict[str, PartReference]:
+    def references(self) -> dict[str, TaskManifestReference]:
         """Where the parts lie, by task."""
         return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
 
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
         return 0 if self.head is None else self.head.head.generation
 
 
-class Reader:
+class HeadReader:
     """Reads what counts, and parts that are known by their hash no second time.
 
     Args:
@@ -43,9 +43,9 @@ class Reader:
         known: the parts that were read, by the hash of their documents.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: ApplicationRepository) -> None:
         self._shelf = shelf
-        self.known: dict[str, ReadPart] = {}
+        self.known: dict[str, ReadTaskManifest] = {}
 
     def look(self) -> Seen:
         """What counts now.
@@ -58,7 +58,7 @@ class Reader:
         with self._shelf.read_to_publish():
             return Seen(head, None if newest is None else self._shelf.manifest(newest))
 
-    def parts(self, references: Iterable[PartReference]) -> Mapping[str, ReadPart]:
+    def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
         """Some parts, by task; those that lie in one blob come in one request.
 
         Raises:
@@ -70,6 +70,6 @@ class Reader:
         self.known |= {one.sha256: found[one.task] for one in wanted if one.task in found}
         return {one.task: self._as_known(one) for one in wanted}
 
-    def _as_known(self, reference: PartReference) -> ReadPart:
+    def _as_known(self, reference: TaskManifestReference) -> ReadTaskManifest:
         read = self.known[reference.sha256]
         return read._replace(part=read.part.as_of(reference.cut_ms, reference.horizon_ms))

@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 
 from statecore.documents import DocumentType, parsed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.manifest import MANIFEST, Manifest, least_known, new_bytes
-from statecore.repository.repository import MARK_NAME, refuse_another_mark
-from statecore.repository.retention import kept_entries
-from statecore.repository.verification import AT_ONCE, Damage, Examination
+from statecore.repository.repository import MARK_NAME, refuse_another_descriptor
+from statecore.repository.retention import retained_entries
+from statecore.repository.verification import AT_ONCE, Damage, Verification
 
 _GREATEST = 1 << 53
 """What a damaged head says and is not below this is damage."""
@@ -94,7 +94,7 @@ class _Found(NamedTuple):
         return one.epoch, one.generation, one.made, one.snapshot
 
 
-def plan_repair(shelf: Shelf, advance: Callable[[], None] = lambda: None) -> RepairPlan:
+def plan_repair(shelf: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
     """Find out what is wrong with a head, and what it should be. Nothing is changed.
 
     Args:
@@ -118,7 +118,7 @@ def plan_repair(shelf: Shelf, advance: Callable[[], None] = lambda: None) -> Rep
     return _kept(shelf, ReadHead(found.value, found.raw, pointed.version), advance)
 
 
-def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
+def apply_repair(shelf: ApplicationRepository, plan: RepairPlan) -> None:
     """Do what a plan says.
 
     Raises:
@@ -129,7 +129,7 @@ def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
     """
     if plan.wrong is None:
         return
-    refuse_another_mark(shelf.repository)
+    refuse_another_descriptor(shelf.repository)
     if shelf.pointers.swap(shelf.names.head, plan.document, plan.expected) is None:
         found = shelf.pointers.read(shelf.names.head)
         if found is not None and found.content == plan.document:
@@ -144,9 +144,9 @@ def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
         )
 
 
-def _kept(shelf: Shelf, read: ReadHead, advance: Callable[[], None]) -> RepairPlan:
+def _kept(shelf: ApplicationRepository, read: ReadHead, advance: Callable[[], None]) -> RepairPlan:
     """A head that can be read, without the snapshots that cannot."""
-    with Examination(shelf, tolerated=(Corrupted,)) as examination:
+    with Verification(shelf, tolerated=(Corrupted,)) as examination:
         examined = examination.snapshots(read.head.snapshots, advance)
     damaged = [LeftOut(one.entry.snapshot, _said(one.damage), _code(one.damage)) for one in examined if one.damage]
     named = {entry.snapshot for entry in read.head.snapshots}
@@ -164,7 +164,11 @@ def _kept(shelf: Shelf, read: ReadHead, advance: Callable[[], None]) -> RepairPl
 
 
 def _anew(
-    shelf: Shelf, said: tuple[str, str], expected: str | None, known: Mapping[str, int], advance: Callable[[], None]
+    shelf: ApplicationRepository,
+    said: tuple[str, str],
+    expected: str | None,
+    known: Mapping[str, int],
+    advance: Callable[[], None],
 ) -> RepairPlan:
     """A head of the manifests that are there; ``said`` is what is wrong with the old one, and its code."""
     wrong, code = said
@@ -183,7 +187,7 @@ def _anew(
             repository=shelf.url,
         )
     usable: dict[str, _Found] = {}
-    with Examination(shelf, files=True, tolerated=(Corrupted,)) as examination:
+    with Verification(shelf, files=True, tolerated=(Corrupted,)) as examination:
         for name, found in manifests.items():
             damage = examination.damage(found.manifest)
             if damage:
@@ -205,7 +209,7 @@ def _anew(
     return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
-def _of_another_repository(shelf: Shelf, ids: Sequence[str]) -> Invalid:
+def _of_another_repository(shelf: ApplicationRepository, ids: Sequence[str]) -> Invalid:
     """The error where a new head would be empty although there are manifests: the mark is wrong, or they are."""
     init = shlex.join(["statecore", "init", "--repository", shelf.url])
     return Invalid(
@@ -223,7 +227,7 @@ def _of_another_repository(shelf: Shelf, ids: Sequence[str]) -> Invalid:
     )
 
 
-def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
+def _manifests(shelf: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
     """The manifests of this application that can be read, by snapshot, newest first; the others; and the ids of other
     repositories that some of these are of.
     """
@@ -254,12 +258,12 @@ def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut], list[str
     return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
 
 
-def _snapshot(shelf: Shelf, name: str) -> str:
+def _snapshot(shelf: ApplicationRepository, name: str) -> str:
     """The snapshot that the name of a manifest says."""
     return name.removeprefix(shelf.names.manifests).removesuffix(".json")
 
 
-def _content(shelf: Shelf, name: str) -> bytes | None:
+def _content(shelf: ApplicationRepository, name: str) -> bytes | None:
     try:
         return shelf.blobs.get(name)
     except NotFound:
@@ -292,7 +296,7 @@ def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> lis
     return chain
 
 
-def _entries(shelf: Shelf, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
+def _entries(shelf: ApplicationRepository, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
     """What a head says of the snapshots of a chain; and those that it leaves out, because it would have too many."""
     before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
     found = {one.manifest.snapshot: one.manifest for one in chain}
@@ -313,12 +317,12 @@ def _entries(shelf: Shelf, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry
     ]
     kept = tuple(
         replace(entry, new_bytes=_new_bytes(shelf, found[entry.snapshot], before.get(entry.snapshot)))
-        for entry in kept_entries(entries)
+        for entry in retained_entries(entries)
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
 
-def _new_bytes(shelf: Shelf, manifest: Manifest, before: Manifest | None) -> int:
+def _new_bytes(shelf: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
     older = {} if before is None else {part.task: part for part in before.parts}
     changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
@@ -327,7 +331,9 @@ def _new_bytes(shelf: Shelf, manifest: Manifest, before: Manifest | None) -> int
     return new_bytes([read.part for read in now.values()], [read.part for read in known.values()])
 
 
-def _next(shelf: Shelf, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]) -> Head:
+def _next(
+    shelf: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
+) -> Head:
     """The head that follows all that is known."""
     found = [one.manifest for one in manifests]
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])

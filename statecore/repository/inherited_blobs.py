@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
-from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.blob_verification import each, sizes
-from statecore.repository.manifest import PartReference, StoreSnapshot
+from statecore.repository.manifest import StoreSnapshot, TaskManifestReference
 
 _MANY = 20
 
 
 def warnings_of(
-    shelf: Shelf,
-    references: Sequence[PartReference],
+    shelf: ApplicationRepository,
+    references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
-    known: Mapping[str, ReadPart],
+    known: Mapping[str, ReadTaskManifest],
 ) -> tuple[str, ...]:
     """What is to be said of all that a snapshot takes over; nothing where it is there.
 
@@ -55,13 +55,13 @@ def warnings_of(
 
 
 def _damage(
-    shelf: Shelf,
-    references: Sequence[PartReference],
+    shelf: ApplicationRepository,
+    references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
-    known: Mapping[str, ReadPart],
+    known: Mapping[str, ReadTaskManifest],
 ) -> dict[str, str]:
     """What is wrong, by task."""
-    by_blob: dict[str, list[PartReference]] = {}
+    by_blob: dict[str, list[TaskManifestReference]] = {}
     damage: dict[str, str] = {}
     taken = {task: list(found) for task, found in stores.items()}
     for reference in references:
@@ -84,7 +84,9 @@ def _damage(
     return damage
 
 
-def _read(shelf: Shelf, together: Sequence[PartReference]) -> tuple[dict[str, list[StoreSnapshot]], dict[str, str]]:
+def _read(
+    shelf: ApplicationRepository, together: Sequence[TaskManifestReference]
+) -> tuple[dict[str, list[StoreSnapshot]], dict[str, str]]:
     """The stores of parts that lie in one blob, by task, and what is wrong with those that cannot be read."""
     try:
         return {task: list(read.part.stores) for task, read in shelf.parts(together).items()}, {}

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.images.model import StoreDigest
-from statecore.repository.application_repository import Shelf, applications_in
+from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.content_digests import known_contents
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
-from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference
 from statecore.repository.repository import Repository
 from statecore.repository.space_usage import held_bytes
-from statecore.repository.verification import AT_ONCE, Damage, Examination, Examined
+from statecore.repository.verification import AT_ONCE, Damage, Verification, VerifiedSnapshot
 
 _MANY = 10
 
@@ -47,7 +47,7 @@ class TaskView(NamedTuple):
         damage: what is wrong with its part; ``None`` where nothing is.
     """
 
-    reference: PartReference
+    reference: TaskManifestReference
     stores: tuple[StoreSnapshot, ...]
     damage: Damage | None
 
@@ -71,18 +71,18 @@ class SnapshotView:
     contents: dict[str, StoreDigest]
 
 
-def look_at_applications(repository: Repository) -> list[ApplicationView]:
+def list_applications(repository: Repository) -> list[ApplicationView]:
     """Every application that a repository has anything of, by name.
 
     Raises:
         Invalid, Retryable: nobody could look.
     """
-    shelves = [Shelf(repository, name) for name in applications_in(repository)]
+    shelves = [ApplicationRepository(repository, name) for name in applications_in(repository)]
     with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        return list(pool.map(look_at_application, shelves))
+        return list(pool.map(list_application, shelves))
 
 
-def look_at_application(shelf: Shelf) -> ApplicationView:
+def list_application(shelf: ApplicationRepository) -> ApplicationView:
     """One application. That nothing of it was published, or that its head is lost or damaged, is part of the answer.
 
     Raises:
@@ -107,7 +107,7 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
     return ApplicationView(name, None, lost)
 
 
-def _trouble_of_newest(shelf: Shelf, head: Head) -> StatecoreError | None:
+def _trouble_of_newest(shelf: ApplicationRepository, head: Head) -> StatecoreError | None:
     """Why nobody can publish upon the newest snapshot; ``None`` where one can, or there is none."""
     try:
         if head.newest is not None:
@@ -135,9 +135,9 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
     )
 
 
-def look_at_snapshots(
-    shelf: Shelf, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
-) -> list[Examined]:
+def list_snapshots(
+    shelf: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+) -> list[VerifiedSnapshot]:
     """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
 
     Args:
@@ -149,12 +149,12 @@ def look_at_snapshots(
     Raises:
         Retryable: nobody could look.
     """
-    with Examination(shelf, named=held) as examination:
+    with Verification(shelf, named=held) as examination:
         found = examination.snapshots(head.snapshots, advance)
         return held_bytes(found, examination.named) if held else found
 
 
-def entry_of(shelf: Shelf, head: Head, snapshot: str) -> SnapshotEntry:
+def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
     """What a head says of a snapshot.
 
     Args:
@@ -180,7 +180,7 @@ def entry_of(shelf: Shelf, head: Head, snapshot: str) -> SnapshotEntry:
     )
 
 
-def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
+def describe_snapshot(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
     """One snapshot in detail.
 
     Args:
@@ -193,7 +193,7 @@ def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
         Retryable: nobody could look.
     """
     entry = entry_of(shelf, head, snapshot)
-    with Examination(shelf) as examination:
+    with Verification(shelf) as examination:
         (examined,) = examination.snapshots([entry])
         if examined.manifest is None:
             return SnapshotView(entry, None, examined.damage[""], (), {})
@@ -208,7 +208,7 @@ def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
     return SnapshotView(entry, manifest, None, tasks, _contents(shelf, tasks))
 
 
-def _contents(shelf: Shelf, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
+def _contents(shelf: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
     """What stores hold whose part does not say it, as far as somebody has read all of them."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}

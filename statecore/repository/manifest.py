@@ -220,7 +220,7 @@ class StoreSnapshot:
 
 
 @dataclass(frozen=True)
-class TaskPart:
+class TaskManifest:
     """The part of a manifest that is of one task.
 
     Attributes:
@@ -251,7 +251,7 @@ class TaskPart:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
-    def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskPart:
+    def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
         """The part, where its manifest knows a later moment at which nothing lay behind its ends than it does itself.
 
         Args:
@@ -269,7 +269,7 @@ class TaskPart:
 
 
 @dataclass(frozen=True)
-class PartReference:
+class TaskManifestReference:
     """Where the part of a task lies.
 
     Attributes:
@@ -327,7 +327,7 @@ class Manifest:
     processing_guarantee: ProcessingGuarantee
     spec: Mapping[str, Any]
     spec_digest: str
-    parts: tuple[PartReference, ...] = field(default=())
+    parts: tuple[TaskManifestReference, ...] = field(default=())
 
     @property
     def identity(self) -> str:
@@ -339,13 +339,13 @@ class Manifest:
         """Bytes of all files that it names."""
         return sum(part.file_bytes for part in self.parts)
 
-    def part(self, task: str) -> PartReference | None:
+    def part(self, task: str) -> TaskManifestReference | None:
         """The part of a task, if it has one."""
         return next((part for part in self.parts if part.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
-PART = DocumentType("part of a manifest", VERSION, TaskPart, OTHER_RELEASE, is_open=True)
+PART = DocumentType("part of a manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
 
 
 def checked(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
@@ -368,12 +368,12 @@ def checked(content: bytes, expected: str, what: str, action: str, **context: An
     return content
 
 
-def extents_of(parts: Iterable[TaskPart]) -> dict[str, Extent]:
+def extents_of(parts: Iterable[TaskManifest]) -> dict[str, Extent]:
     """Where the files lie that some parts name, by hash."""
     return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
 
 
-def new_bytes(parts: Iterable[TaskPart], before: Iterable[TaskPart]) -> int:
+def new_bytes(parts: Iterable[TaskManifest], before: Iterable[TaskManifest]) -> int:
     """Bytes of the files that some parts name, and those that were there before do not."""
     known = extents_of(before)
     return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)

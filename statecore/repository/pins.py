@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from statecore.documents import encoded
 from statecore.errors import Invalid, Retryable
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
 from statecore.repository.listing import entry_of
-from statecore.repository.repository import refuse_another_mark
+from statecore.repository.repository import refuse_another_descriptor
 
 NOTE_CHARACTERS = 200
 """The longest note."""
@@ -35,7 +35,7 @@ class Pinned(NamedTuple):
     changed: bool
 
 
-def pin(shelf: Shelf, snapshot: str, note: str | None = None) -> Pinned:
+def pin(shelf: ApplicationRepository, snapshot: str, note: str | None = None) -> Pinned:
     """Hold a snapshot.
 
     Args:
@@ -59,7 +59,7 @@ def pin(shelf: Shelf, snapshot: str, note: str | None = None) -> Pinned:
     return _set(shelf, snapshot, pinned=True, note=note)
 
 
-def unpin(shelf: Shelf, snapshot: str) -> Pinned:
+def unpin(shelf: ApplicationRepository, snapshot: str) -> Pinned:
     """Hold a snapshot no more. A checkpoint that is of no use beside others is left out by the next new head.
 
     Args:
@@ -72,7 +72,7 @@ def unpin(shelf: Shelf, snapshot: str) -> Pinned:
     return _set(shelf, snapshot, pinned=False, note="")
 
 
-def _set(shelf: Shelf, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
+def _set(shelf: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     for _ in range(_TRIES):
         read = shelf.read_head()
         if read is None or not read.head.snapshots:
@@ -83,7 +83,7 @@ def _set(shelf: Shelf, snapshot: str, *, pinned: bool, note: str | None) -> Pinn
         wanted = replace(entry, pinned=pinned, note=entry.note if note is None else note)
         if entry == wanted:
             return Pinned(entry, changed=False)
-        refuse_another_mark(shelf.repository)
+        refuse_another_descriptor(shelf.repository)
         if shelf.pointers.swap(shelf.names.head, _document(read, wanted), read.version) is not None:
             return Pinned(wanted, changed=True)
     raise Retryable(

@@ -42,22 +42,22 @@ from statecore import __version__
 from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.repository.application_repository import Shelf
-from statecore.repository.conflicts import Asked, Others, Rebase
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.conflicts import Asked, Conflicts, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
-from statecore.repository.head_reader import Reader, Seen
+from statecore.repository.head_reader import HeadReader, Seen
 from statecore.repository.inherited_blobs import warnings_of
 from statecore.repository.manifest import (
     MANIFEST,
     Manifest,
-    PartReference,
-    TaskPart,
+    TaskManifest,
+    TaskManifestReference,
     least_known,
     new_bytes,
 )
-from statecore.repository.repository import refuse_another_mark
-from statecore.repository.retention import kept_entries
-from statecore.repository.snapshot_composition import Composition, Cut, blob_of, composed
+from statecore.repository.repository import refuse_another_descriptor
+from statecore.repository.retention import retained_entries
+from statecore.repository.snapshot_composition import Cut, SnapshotComposition, blob_of, composed
 from statecore.repository.task_manifest_structure import check_made
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
@@ -118,7 +118,7 @@ class Publication:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         spec: ApplicationSpec,
         *,
         request: str,
@@ -129,12 +129,12 @@ class Publication:
     ) -> None:
         self._shelf, self._spec, self._request, self._origin = shelf, spec, request, origin
         self._clock, self._name, self._faults = clock, name, faults
-        self._reader = Reader(shelf)
+        self._reader = HeadReader(shelf)
         self._put: set[str] = set()
         self._begun = self._reader.look()
         if self._begun.head is None and shelf.has_lost_head():
             raise shelf.lost_head()  # to publish now would lose them
-        self._others = Others(shelf, self._reader, self._begun)
+        self._others = Conflicts(shelf, self._reader, self._begun)
 
     @property
     def newest(self) -> Manifest | None:
@@ -146,7 +146,7 @@ class Publication:
         """The snapshots that counted when the job began, newest first."""
         return () if self._begun.head is None else self._begun.head.head.snapshots
 
-    def parts(self) -> dict[str, TaskPart]:
+    def parts(self) -> dict[str, TaskManifest]:
         """All parts of the newest snapshot as it was when the job began, by task; they are read once.
 
         Raises:
@@ -166,7 +166,7 @@ class Publication:
 
     def publish(
         self,
-        parts: Sequence[TaskPart],
+        parts: Sequence[TaskManifest],
         *,
         whole: bool,
         tasks: Collection[str] | None = None,
@@ -238,7 +238,7 @@ class Publication:
             application_id=self._shelf.application_id,
         )
 
-    def _composed(self, seen: Seen, asked: Asked, made: Sequence[TaskPart]) -> Composition:
+    def _composed(self, seen: Seen, asked: Asked, made: Sequence[TaskManifest]) -> SnapshotComposition:
         changed = self._others.changed(seen)
         return composed(
             made,
@@ -251,7 +251,7 @@ class Publication:
             cuts={task: cut for task, cut in asked.cuts.items() if task not in changed | asked.made},
         )
 
-    def _placed(self, new: Composition) -> Mapping[str, PartReference]:
+    def _placed(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
         """Where all parts lie, when those that are written are there."""
         if not new.written:
             return new.kept
@@ -261,14 +261,14 @@ class Publication:
             self._put.add(name)
         return references
 
-    def _warnings(self, seen: Seen, new: Composition, published: Published, *, hourly: bool) -> Iterable[str]:
+    def _warnings(self, seen: Seen, new: SnapshotComposition, published: Published, *, hourly: bool) -> Iterable[str]:
         """What is to be said of what the snapshot takes over."""
         stores = {one.part.task: one.part.stores if hourly else one.taken_over for one in new.written}
         if hourly and seen.manifest is not None and _hour(seen.manifest.value.made) == _hour(published.made):
             return ()
         return warnings_of(self._shelf, list(new.kept.values()), stores, self._reader.known)
 
-    def _manifest(self, seen: Seen, parts: Mapping[str, PartReference]) -> Manifest:
+    def _manifest(self, seen: Seen, parts: Mapping[str, TaskManifestReference]) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
         newest = None if seen.head is None else seen.head.head.newest
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
@@ -315,7 +315,7 @@ class Publication:
             manifest.application_id,
             seen.epoch,
             manifest.generation,
-            kept_entries((entry, *(before.snapshots if before else ()))),
+            retained_entries((entry, *(before.snapshots if before else ()))),
         )
         version = None if seen.head is None else seen.head.version
         document = encoded_head(head, None if seen.head is None else seen.head.raw)
@@ -331,7 +331,7 @@ class Publication:
 
     def _refuse_another_mark(self, manifest: str) -> None:
         try:
-            refuse_another_mark(self._shelf.repository)
+            refuse_another_descriptor(self._shelf.repository)
         except Fenced:
             self._delete(manifest)  # whoever looked for ids would find that of the repository that is no more
             raise

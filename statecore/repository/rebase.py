@@ -31,13 +31,13 @@ from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
-from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskPart
+from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 
 Tail = dict[int | None, list[StoredRun]]
 """The runs that were put above those of a parent, by segment."""
 
 
-class Fold(NamedTuple):
+class Compaction(NamedTuple):
     """Runs of one database that were merged.
 
     Attributes:
@@ -55,7 +55,7 @@ class Fold(NamedTuple):
     is_lowest: bool = False
 
 
-def advanced(mine: TaskPart, theirs: TaskPart, parent: TaskPart | None) -> TaskPart | None:
+def advanced(mine: TaskManifest, theirs: TaskManifest, parent: TaskManifest | None) -> TaskManifest | None:
     """The part to publish where others may have published the task as well.
 
     Args:
@@ -75,10 +75,10 @@ def advanced(mine: TaskPart, theirs: TaskPart, parent: TaskPart | None) -> TaskP
     stores = [_advanced(mine.task, one, there.get(one.store), below.get(one.store)) for one in mine.stores]
     if all(store == there.get(store.store) for store in stores):
         return None
-    return TaskPart(mine.task, tuple(stores))
+    return TaskManifest(mine.task, tuple(stores))
 
 
-def folded(folds: Iterable[Fold], theirs: TaskPart) -> TaskPart | None:
+def folded(folds: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
     """The part to publish for folds of a task, whatever the newest snapshot has of it.
 
     What a store holds and where it ends stay as they are.
@@ -90,12 +90,12 @@ def folded(folds: Iterable[Fold], theirs: TaskPart) -> TaskPart | None:
     Returns:
         The part, with the stores that are others now; ``None`` where no fold fits any more.
     """
-    by_store: dict[str, list[Fold]] = {}
+    by_store: dict[str, list[Compaction]] = {}
     for fold in folds:
         by_store.setdefault(fold.store, []).append(fold)
     stores = [(store, _folded(store, by_store.get(store.store, ()))) for store in theirs.stores]
     changed = tuple(new for store, new in stores if new is not store)
-    return TaskPart(theirs.task, changed) if changed else None
+    return TaskManifest(theirs.task, changed) if changed else None
 
 
 def _advanced(
@@ -189,7 +189,7 @@ def _joined(
     return tuple(sorted((*under, *tail), key=lambda stored: places[stored.run.origin.changelog]))
 
 
-def _folded(store: StoreSnapshot, folds: Iterable[Fold]) -> StoreSnapshot:
+def _folded(store: StoreSnapshot, folds: Iterable[Compaction]) -> StoreSnapshot:
     databases = {database.segment: database for database in store.databases}
     changed = False
     for fold in folds:

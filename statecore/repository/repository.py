@@ -46,7 +46,7 @@ _COPY = "copy=1"
 
 
 @dataclass(frozen=True)
-class Mark:
+class RepositoryDescriptor:
     """What a repository says of itself.
 
     Attributes:
@@ -65,7 +65,7 @@ class Mark:
 MARK = DocumentType(
     "mark of a repository",
     0,
-    Mark,
+    RepositoryDescriptor,
     "Use the release of statecore that made the repository, or name another place.",
     is_open=True,
     is_sealed=True,
@@ -97,7 +97,7 @@ class Repository(NamedTuple):
     """
 
     place: Place
-    mark: Mark
+    mark: RepositoryDescriptor
 
 
 class Made(NamedTuple):
@@ -186,7 +186,7 @@ def make_repository_in(place: Place) -> Made:
         return Made(Repository(place, found), now=False)
     carried = _carried_id(place)  # after the mark was looked at: see refuse_another_mark
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = MARK.encode(Mark(carried or str(uuid.uuid4()), HASH, now, __version__))
+    content = MARK.encode(RepositoryDescriptor(carried or str(uuid.uuid4()), HASH, now, __version__))
     if damaged is None:
         made = place.blobs.put_if_absent(MARK_NAME, content)
     else:
@@ -194,7 +194,7 @@ def make_repository_in(place: Place) -> Made:
     return Made(_open(place), now=made, again=made and bool(carried))
 
 
-def refuse_another_mark(repository: Repository) -> None:
+def refuse_another_descriptor(repository: Repository) -> None:
     """Refuse to go on in a repository that has become another one since it was opened: nobody would find what is named.
 
     Whoever names something asks this when a document that carries the id is there, and before a head names it. Whoever
@@ -258,7 +258,7 @@ def _missing(place: Place, because: str) -> Corrupted:
     )
 
 
-def _mark(place: Place) -> Mark | None:
+def _mark(place: Place) -> RepositoryDescriptor | None:
     try:
         content = place.blobs.get(MARK_NAME)
     except NotFound:
@@ -266,7 +266,7 @@ def _mark(place: Place) -> Mark | None:
     return _decoded(place, content)
 
 
-def _usable_mark(place: Place) -> tuple[Mark | None, Pointed | None]:
+def _usable_mark(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
     """The mark, or the damaged one that is in its place, if any: the one document that is both a blob and a pointer."""
     found = place.pointers.read(MARK_NAME)
     if found is None:
@@ -277,7 +277,7 @@ def _usable_mark(place: Place) -> tuple[Mark | None, Pointed | None]:
         return None, found
 
 
-def _decoded(place: Place, content: bytes) -> Mark:
+def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
     try:
         found = MARK.decode(content)
     except Invalid as error:

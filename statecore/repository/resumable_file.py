@@ -27,7 +27,7 @@ from statecore.system_errors import system_error
 _CHUNK = 1 << 20
 
 
-class PartialFile:
+class ResumableFile:
     """A file of which some has come. It is opened when the first piece comes.
 
     Args:

@@ -42,7 +42,7 @@ SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (
 """How many spans of a kind have their newest kept, and the span that a moment is in."""
 
 
-def kept_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
+def retained_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
     """The entries that a new head keeps, in their order.
 
     Args:

@@ -23,14 +23,14 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from statecore.repository.application_repository import ReadPart
+from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
 from statecore.repository.manifest import (
     ChangelogEnd,
     Extent,
-    PartReference,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
+    TaskManifestReference,
 )
 from statecore.repository.task_manifest_documents import joined_parts
 from statecore.spec.model import ApplicationSpec
@@ -61,8 +61,8 @@ class Written(NamedTuple):
         made: the stores that the job has made.
     """
 
-    part: TaskPart
-    before: ReadPart | None
+    part: TaskManifest
+    before: ReadTaskManifest | None
     made: frozenset[str]
 
     @property
@@ -77,7 +77,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Composition:
+class SnapshotComposition:
     """A snapshot in the making.
 
     Attributes:
@@ -89,23 +89,23 @@ class Composition:
     """
 
     written: tuple[Written, ...]
-    kept: Mapping[str, PartReference]
+    kept: Mapping[str, TaskManifestReference]
     dropped: tuple[str, ...]
     has_news: bool
     warnings: tuple[str, ...]
 
 
 def composed(
-    made: Sequence[TaskPart],
-    newest: Mapping[str, PartReference],
-    read: Callable[[Collection[PartReference]], Mapping[str, ReadPart]],
+    made: Sequence[TaskManifest],
+    newest: Mapping[str, TaskManifestReference],
+    read: Callable[[Collection[TaskManifestReference]], Mapping[str, ReadTaskManifest]],
     spec: ApplicationSpec,
     *,
     standing: Collection[str],
     whole: bool,
     tasks: Collection[str] | None,
     cuts: Mapping[str, Cut],
-) -> Composition:
+) -> SnapshotComposition:
     """What the next snapshot is made of.
 
     Args:
@@ -127,7 +127,7 @@ def composed(
     if tasks is not None:
         kept = {task: reference for task, reference in kept.items() if task in tasks}
         for task, there in read(list(kept.values())).items():
-            less = _completed(TaskPart(task, ()), there, spec, whole=False)
+            less = _completed(TaskManifest(task, ()), there, spec, whole=False)
             if len(less.part.stores) < len(there.part.stores):
                 del kept[task]
                 warnings += _left_out([less], spec, undeclared=True)
@@ -137,12 +137,14 @@ def composed(
     dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
     if tasks is not None and dropped:
         warnings.append(_gone(dropped))
-    return Composition(tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings))
+    return SnapshotComposition(
+        tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings)
+    )
 
 
 def blob_of(
-    composition: Composition, known: Mapping[str, ReadPart], name: Callable[[str], str]
-) -> tuple[str, bytes, dict[str, PartReference]]:
+    composition: SnapshotComposition, known: Mapping[str, ReadTaskManifest], name: Callable[[str], str]
+) -> tuple[str, bytes, dict[str, TaskManifestReference]]:
     """The blob of the parts that are written: its name, its bytes, and where all parts of the snapshot lie, by task.
 
     Args:
@@ -164,7 +166,7 @@ def blob_of(
     return blob, content, {**kept, **{one.task: one for one in placed}}
 
 
-def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+def behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
     """What of a part is behind what counts already: the store, its end, and the end that counts.
 
     A topic that was made anew begins anew; where nobody asked a broker it is taken for the same. Versioned stores are
@@ -184,7 +186,7 @@ def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, Cha
                 yield store, end, known.end
 
 
-def _later(reference: PartReference, cut: Cut) -> PartReference:
+def _later(reference: TaskManifestReference, cut: Cut) -> TaskManifestReference:
     """A reference as of a moment, where it is not as of a later one, or of one that proves more."""
     if (reference.horizon_ms is None) == (cut.horizon_ms is None):
         stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
@@ -193,7 +195,7 @@ def _later(reference: PartReference, cut: Cut) -> PartReference:
     return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
 
 
-def _completed(part: TaskPart, before: ReadPart | None, spec: ApplicationSpec, *, whole: bool) -> Written:
+def _completed(part: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool) -> Written:
     """The part with the stores of its task that the job did not make and the application still has, as they were."""
     made = frozenset(store.store for store in part.stores)
     others = [

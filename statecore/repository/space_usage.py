@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from statecore.repository.verification import Examined, PartKey, key_of
+from statecore.repository.verification import PartKey, VerifiedSnapshot, key_of
 
 Files = Mapping[str, int]
 """Bytes of some files, by hash."""
 
 
-def held_bytes(found: Sequence[Examined], files: Mapping[PartKey, Files]) -> list[Examined]:
+def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[PartKey, Files]) -> list[VerifiedSnapshot]:
     """Snapshots, each with the bytes of the files that it names and no newer one does; 0 for the newest.
 
     Args:
@@ -27,7 +27,7 @@ def held_bytes(found: Sequence[Examined], files: Mapping[PartKey, Files]) -> lis
     """
     counted: set[str] = set()
     seen: set[PartKey] = set()
-    held: list[Examined] = []
+    held: list[VerifiedSnapshot] = []
     is_known = True
     for number, one in enumerate(found):
         is_known = is_known and not one.damage and one.manifest is not None

@@ -19,7 +19,7 @@ from typing import Any
 
 from statecore.documents import compact, kept
 from statecore.errors import Corrupted, Invalid
-from statecore.repository.manifest import PART, Extent, PartReference, TaskPart
+from statecore.repository.manifest import PART, Extent, TaskManifest, TaskManifestReference
 
 DOCUMENT_BYTES = 32 << 20
 """The largest document of a part before it is compressed; about 50,000 runs."""
@@ -29,8 +29,8 @@ _LEVEL = 6
 
 
 def joined_parts(
-    parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
-) -> tuple[bytes, tuple[PartReference, ...]]:
+    parts: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
+) -> tuple[bytes, tuple[TaskManifestReference, ...]]:
     """The documents of some parts, one after the other, and where each of them lies, in a blob that has no name yet.
 
     Args:
@@ -47,7 +47,7 @@ def joined_parts(
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
         known = part.cut_ms, part.horizon_ms
-        references.append(PartReference(part.task, part.identity, digest, extent, part.file_bytes, *known))
+        references.append(TaskManifestReference(part.task, part.identity, digest, extent, part.file_bytes, *known))
         content += document
     return bytes(content), tuple(references)
 
@@ -91,7 +91,7 @@ def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTE
     return content
 
 
-def _document(part: TaskPart, before: Mapping[str, Any] | None, most: int) -> bytes:
+def _document(part: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
     fields = PART.to_json(part)
     if before is not None:
         fields |= PART.unknown(before)

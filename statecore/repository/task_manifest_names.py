@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from statecore.errors import Corrupted
-from statecore.repository.manifest import TaskPart
+from statecore.repository.manifest import TaskManifest
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STORE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
@@ -13,7 +13,7 @@ _TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?[0-9]+_[0-9]+")
 _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
 
 
-def check_names(part: TaskPart, blobs: str) -> None:
+def check_names(part: TaskManifest, blobs: str) -> None:
     """Refuse names that nobody gives: whoever can write to a repository must not reach other files by them.
 
     Args:

@@ -26,14 +26,14 @@ from statecore.repository.manifest import (
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
 
 _SHOWN = 3
 T = TypeVar("T", bound=Hashable)
 
 
-def check_structure(part: TaskPart, action: str) -> None:
+def check_structure(part: TaskManifest, action: str) -> None:
     """Refuse a part that was read and cannot be right.
 
     Args:
@@ -64,7 +64,7 @@ def check_structure(part: TaskPart, action: str) -> None:
         )
 
 
-def check_made(parts: Iterable[TaskPart]) -> None:
+def check_made(parts: Iterable[TaskManifest]) -> None:
     """Refuse parts that are to be published and cannot be right.
 
     Raises:
@@ -78,7 +78,7 @@ def check_made(parts: Iterable[TaskPart]) -> None:
         )
 
 
-def wrong_in(part: TaskPart) -> list[str]:
+def wrong_in(part: TaskManifest) -> list[str]:
     """What of a part contradicts the rest, in words; nothing where it fits together."""
     wrong = [f"task {part.task} has store {name!a} twice" for name in _repeated(one.store for one in part.stores)]
     for store in part.stores:

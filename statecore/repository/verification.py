@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.manifest import Extent, Manifest, PartReference, TaskPart, extents_of
+from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
 Damage = Corrupted | Invalid
 """Bytes that are not what was written, or what this release cannot read."""
@@ -20,7 +20,7 @@ Damage = Corrupted | Invalid
 AT_ONCE = 8
 
 
-class Examined(NamedTuple):
+class VerifiedSnapshot(NamedTuple):
     """A snapshot, as it was found.
 
     Attributes:
@@ -41,12 +41,12 @@ PartKey = tuple[str, Extent]
 """A part, whatever a manifest says of it besides: its hash, and where it lies."""
 
 
-def key_of(reference: PartReference) -> PartKey:
+def key_of(reference: TaskManifestReference) -> PartKey:
     """The part that a manifest refers to."""
     return reference.sha256, reference.extent
 
 
-class Examination:
+class Verification:
     """Looks at snapshots; a context manager, because it looks at several things at once.
 
     Args:
@@ -61,7 +61,7 @@ class Examination:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         *,
         files: bool = False,
         named: bool = False,
@@ -81,7 +81,9 @@ class Examination:
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def snapshots(self, entries: Sequence[SnapshotEntry], advance: Callable[[], None] = lambda: None) -> list[Examined]:
+    def snapshots(
+        self, entries: Sequence[SnapshotEntry], advance: Callable[[], None] = lambda: None
+    ) -> list[VerifiedSnapshot]:
         """Snapshots that a head names, in their order.
 
         Raises:
@@ -91,7 +93,7 @@ class Examination:
         found = []
         for entry, (manifest, damage) in zip(entries, self._pool.map(self._manifest, entries), strict=True):
             wrong = {"": damage} if damage is not None else {} if manifest is None else self.damage(manifest.value)
-            found.append(Examined(entry, manifest, wrong))
+            found.append(VerifiedSnapshot(entry, manifest, wrong))
             advance()
         return found
 
@@ -108,20 +110,22 @@ class Examination:
             Retryable: nobody could look.
             Invalid: the same, where it is not tolerated.
         """
-        by_blob: dict[str, list[PartReference]] = {}
+        by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in manifest.parts:
             if key_of(reference) not in self._parts:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
-            self._look_at_files([found for _, found in together if isinstance(found, TaskPart)])
+            self._look_at_files([found for _, found in together if isinstance(found, TaskManifest)])
             for reference, found in together:
-                if self._named and isinstance(found, TaskPart):
+                if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
                     self.named[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
-                self._parts[key_of(reference)] = self._lacking(found) if isinstance(found, TaskPart) else found
+                self._parts[key_of(reference)] = self._lacking(found) if isinstance(found, TaskManifest) else found
         return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
 
-    def _read(self, together: Sequence[PartReference]) -> list[tuple[PartReference, TaskPart | Damage]]:
+    def _read(
+        self, together: Sequence[TaskManifestReference]
+    ) -> list[tuple[TaskManifestReference, TaskManifest | Damage]]:
         """Parts that lie in one blob: at once, and each alone where one of them is damaged."""
         try:
             found = self._shelf.parts(together)
@@ -131,7 +135,7 @@ class Examination:
                 return [(together[0], error)]
             return [one for reference in together for one in self._read([reference])]
 
-    def _look_at_files(self, parts: Iterable[TaskPart]) -> None:
+    def _look_at_files(self, parts: Iterable[TaskManifest]) -> None:
         if not self._files:
             return
         named = {extent.blob for part in parts for store in part.stores for _, extent in store.extents}
@@ -143,7 +147,7 @@ class Examination:
             return self._shelf.blobs.head(blob).size
         return None
 
-    def _lacking(self, part: TaskPart) -> Damage | None:
+    def _lacking(self, part: TaskManifest) -> Damage | None:
         """The first file of a part that is not there."""
         if not self._files:
             return None

@@ -20,7 +20,7 @@ from statecore.standby.assignment.model import Role
 
 
 @dataclass(frozen=True)
-class Assigned:
+class AssignmentResult:
     """What this member is to do from now on, in place of all it was told before.
 
     Attributes:

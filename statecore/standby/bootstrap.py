@@ -34,20 +34,20 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
-from statecore.jobs.bases.base import parent_end
+from statecore.jobs.bases.base import base_end
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import PATIENT, Patience
 from statecore.progress import NullProgress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import place_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_to_json
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import STANDBY
 from statecore.tasks.offset_sums import is_empty_task
-from statecore.tasks.standby_log_state import FollowedLogs
+from statecore.tasks.standby_log_state import StandbyLogStates
 
 KEPT_MS = 86_400_000
 """How long a base that is not whole, or not in its place, is kept from one process to the next: a day, as the files of
@@ -146,7 +146,7 @@ class Bases:
         *,
         patience: Patience = PATIENT,
         faults: FaultPoints = NO_FAULTS,
-        open_shelf: Callable[[str, str, Patience], Shelf] = Shelf.at,
+        open_shelf: Callable[[str, str, Patience], ApplicationRepository] = ApplicationRepository.at,
         fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
         place_of(repository)
@@ -195,7 +195,7 @@ class Bases:
         tasks = self._directory.task_directories()
         return not all(is_empty_task(self._directory.task_path(task)) for task in tasks)
 
-    def _open(self) -> Shelf:
+    def _open(self) -> ApplicationRepository:
         return self._open_shelf(self._repository, self._directory.application_id, self._patience)
 
     def is_coming(self, task: str) -> bool:
@@ -323,7 +323,7 @@ class Bases:
             self._say(f"Each new copy is read from the start of its changelogs, because there is no snapshot: {error}")
         self._said_none = True
 
-    def _remember(self, task: str, report: FetchReport, shelf: Shelf) -> None:
+    def _remember(self, task: str, report: FetchReport, shelf: ApplicationRepository) -> None:
         """Write what the snapshot knows of the changelogs."""
         entry = shelf.head().entry(report.snapshot)
         if entry is None:
@@ -336,10 +336,10 @@ class Bases:
             )
         manifest = shelf.manifest(entry).value
         (reference,) = (part for part in manifest.parts if part.task == task)
-        logs = FollowedLogs(self._base(task) / _LOGS)
+        logs = StandbyLogStates(self._base(task) / _LOGS)
         for store in shelf.parts([reference])[task].part.stores:
             for end in store.changelogs:
-                logs.reached(parent_end(end, store.cut_ms, store.horizon_ms))
+                logs.reached(base_end(end, store.cut_ms, store.horizon_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:

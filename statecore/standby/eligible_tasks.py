@@ -21,7 +21,7 @@ _ALL = "?"
 
 
 @dataclass(frozen=True)
-class FollowedTasks:
+class EligibleTasks:
     """The tasks of an application.
 
     Attributes:
@@ -48,7 +48,7 @@ def is_all(task: str) -> bool:
     return task.endswith(f"_{_ALL}")
 
 
-def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> FollowedTasks:
+def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
     """Ask the brokers for the changelogs of all stores.
 
     Args:
@@ -88,7 +88,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> FollowedTasks:
             )
         else:
             stores[task] = of_task
-    return FollowedTasks(stores, refused)
+    return EligibleTasks(stores, refused)
 
 
 def _described(cluster: Cluster, names: Sequence[str]) -> dict[str, TopicDescription]:

@@ -45,10 +45,10 @@ from statecore.standby.assignment.protocol import (
     is_readable,
     only_known,
 )
-from statecore.standby.assignment_result import Assigned, HandedOver
+from statecore.standby.assignment_result import AssignmentResult, HandedOver
 from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
 
-__all__ = ["Assigned", "Ends", "GroupSettings", "TaskGroup"]
+__all__ = ["AssignmentResult", "Ends", "GroupSettings", "TaskGroup"]
 
 LOG = logging.getLogger(__name__)
 _SLICE_MS = 100
@@ -96,7 +96,7 @@ class TaskGroup:
 
         self._sums: Mapping[str, int] = {}
         self._roles: Mapping[str, Role] = {}
-        self._assigned: Assigned | None = None
+        self._assigned: AssignmentResult | None = None
         self._generation = NOT_IN_THE_GROUP
         self._taken: HandedOver | None = None
         """What the assignment that is in force came in."""
@@ -136,7 +136,7 @@ class TaskGroup:
         self._encode()
         self._consumer = self._make_consumer(self._cluster, self.settings, self)
 
-    def poll(self, timeout: float) -> Assigned | None:
+    def poll(self, timeout: float) -> AssignmentResult | None:
         """Take part: heartbeats are sent as long as this is called every ``max.poll.interval.ms``.
 
         While the group is joined there are none: who then does not call this for ``session.timeout.ms`` falls out.
@@ -293,7 +293,7 @@ class TaskGroup:
 
     # On the caller's thread
 
-    def _next(self) -> Assigned | None:
+    def _next(self) -> AssignmentResult | None:
         while True:
             with self._lock:
                 fell_out, self._fell_out = self._fell_out, False
@@ -302,7 +302,7 @@ class TaskGroup:
             if fell_out and self._assigned is not None:
                 self._assigned, self._believed, self._probe_at = None, {}, None
                 self._generation, self._taken = NOT_IN_THE_GROUP, None
-                return Assigned(NOT_IN_THE_GROUP, "", lost=True)
+                return AssignmentResult(NOT_IN_THE_GROUP, "", lost=True)
             if found is None:
                 return None
             if isinstance(found, StatecoreError):
@@ -311,7 +311,7 @@ class TaskGroup:
             if taken is not None:
                 return taken
 
-    def _take(self, handed: HandedOver, leads: bool) -> Assigned | None:
+    def _take(self, handed: HandedOver, leads: bool) -> AssignmentResult | None:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
         before, self._generation, self._taken = self._generation, handed.generation, None
@@ -342,7 +342,7 @@ class TaskGroup:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
         self._taken = handed
-        self._assigned = Assigned(
+        self._assigned = AssignmentResult(
             handed.generation,
             member_id,
             given.roles,

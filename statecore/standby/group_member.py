@@ -32,10 +32,10 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.eligible_tasks import followed_tasks
-from statecore.standby.group import Assigned, GroupSettings, TaskGroup
+from statecore.standby.group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.request import StandbyRequest
 from statecore.standby.state_cleaner import CleaningSettings, clean_unowned, could_go
-from statecore.standby.task_manager import KeptTasks
+from statecore.standby.task_manager import TaskManager
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import TaskSum, offset_sum
@@ -46,7 +46,7 @@ from statecore.tasks.task_stores import followed_in
 _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
-class StandbyFleet:
+class GroupMember:
     """This process's part in the fleet, for one thread; :meth:`start` it, and :meth:`close` it in any case.
 
     Args:
@@ -68,7 +68,7 @@ class StandbyFleet:
         spec: ApplicationSpec,
         cluster: Cluster,
         directory: StateDirectory,
-        kept: KeptTasks,
+        kept: TaskManager,
         tasks: StartupTasks[StandbyTask],
         say: Callable[[str], None],
         *,
@@ -92,7 +92,7 @@ class StandbyFleet:
         self._shortened: frozenset[str] = frozenset()
         """Tasks of which a changelog has lost records to something else than compaction."""
         self._group: TaskGroup | None = None
-        self._pending: Assigned | None = None
+        self._pending: AssignmentResult | None = None
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
         self._look_again_at = 0.0

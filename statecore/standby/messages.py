@@ -8,7 +8,7 @@ from statecore.errors import StatecoreError
 from statecore.words import some_of
 
 
-class KeptNews:
+class Messages:
     """Says each thing when it comes, and not again while it lasts.
 
     Args:

@@ -11,7 +11,7 @@ from statecore.metrics import RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, 
 from statecore.standby.report import StandbyTaskReport
 
 
-class KeptMetrics:
+class StandbyMetrics:
     """The metrics of one process's tasks.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class StandbyStore:
+class StandbyStoreReport:
     """A store that follows its changelog.
 
     Attributes:
@@ -43,7 +43,7 @@ class StandbyTaskReport:
 
     task: str
     role: str
-    stores: tuple[StandbyStore, ...]
+    stores: tuple[StandbyStoreReport, ...]
     error: str | None
     exit_code: int
 

@@ -13,7 +13,7 @@ from statecore.progress import Clock
 from statecore.standby.report import StandbyReport
 
 
-class RoundNews:
+class RoundMessages:
     """Passes on how the copies stand: after whole rounds, after others where something changed or an interval is over.
 
     Args:

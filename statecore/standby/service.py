@@ -21,12 +21,12 @@ from statecore.objectstore.base import Patience
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
-from statecore.standby.group_member import StandbyFleet
+from statecore.standby.group_member import GroupMember
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
-from statecore.standby.round_messages import RoundNews
-from statecore.standby.task_manager import KeptTasks
-from statecore.standby.task_selection import WantedTasks
+from statecore.standby.round_messages import RoundMessages
+from statecore.standby.task_manager import TaskManager
+from statecore.standby.task_selection import TaskSelection
 from statecore.statedir.apply import recover
 from statecore.statedir.quarantine import delete_expired
 from statecore.statedir.state_directory import StateDirectory
@@ -96,7 +96,7 @@ def run_standby(
             patience = Patience(_ATTEMPTS, request.timeout / _ATTEMPTS)
             bases = Bases(spec, directory, request.repository, say, patience=patience, faults=faults)
             bases.look(stop)
-        wanted = None if request.group is not None else WantedTasks(request, spec, cluster, directory)
+        wanted = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
@@ -113,11 +113,11 @@ def run_standby(
                 faults=faults,
             )
             check = nobody if wanted is None else wanted.check
-            kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
+            kept = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, directory, kept, told, metrics)
             if wanted is not None:
                 return job.run_static(wanted, stop)
-            return job.run_fleet(StandbyFleet(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
+            return job.run_fleet(GroupMember(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
 
 
 class _Standby:
@@ -128,17 +128,17 @@ class _Standby:
         request: StandbyRequest,
         spec: ApplicationSpec,
         directory: StateDirectory,
-        kept: KeptTasks,
+        kept: TaskManager,
         told: Callable[[StandbyReport], object],
         metrics: Metrics,
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
-        self._news = RoundNews(told, request.interval / 1000)
+        self._news = RoundMessages(told, request.interval / 1000)
         self.kept, self._metrics = kept, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
 
-    def run_static(self, wanted: WantedTasks, stop: Event) -> StandbyReport:
+    def run_static(self, wanted: TaskSelection, stop: Event) -> StandbyReport:
         """The tasks that the request says."""
         self._left_out = tuple(
             StandbyTaskReport(name, Role.STANDBY.name.lower(), (), str(why), why.exit_code)
@@ -161,7 +161,7 @@ class _Standby:
             tasks = self.kept.close()
         return self._report(tasks)
 
-    def run_fleet(self, fleet: StandbyFleet, stop: Event) -> StandbyReport:
+    def run_fleet(self, fleet: GroupMember, stop: Event) -> StandbyReport:
         """The tasks that the group gives to this process."""
         try:
             fleet.start()

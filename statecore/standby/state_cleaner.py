@@ -24,7 +24,7 @@ from statecore.formats.integers import INT64_MAX
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.unreplicated_stores import followed_sum, untold
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.quarantine import delete_aside, delete_expired, move_aside, moved_aside
+from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import CLEANED, UNOWNED
 from statecore.tasks.offset_sums import Standing, TaskSum, read_task_sum
@@ -145,7 +145,7 @@ def clean_unowned(
         below = UNOWNED if reason or task in shortened else CLEANED
         try:
             refuse_open_stores(directory.task_path(task))  # it may have been opened since it was looked at
-            moved = move_aside(directory, task, below, now_ms)
+            moved = quarantine_task(directory, task, below, now_ms)
         except StatecoreError as error:
             directory.check_locked()
             kept[task] = error.what
@@ -249,9 +249,9 @@ def _due(
 def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], dict[str, str]]:
     """Delete all that lies aside, also what a cleaner has left that was killed."""
     deleted, left = [], {}
-    for one in moved_aside(directory, CLEANED):
+    for one in quarantined(directory, CLEANED):
         try:
-            delete_aside(directory, one)
+            delete_quarantined(directory, one)
         except StatecoreError as error:
             directory.check_locked()
             left[one.task] = error.what

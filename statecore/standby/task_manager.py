@@ -5,7 +5,7 @@ each time; the others go on. A store whose rows cannot be continued is emptied, 
 copy, and is read from the start of its changelog.
 
 A round gives each task a turn. One that has much to read goes on in the next round, which the caller begins at once
-(:attr:`KeptTasks.is_behind`), so a first read of hours keeps no other task from being followed.
+(:attr:`TaskManager.is_behind`), so a first read of hours keeps no other task from being followed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases
-from statecore.standby.messages import KeptNews
-from statecore.standby.metrics import KeptMetrics
-from statecore.standby.report import StandbyStore, StandbyTaskReport
+from statecore.standby.messages import Messages
+from statecore.standby.metrics import StandbyMetrics
+from statecore.standby.report import StandbyStoreReport, StandbyTaskReport
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import offset_sum
 from statecore.tasks.standby_task import Round, StandbyTask
@@ -109,7 +109,7 @@ class _Kept:
             self.name,
             self.role.name.lower(),
             tuple(
-                StandbyStore(
+                StandbyStoreReport(
                     store.name,
                     str(store.changelog),
                     OFFSET_UNKNOWN if store.offset is None else store.offset,
@@ -125,7 +125,7 @@ class _Kept:
         )
 
 
-class KeptTasks:
+class TaskManager:
     """The tasks of one process; for one thread.
 
     Args:
@@ -158,8 +158,8 @@ class KeptTasks:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._less: Callable[[], None] = lambda: None
-        self._news = KeptNews(say)
-        self._metrics = KeptMetrics(metrics, spec.application_id, self.report)
+        self._news = Messages(say)
+        self._metrics = StandbyMetrics(metrics, spec.application_id, self.report)
 
     @property
     def names(self) -> tuple[str, ...]:

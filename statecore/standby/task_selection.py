@@ -9,14 +9,14 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
-from statecore.standby.eligible_tasks import FollowedTasks, followed_tasks, is_all
+from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_all
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
 from statecore.statedir.state_directory import StateDirectory
 from statecore.words import number_of, some_of
 
 
-class WantedTasks:
+class TaskSelection:
     """The tasks that a request without a group wants.
 
     Args:
@@ -48,7 +48,7 @@ class WantedTasks:
         self._named = request.tasks
         self.left_out: dict[str, StatecoreError] = {}
         self._asked_at = clock()
-        found = FollowedTasks({}, {})
+        found = EligibleTasks({}, {})
         try:
             found = followed_tasks(spec, cluster)
         except NotFound as error:
@@ -101,7 +101,7 @@ class WantedTasks:
         if (why := self._why(task)) is not None:
             raise why
 
-    def _unknown(self, found: FollowedTasks) -> NotFound | None:
+    def _unknown(self, found: EligibleTasks) -> NotFound | None:
         """Why tasks that were named cannot be; ``None`` where all can."""
         unknown = [name for name in self._named if name not in found.names and found.all_of(name) is None]
         if not unknown:
@@ -115,5 +115,5 @@ class WantedTasks:
         )
 
     def _why(self, task: str) -> StatecoreError | None:
-        found = FollowedTasks({}, self._refused)
+        found = EligibleTasks({}, self._refused)
         return self._refused.get(task) or self._refused.get(found.all_of(task) or "")

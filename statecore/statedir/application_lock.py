@@ -20,7 +20,7 @@ from typing import Protocol
 
 from statecore.errors import Fenced
 from statecore.formats.releases import LOCK_FILE
-from statecore.statedir.file_ownership import Ownership
+from statecore.statedir.file_ownership import FileOwnership
 from statecore.stores.lock_holder import guard, holder_of
 
 _held: set[tuple[int, int]] = set()
@@ -44,7 +44,7 @@ class LockedDirectory(Protocol):
         """The directory below it in which this library works."""
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> FileOwnership:
         """Whose what is placed there will be."""
 
 

@@ -55,11 +55,11 @@ from statecore.statedir.journal import (
     read_journal,
     read_record,
 )
-from statecore.statedir.journal_recovery import Outcome, Settlement
+from statecore.statedir.journal_recovery import JournalRecovery, Outcome
 from statecore.statedir.plan import PlacementPlan, plan_placement
 from statecore.statedir.siblings import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_assembly import Assembly
+from statecore.statedir.task_assembly import TaskAssembly
 from statecore.statedir.task_swap import put_in_place
 from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX, entry_of
 
@@ -183,7 +183,7 @@ def apply_placement(
     if todo:
         staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         try:
-            entries = Assembly(directory, staging, faults, progress, staged).assemble(todo)
+            entries = TaskAssembly(directory, staging, faults, progress, staged).assemble(todo)
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan), keeps)
             outcomes = put_in_place(directory, journal, faults, progress)
         except Exception:
@@ -224,7 +224,7 @@ def recover(
     journal = read_journal(work)
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
-        outcomes = Settlement(directory, journal, faults, NullProgress(), look=True).settle()
+        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), look=True).settle()
     swept, stuck = _sweep(work, keep, max_age, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:

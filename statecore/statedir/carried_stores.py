@@ -42,7 +42,7 @@ class Refuse(Protocol):
         """Take note of it."""
 
 
-class KeptStores:
+class CarriedStores:
     """Looks at the stores of one task, or of ``global/``, that are carried over.
 
     Args:

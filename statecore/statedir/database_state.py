@@ -129,7 +129,7 @@ def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], di
 
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
     """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
-    from statecore.stores.rocksdb.manifest_guard import forget_witness
+    from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
     from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES
 
@@ -139,4 +139,4 @@ def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicParti
         store.commit(offsets)
     finally:
         store.close()
-    forget_witness(database)
+    forget_manifest_guard(database)

@@ -69,7 +69,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Ownership:
+class FileOwnership:
     """The owner, the group and the modes of everything that is placed.
 
     Attributes:
@@ -145,7 +145,7 @@ def _capabilities() -> int:
     return -1 if os.geteuid() == 0 else 0
 
 
-def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> Ownership:
+def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> FileOwnership:
     """What everything placed in an application's directory will be given; changes nothing.
 
     Args:
@@ -165,16 +165,16 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
     if owner is not None:
         uid, gid = parse_owner(owner)
         _check_given(owner, uid, gid, process)
-        return Ownership(uid, gid, mode, "as --owner says")
+        return FileOwnership(uid, gid, mode, "as --owner says")
     source = f"as {model} has them"
     if process.may_chown or status.st_uid == process.uid:
         gid = status.st_gid if process.may_chown or status.st_gid in process.groups else process.gid
-        return Ownership(status.st_uid, gid, mode, source)
+        return FileOwnership(status.st_uid, gid, mode, source)
     if mode & _GROUP_WRITES and status.st_gid in process.groups:
-        return Ownership(process.uid, status.st_gid, mode, f"written through the group of {model}", True)
+        return FileOwnership(process.uid, status.st_gid, mode, f"written through the group of {model}", True)
     if not is_application and (status.st_uid == 0 or status.st_mode & stat.S_IWOTH):
         gid = status.st_gid if status.st_mode & stat.S_ISGID else process.gid
-        return Ownership(process.uid, gid, mode, "whoever makes the directory owns it")
+        return FileOwnership(process.uid, gid, mode, "whoever makes the directory owns it")
     raise Invalid(
         f"{model} belongs to uid {status.st_uid}, and this runs as uid {process.uid}, which cannot give files away: "
         "the application could not write the stores that are put there.",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.statedir.file_ownership import Ownership
+from statecore.statedir.file_ownership import FileOwnership
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -48,7 +48,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def link_tree(
-    source: Path, target: Path, ownership: Ownership | None = None, told: Callable[[int], object] | None = None
+    source: Path, target: Path, ownership: FileOwnership | None = None, told: Callable[[int], object] | None = None
 ) -> None:
     """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
 
@@ -79,7 +79,7 @@ def link_tree(
         (ownership.give if by_group else ownership.give_away)(target)
 
 
-def copied_bytes(source: Path, target: Path, ownership: Ownership | None = None) -> int:
+def copied_bytes(source: Path, target: Path, ownership: FileOwnership | None = None) -> int:
     """The bytes that :func:`link_tree` copies: those of the files that it cannot link.
 
     Args:
@@ -95,7 +95,7 @@ def copied_bytes(source: Path, target: Path, ownership: Ownership | None = None)
     )
 
 
-def _may_link(source: Path, ownership: Ownership | None) -> bool:
+def _may_link(source: Path, ownership: FileOwnership | None) -> bool:
     """Whether a hard link is as good as a copy of a file: RocksDB never changes it."""
     if not source.name.endswith(DATA_SUFFIXES) or source.is_symlink():
         return False

@@ -54,7 +54,7 @@ class Outcome(Enum):
     LEFT = "left"
 
 
-class Settlement:
+class JournalRecovery:
     """One journal, brought to its end.
 
     Args:

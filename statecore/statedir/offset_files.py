@@ -16,7 +16,7 @@ from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
-class Leftover:
+class OffsetFile:
     """One file.
 
     Attributes:
@@ -32,18 +32,18 @@ class Leftover:
     damaged: bool = False
 
 
-def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[Leftover]:
+def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFile]:
     """What lies in the application's directory and in these tasks' beside the stores."""
     found = []
     if (directory.path / WORK_DIRECTORY).is_dir():
-        found.append(Leftover("", WORK_DIRECTORY, "plans, reports and staging of restores; Kafka Streams ignores it"))
+        found.append(OffsetFile("", WORK_DIRECTORY, "plans, reports and staging of restores; Kafka Streams ignores it"))
     for task in sorted(tasks):
         path = directory.path / task
         names = sorted(file.name for file in path.iterdir() if file.is_file()) if path.is_dir() else []
         for name in names:
             meaning, damaged = _meaning(path / name)
             if meaning:
-                found.append(Leftover(task, name, meaning, damaged))
+                found.append(OffsetFile(task, name, meaning, damaged))
     return found
 
 

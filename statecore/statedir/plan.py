@@ -49,7 +49,7 @@ from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.carried_stores import KeptStores
+from statecore.statedir.carried_stores import CarriedStores
 from statecore.statedir.custom_stores import CustomStore, CustomStores, restored_by_kafka_streams
 from statecore.statedir.file_ownership import unwritable
 from statecore.statedir.journal import PlacedStore, read_record
@@ -317,7 +317,7 @@ class _TaskPlanner:
         if CHECKPOINT_FILE in dropped and kept_stores:
             self._check_checkpoint()
         created = self._missing({store.name for store in kept_stores})
-        created += KeptStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
+        created += CarriedStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
         if self.task == GLOBAL:
             self._check_next_offsets()
         for sibling in self.custom.undecided:

@@ -28,7 +28,7 @@ _TOPOLOGY_END = "~"
 
 
 @dataclass(frozen=True)
-class MovedAside:
+class Quarantined:
     """A task directory that was moved, or one that was made for a store that was.
 
     Attributes:
@@ -42,7 +42,7 @@ class MovedAside:
     at_ms: int
 
 
-def move_aside(directory: StateDirectory, task: str, below: str, now_ms: int) -> MovedAside:
+def quarantine_task(directory: StateDirectory, task: str, below: str, now_ms: int) -> Quarantined:
     """Move a task's directory to ``.statecore/<below>/``, durably.
 
     Args:
@@ -73,9 +73,9 @@ def move_aside(directory: StateDirectory, task: str, below: str, now_ms: int) ->
     return aside
 
 
-def move_store_aside(
+def quarantine_store(
     directory: StateDirectory, task: str, store: Path, below: str, now_ms: int, *, place: Path | None = None
-) -> MovedAside:
+) -> Quarantined:
     """Move the directory of one store of a task to ``.statecore/<below>/``, durably; its databases are closed.
 
     Args:
@@ -109,7 +109,7 @@ def move_store_aside(
     return aside
 
 
-def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> MovedAside:
+def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> Quarantined:
     """A name that nothing has yet, in a directory that is there. Raises ``OSError``."""
     parent = directory.work_path / below
     if not parent.is_dir():
@@ -118,16 +118,16 @@ def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> Mov
     at_ms = now_ms
     while (target := parent / f"{task.replace('/', _TOPOLOGY_END)}@{at_ms}").exists():
         at_ms += 1
-    return MovedAside(task, target, at_ms)
+    return Quarantined(task, target, at_ms)
 
 
-def moved_aside(directory: StateDirectory, below: str) -> list[MovedAside]:
+def quarantined(directory: StateDirectory, below: str) -> list[Quarantined]:
     """What lies in ``.statecore/<below>/``, the oldest first; other names than ours are left out."""
     found = []
     for path in directories_in(directory.work_path / below):
         task, at, moment = path.name.rpartition("@")
         if at and moment.isascii() and moment.isdigit():
-            found.append(MovedAside(task.replace(_TOPOLOGY_END, "/"), path, int(moment)))
+            found.append(Quarantined(task.replace(_TOPOLOGY_END, "/"), path, int(moment)))
     return sorted(found, key=lambda one: (one.at_ms, one.path.name))
 
 
@@ -137,18 +137,18 @@ def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: 
     Raises:
         Fenced: the lock is not held.
     """
-    for one in moved_aside(directory, below):
+    for one in quarantined(directory, below):
         if now_ms - one.at_ms > keep_ms:
             try:
-                delete_aside(directory, one)
+                delete_quarantined(directory, one)
             except Fenced:
                 raise
             except StatecoreError as error:
                 _LOG.warning("What was kept for its time is left: %s", error)
 
 
-def delete_aside(directory: StateDirectory, one: MovedAside) -> None:
-    """Delete a task directory that was moved aside; what was deleted in part is found again by :func:`moved_aside`.
+def delete_quarantined(directory: StateDirectory, one: Quarantined) -> None:
+    """Delete a task directory that was moved aside; what was deleted in part is found again by :func:`quarantined`.
 
     Raises:
         Fenced: the lock is not held.

@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from statecore.filesystem import part_from_others
-from statecore.statedir.file_ownership import Ownership
+from statecore.statedir.file_ownership import FileOwnership
 
 
 class SharedFiles:
@@ -35,7 +35,7 @@ class SharedFiles:
         staged: directories in which every name is this job's own, and stays while the images are given away.
     """
 
-    def __init__(self, ownership: Ownership, staged: Collection[Path]) -> None:
+    def __init__(self, ownership: FileOwnership, staged: Collection[Path]) -> None:
         self._ownership, self._staged = ownership, staged
 
     def give_tree(self, root: Path) -> None:

@@ -30,7 +30,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.statedir.application_lock import ApplicationLock, remove_empty
-from statecore.statedir.file_ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
+from statecore.statedir.file_ownership import MAKING_MODE, FileOwnership, decide_ownership, is_half_made, this_process
 from statecore.statedir.open_stores import refuse_lost_lock, who_lost_lock
 from statecore.statedir.task_layout import StoreDirectory, directories_in, stores_in
 from statecore.statedir.work_directory import PLANS
@@ -170,7 +170,7 @@ class StateDirectory:
         return lock
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> FileOwnership:
         """Owner and modes of all that is placed; see :mod:`statecore.statedir.file_ownership`.
 
         Raises:
@@ -327,7 +327,7 @@ def _read_only(path: Path) -> Invalid:
     )
 
 
-def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
+def _make(path: Path, ownership: FileOwnership, made: list[Path]) -> None:
     """Make a directory and what is missing above it, for the owner; whoever fails knows what was made by then."""
     if path.is_dir():
         return
@@ -348,7 +348,7 @@ def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
     sync_file(path.parent)
 
 
-def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
+def _cannot_give(path: Path, ownership: FileOwnership, why: str) -> Invalid:
     return Invalid(
         f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
         f"away: {why}.",

@@ -30,7 +30,7 @@ from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.errors import not_readable_here
-from statecore.stores.rocksdb.manifest_guard import Witness
+from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.readonly_links import files_of
 
 _NOTHING = DatabaseState((), {}, None)
@@ -157,7 +157,7 @@ def read_database(
         Fenced: a writer has it open, and it cannot be read.
         Capacity, Retryable: the system did not give what it takes.
     """
-    before, witness = files_of(path), Witness(path, path)
+    before, witness = files_of(path), ManifestGuard(path, path)
     state, opens = _NOTHING, True
     damage: StatecoreError | None = None
     try:

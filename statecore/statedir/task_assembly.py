@@ -27,7 +27,7 @@ from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.directory import CONFIG_FILE
 
 
-class Assembly:
+class TaskAssembly:
     """Builds complete task directories in a staging directory that does not exist yet.
 
     Args:

@@ -30,7 +30,7 @@ from statecore.progress import Progress
 from statecore.statedir.file_ownership import user_name
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_in, link_tree
 from statecore.statedir.journal import MARK, SWAPPING, Journal, JournalTask, read_journal
-from statecore.statedir.journal_recovery import KEPT, Outcome, Settlement
+from statecore.statedir.journal_recovery import KEPT, JournalRecovery, Outcome
 from statecore.statedir.mounts import refuse_unmovable, unmovable, why_mounted
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.state_directory import StateDirectory
@@ -42,7 +42,7 @@ def replaced_in(directory: StateDirectory) -> list[Path]:
     return sorted(path for path in (directory.work_path / REPLACED).glob("*") if path.is_dir())
 
 
-class Exchange:
+class TaskSwap:
     """Task directories that are about to be replaced by changed copies of themselves.
 
     A context manager: what was not put in place is deleted at its end.
@@ -69,7 +69,7 @@ class Exchange:
         self.staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         self._seen: dict[str, str] = {}
 
-    def __enter__(self) -> Exchange:
+    def __enter__(self) -> TaskSwap:
         (self.staging / "aside").mkdir(parents=True)
         self._faults.reach("placement.start")
         return self
@@ -199,7 +199,7 @@ def put_in_place(
     directory.ownership.give(staging / MARK)  # it stays, under another name
     journal.write(directory.work_path)
     faults.reach("placement.after-journal")
-    settlement = Settlement(directory, journal, faults, progress, look=False)
+    settlement = JournalRecovery(directory, journal, faults, progress, look=False)
     outcomes = settlement.settle()
     if settlement.refused is not None:
         raise unmovable(*settlement.refused)

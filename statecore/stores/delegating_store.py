@@ -13,10 +13,10 @@ from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
 from statecore.stores.transaction import Running
 
-W = TypeVar("W", bound="WrappedStore")
+W = TypeVar("W", bound="DelegatingStore")
 
 
-class WrappedStore(StateStore):
+class DelegatingStore(StateStore):
     """Everything goes to the store inside; subclasses add what they are for.
 
     Args:
@@ -139,7 +139,7 @@ class WrappedStore(StateStore):
 
 def layer(store: StateStore, kind: type[W]) -> W | None:
     """The layer of a kind around a store, or ``None``: wrappers are looked through from the outside in."""
-    while isinstance(store, WrappedStore):
+    while isinstance(store, DelegatingStore):
         if isinstance(store, kind):
             return store
         store = store.wrapped

@@ -14,10 +14,10 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.merge import Entry
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import RowsCursor, RowsSnapshot, SortedRows
-from statecore.stores.write_buffer_store import Pending, StagedStore
+from statecore.stores.write_buffer_store import Pending, WriteBufferStore
 
 
-class InMemoryStore(StagedStore):
+class InMemoryStore(WriteBufferStore):
     """Rows and offsets in memory; closing forgets them.
 
     Args:

@@ -31,7 +31,7 @@ from statecore.formats.position import Position, copy_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore
+from statecore.stores.delegating_store import DelegatingStore
 from statecore.stores.legacy_offsets import (
     adopt_position,
     read_offsets,
@@ -44,7 +44,7 @@ from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
 
 
-class LegacyCheckpointingStore(WrappedStore):
+class LegacyCheckpointingStore(DelegatingStore):
     """Rows in another store, offsets in a file; to everybody else a store that manages its offsets.
 
     Args:

@@ -28,11 +28,11 @@ from statecore.metrics import (
 )
 from statecore.progress import Clock
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore
+from statecore.stores.delegating_store import DelegatingStore
 from statecore.stores.rows import Row
 
 
-class MeteredStore(WrappedStore):
+class MeteredStore(DelegatingStore):
     """Any store, with metrics. Calls are counted here and told at the next commit, so that one costs next to nothing.
 
     Args:
@@ -133,7 +133,7 @@ class MeteredStore(WrappedStore):
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """See :meth:`StateStore.put_all`."""
         if not isinstance(rows, list | tuple):  # it may read what it wrote before
-            super(WrappedStore, self).put_all(rows)
+            super(DelegatingStore, self).put_all(rows)
             return
         self._store.put_all(rows)
         self._puts += len(rows)

@@ -64,7 +64,7 @@ class Pending(NamedTuple):
     moved: bool
 
 
-class StagedStore(StateStore):
+class WriteBufferStore(StateStore):
     """A store that stages writes in memory; subclasses keep the committed rows.
 
     Args:

@@ -23,7 +23,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.values import StoredValue, decode_value
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore, layer
+from statecore.stores.delegating_store import DelegatingStore, layer
 from statecore.stores.rows import check_key
 from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
@@ -57,7 +57,7 @@ class Producer(Protocol):
         """Wait until everything sent is acknowledged."""
 
 
-class ChangeLoggingStore(WrappedStore):
+class ChangeLoggingStore(DelegatingStore):
     """A store and its changelog; the caller ends the producer's transactions.
 
     Args:

@@ -14,7 +14,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.tasks.standby_store import FollowedSpec
@@ -67,7 +67,7 @@ class AgesHere:
         elif known is not None:
             self._seen[changelog] = known[0], min(known[1], horizon_ms)
 
-    def instead_of(self, known: ParentEnd) -> ParentEnd:
+    def instead_of(self, known: BaseEnd) -> BaseEnd:
         """An end whose age is by :func:`uptime_ms`; unknown where this process has not seen it."""
         read_at_ms, horizon_ms = self._seen.get(known.topic_partition, (None, None))
         return replace(known, read_at_ms=read_at_ms, horizon_ms=horizon_ms)

@@ -71,7 +71,7 @@ class _Closed:
 _DOCUMENT = DocumentType("note of closed stores", 1, _Closed, "Nothing is to be done: it is made anew.", is_sealed=True)
 
 
-class ClosedOffsets:
+class CleanCloseRecord:
     """The note of one task.
 
     Args:

@@ -17,7 +17,7 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import create_database, read_database_state
-from statecore.statedir.quarantine import move_store_aside
+from statecore.statedir.quarantine import quarantine_store
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import StoreDirectory, databases_of
 from statecore.statedir.work_directory import STALE
@@ -55,7 +55,7 @@ def leave_versioned_empty(
     make_directories(path.parent)
     remove_offsets(directory.task_path(task) / CHECKPOINT_FILE)  # it may say that the store stands further
     if path.exists():
-        move_store_aside(directory, task, path, STALE, now_ms)
+        quarantine_store(directory, task, path, STALE, now_ms)
     made.rename(path)
     sync_file(path.parent)
 

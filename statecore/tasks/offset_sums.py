@@ -40,7 +40,7 @@ from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.partial_stores import half_deleted, segmentation_of
 from statecore.tasks.task import Task
 
@@ -270,7 +270,7 @@ class _TaskReader:
         self.path = self.directory.task_path(self.task)
         self.partition = TaskId.parse(self.task).partition
         self.declared = {one.name: one for one in declared_stores(self.spec, self.task)}
-        self.closed = ClosedOffsets(self.directory, self.task)
+        self.closed = CleanCloseRecord(self.directory, self.task)
 
     def read(self) -> TaskSum:
         if is_empty_task(self.path):

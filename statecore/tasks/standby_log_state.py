@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.documents import DocumentType
 from statecore.errors import Invalid
 from statecore.filesystem import write_durably
@@ -34,7 +34,7 @@ from statecore.system_errors import system_error
 
 
 @dataclass(frozen=True)
-class FollowedLog:
+class StandbyLogState:
     """What is known of a changelog partition.
 
     Attributes:
@@ -66,14 +66,14 @@ class FollowedLog:
 
 
 @dataclass(frozen=True)
-class _FollowedLogs:
-    logs: tuple[FollowedLog, ...]
+class _StandbyLogStates:
+    logs: tuple[StandbyLogState, ...]
 
 
 _DOCUMENT = DocumentType(
     "record of followed changelogs",
     3,
-    _FollowedLogs,
+    _StandbyLogStates,
     "Let statecore standby follow the task, which makes its stores anew.",
     older={1: lambda fields: fields, 2: lambda fields: fields},  # without the databases, and without the horizon
     is_sealed=True,
@@ -81,7 +81,7 @@ _DOCUMENT = DocumentType(
 _DOUBTED = -1
 
 
-class FollowedLogs:
+class StandbyLogStates:
     """The record of one task.
 
     Args:
@@ -90,8 +90,8 @@ class FollowedLogs:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._known: dict[TopicPartition, FollowedLog] = {}
-        self._written: Mapping[TopicPartition, FollowedLog] | None = None
+        self._known: dict[TopicPartition, StandbyLogState] = {}
+        self._written: Mapping[TopicPartition, StandbyLogState] | None = None
 
     def read(self, changelogs: Iterable[TopicPartition] = ()) -> None:
         """Take what an earlier process has left; nothing where there is none.
@@ -107,7 +107,7 @@ class FollowedLogs:
         except FileNotFoundError:
             logs = ()
         except Invalid:
-            logs = tuple(FollowedLog(at.topic, at.partition, "", _DOUBTED, -1, None) for at in changelogs)
+            logs = tuple(StandbyLogState(at.topic, at.partition, "", _DOUBTED, -1, None) for at in changelogs)
         except OSError as error:
             raise system_error(
                 error, f"{self._file} cannot be read", action="Check whose it is, and the disk.", path=str(self._file)
@@ -119,7 +119,7 @@ class FollowedLogs:
         known = self._known.get(changelog)
         return known is not None and known.end == _DOUBTED
 
-    def end_of(self, changelog: TopicPartition, position: int, databases: Set[str] = frozenset()) -> ParentEnd:
+    def end_of(self, changelog: TopicPartition, position: int, databases: Set[str] = frozenset()) -> BaseEnd:
         """What is known of a position; of one that is not the remembered one only what holds of any.
 
         Args:
@@ -132,12 +132,12 @@ class FollowedLogs:
         """
         known = self._of(changelog, databases)
         if known is None:
-            return ParentEnd(changelog, "", position, -1, None)
+            return BaseEnd(changelog, "", position, -1, None)
         if known.end == position:
-            return ParentEnd(changelog, known.topic_id, position, known.leader_epoch, *known.age)
+            return BaseEnd(changelog, known.topic_id, position, known.leader_epoch, *known.age)
         if known.end < position:  # killed between the commit and the record: nothing lay behind the earlier end then
-            return ParentEnd(changelog, known.topic_id, position, -1, *known.age)
-        return ParentEnd(changelog, known.topic_id, position, -1, None)
+            return BaseEnd(changelog, known.topic_id, position, -1, *known.age)
+        return BaseEnd(changelog, known.topic_id, position, -1, None)
 
     def has_begun(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
         """Whether a first read into these databases has begun of which nothing is known to be committed."""
@@ -148,17 +148,17 @@ class FollowedLogs:
         """The leader epoch of each changelog that is known."""
         return {at: known.leader_epoch for at, known in self._known.items() if known.leader_epoch >= 0}
 
-    def reached(self, end: ParentEnd, databases: Set[str] = frozenset()) -> None:
+    def reached(self, end: BaseEnd, databases: Set[str] = frozenset()) -> None:
         """A store of these databases, where they are known, has come to this end."""
         at = end.topic_partition
         said = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
-        self._known[at] = FollowedLog(at.topic, at.partition, *said, tuple(sorted(databases)), end.horizon_ms)
+        self._known[at] = StandbyLogState(at.topic, at.partition, *said, tuple(sorted(databases)), end.horizon_ms)
 
     def forget(self, changelog: TopicPartition) -> None:
         """A store was emptied."""
         self._known.pop(changelog, None)
 
-    def _of(self, changelog: TopicPartition, databases: Set[str]) -> FollowedLog | None:
+    def _of(self, changelog: TopicPartition, databases: Set[str]) -> StandbyLogState | None:
         """The record of a changelog, unless it is of other databases."""
         known = self._known.get(changelog)
         is_of_others = known is not None and known.databases and databases and databases.isdisjoint(known.databases)
@@ -173,7 +173,7 @@ class FollowedLogs:
         if self._known == self._written:
             return
         try:
-            write_durably(self._file, _DOCUMENT.encode(_FollowedLogs(tuple(self._known.values()))))
+            write_durably(self._file, _DOCUMENT.encode(_StandbyLogStates(tuple(self._known.values()))))
         except OSError as error:
             raise system_error(
                 error,

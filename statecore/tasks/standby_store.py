@@ -79,7 +79,7 @@ def written_by_older(database: Path, store: str) -> Invalid:
     )
 
 
-class FollowedStore:
+class StandbyStore:
     """The databases of one store of a task, for one thread.
 
     Args:

@@ -22,7 +22,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_seen, stricter
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved
+from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.registry import row_format
@@ -31,8 +31,8 @@ from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
 from statecore.tasks.changelog_ends import AgesHere, ChangelogEnd, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
-from statecore.tasks.standby_log_state import FollowedLogs
-from statecore.tasks.standby_store import FollowedStore
+from statecore.tasks.standby_log_state import StandbyLogStates
+from statecore.tasks.standby_store import StandbyStore
 from statecore.tasks.store_errors import said_of
 from statecore.tasks.task_offsets import MeantFor
 from statecore.tasks.task_stores import TaskStores
@@ -125,7 +125,7 @@ class StandbyTask:
         self._isolation = isolation
         self._settings = settings
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
-        self._logs = FollowedLogs(stores.work_path / "logs.json")
+        self._logs = StandbyLogStates(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
         self._seen: dict[TopicPartition, ChangelogEnd] = {}
         self._here = AgesHere()
@@ -228,7 +228,7 @@ class StandbyTask:
             self._policy.restart()
         return Round(followed, stale, failed, frozenset(passed_over))
 
-    def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[FollowedStore, ChangelogEnd]]:
+    def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[StandbyStore, ChangelogEnd]]:
         """The stores whose ends are known: a caller that stops in a long read has had the short ones.
 
         Those that failed in the last round come last, because a failure may take longer than the caller has time for.
@@ -285,7 +285,7 @@ class StandbyTask:
                 epoch = known.leader_epoch if store.position == before else -1
                 seen = self._seen.get(store.changelog)
                 age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
-                end = ParentEnd(store.changelog, known.topic_id, store.position, epoch, *age)
+                end = BaseEnd(store.changelog, known.topic_id, store.position, epoch, *age)
                 self._logs.reached(end, store.identities)
         if self._policy.due:
             self._logs.write()
@@ -326,7 +326,7 @@ class StandbyTask:
                 task=self.name,
             )
 
-    def _refuse(self, store: FollowedStore, now: ChangelogEnd) -> str | None:
+    def _refuse(self, store: StandbyStore, now: ChangelogEnd) -> str | None:
         """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""
         if store.offset is None:
             if others := ", ".join(map(str, store.other_changelogs)):
@@ -371,7 +371,7 @@ class StandbyTask:
             reason=why.code,
         )
 
-    def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
+    def _pieces(self, store: StandbyStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
         """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
         known = self._logs.end_of(store.changelog, store.position, store.identities)
         if store.position >= now.end:
@@ -379,7 +379,7 @@ class StandbyTask:
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
-            began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
+            began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
             self._logs.reached(began, store.identities)
             self._logs.write()
             self._here.see(now, store.changelog, nothing_behind=True)
@@ -404,7 +404,7 @@ class StandbyTask:
             if read:
                 yield read[-1]
 
-    def _read(self, store: FollowedStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
+    def _read(self, store: StandbyStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
         """Read a piece into runs. Raises ``OSError`` besides errors of ours."""
         scratch = self.stores.scratch / "runs"
         with suppress(FileNotFoundError):
@@ -429,7 +429,7 @@ class StandbyTask:
         return builder
 
     def _missed(
-        self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd, read: list[ReadStatistics], *, is_first: bool
+        self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd, read: list[ReadStatistics], *, is_first: bool
     ) -> str | None:
         """Why what was read cannot be applied. In the first piece of a store there are no rows that a delete misses."""
         moved = start_moved(known, read)
@@ -446,7 +446,7 @@ class StandbyTask:
             self._told.add(store.name)
         return why
 
-    def _reached(self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd) -> None:
+    def _reached(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
         """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
         read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
         self._here.see(now, store.changelog, nothing_behind=store.position >= now.log.last_stable)
@@ -456,5 +456,5 @@ class StandbyTask:
             horizon_ms = min(horizon_ms, horizon_seen(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
-            end = ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
+            end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
             self._logs.reached(end, store.identities)

@@ -40,11 +40,11 @@ from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.apply import recover
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.quarantine import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
+from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
-from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import (
     Standing,
     TaskSum,
@@ -105,7 +105,7 @@ class CorruptTask:
     """
 
     task: str
-    aside: MovedAside
+    aside: Quarantined
     reason: str
     copy: str | None
     copy_unknown: str = ""
@@ -282,7 +282,7 @@ class StartupTasks(Generic[OpenedTask]):
     def _look_closed(self, task: str) -> None:
         """Find what an opening would refuse in a task that stays closed."""
         try:
-            closed = ClosedOffsets(self._directory, task)
+            closed = CleanCloseRecord(self._directory, task)
             closed.read()
             unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
         except Corrupted as error:
@@ -306,7 +306,7 @@ class StartupTasks(Generic[OpenedTask]):
         self._faults.reach("startup.before-aside")
         try:
             refuse_open_stores(self._directory.task_path(task))
-            aside = move_aside(self._directory, task, CORRUPT, int(self._clock() * 1000))
+            aside = quarantine_task(self._directory, task, CORRUPT, int(self._clock() * 1000))
         except StatecoreError as failure:
             self._directory.check_locked()
             self._refused[task] = failure
@@ -333,7 +333,7 @@ class StartupTasks(Generic[OpenedTask]):
         now_ms = int(self._clock() * 1000)
         present = set(self._directory.task_directories())
         delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
-        for one in moved_aside(self._directory, CORRUPT):
+        for one in quarantined(self._directory, CORRUPT):
             if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
 

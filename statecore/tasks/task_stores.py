@@ -5,7 +5,7 @@ What becomes of a store depends on its kind:
 ==========================================  =========================================================================
 store                                       here
 ==========================================  =========================================================================
-one database, or segments, grace buffers    open, and moved on by runs (:class:`FollowedStore`)
+one database, or segments, grace buffers    open, and moved on by runs (:class:`StandbyStore`)
 versioned                                   not followed, because its rows depend on every record: it is left empty at
                                             -4, so that Kafka Streams restores it alone, and wipes nothing; what it had
                                             is moved aside
@@ -15,7 +15,7 @@ not logged (``changelog: none``)            left as it is, because nobody else h
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
-or goes as whoever comes next wants it (:class:`MeantFor`); where it goes, a note stays (:class:`ClosedOffsets`).
+or goes as whoever comes next wants it (:class:`MeantFor`); where it goes, a note stays (:class:`CleanCloseRecord`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from statecore.spec.derived import is_source, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
 from statecore.statedir.apply import recover
 from statecore.statedir.database_state import read_database_state
-from statecore.statedir.quarantine import delete_expired, move_store_aside
+from statecore.statedir.quarantine import delete_expired, quarantine_store
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.excluded_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
-from statecore.tasks.standby_store import FollowedSpec, FollowedStore, written_by_older
+from statecore.tasks.standby_store import FollowedSpec, StandbyStore, written_by_older
 from statecore.tasks.store_errors import said_of
 from statecore.tasks.task_offsets import MeantFor
 
@@ -141,7 +141,7 @@ class TaskStores:
             )
         exactly_once = self._exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._stores = {
-            one.name: FollowedStore(
+            one.name: StandbyStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
             )
             for one in followed_in(spec, task)
@@ -160,7 +160,7 @@ class TaskStores:
         return self.work_path / "scratch"
 
     @property
-    def stores(self) -> tuple[FollowedStore, ...]:
+    def stores(self) -> tuple[StandbyStore, ...]:
         """The stores that follow their changelogs."""
         return tuple(self._stores.values())
 
@@ -171,7 +171,7 @@ class TaskStores:
             Fenced: the application's lock is not held, or somebody has a database open.
             Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it;
                 or this user may not.
-            Corrupted: see :meth:`FollowedStore.open`; or Kafka Streams would wipe the task for a store without a
+            Corrupted: see :meth:`StandbyStore.open`; or Kafka Streams would wipe the task for a store without a
                 changelog.
             Capacity: no room.
             Retryable: the disk failed.
@@ -224,14 +224,14 @@ class TaskStores:
         return {**self._versioned, **found}
 
     def apply(self, store: str, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
-        """Put runs into a store and commit its offset; see :meth:`FollowedStore.apply`.
+        """Put runs into a store and commit its offset; see :meth:`StandbyStore.apply`.
 
         A store that fails is closed; see :meth:`reopen`.
 
         Raises:
             NotFound: there is no such store.
             Fenced: see :meth:`check_locked`.
-            StatecoreError: see :meth:`FollowedStore.apply`, and what the system refused.
+            StatecoreError: see :meth:`StandbyStore.apply`, and what the system refused.
         """
         self.check_locked()
         found = self.store(store)
@@ -248,13 +248,13 @@ class TaskStores:
         Raises:
             NotFound: there is no such store.
             Fenced: see :meth:`check_locked`.
-            StatecoreError: see :meth:`FollowedStore.open`.
+            StatecoreError: see :meth:`StandbyStore.open`.
         """
         self.check_locked()
         with said_of(self.name, store, "could not be opened"):
             self.store(store).open()
 
-    def store(self, name: str) -> FollowedStore:
+    def store(self, name: str) -> StandbyStore:
         """A store that follows its changelog. Raises ``NotFound`` where it is none."""
         if name not in self._stores:
             raise NotFound(
@@ -291,7 +291,7 @@ class TaskStores:
         Raises:
             NotFound: there is no such store.
             Fenced: see :meth:`check_locked`.
-            Invalid, Capacity, Retryable: see :meth:`FollowedStore.reset`.
+            Invalid, Capacity, Retryable: see :meth:`StandbyStore.reset`.
         """
         self.check_locked()
         with said_of(self.name, store, "could not be emptied"):
@@ -365,7 +365,7 @@ class TaskStores:
             for store in self._stores.values()
             if store.spec.kind.manages_offsets and offsets.get(store.changelog, OFFSET_UNKNOWN) >= 0
         }
-        ClosedOffsets(self._directory, self.name).write(known)
+        CleanCloseRecord(self._directory, self.name).write(known)
 
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}
@@ -414,7 +414,7 @@ class TaskStores:
             self._versioned[changelog] = OFFSET_UNKNOWN
 
     def _keep(self, store: Path) -> None:
-        move_store_aside(self._directory, self.name, store, STALE, self._now_ms())
+        quarantine_store(self._directory, self.name, store, STALE, self._now_ms())
 
     def _now_ms(self) -> int:
         return int(self._now() * 1000)

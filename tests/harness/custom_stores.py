@@ -1,7 +1,7 @@
 """Persistent stores of an application's own classes, compiled when they are asked for.
 
 ``FileStore`` keeps its rows in a file below the task's directory, which it writes when it is flushed and when it is
-closed; ``managesOffsets()`` is false, the default. ``WrappedStore`` hands everything to a RocksDB store of Kafka
+closed; ``managesOffsets()`` is false, the default. ``DelegatingStore`` hands everything to a RocksDB store of Kafka
 Streams, as classes do that encrypt or measure.
 """
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_seen
 from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
-from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.changelog.soundness import BaseEnd, refusal
 from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Parent
+from statecore.jobs.bases.base import Base
 from statecore.jobs.bases.tail_check import unsound
 from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -24,7 +24,7 @@ def log_of(cluster: Cluster, topic: str) -> LogOffsets:
     return cluster.log_offsets([tp])[tp]
 
 
-def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool = True) -> ParentEnd:
+def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool = True) -> BaseEnd:
     """A parent that has come to the end of partition 0: the log end, or the last stable offset.
 
     Args:
@@ -38,10 +38,10 @@ def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool
     log = log_of(cluster, topic)
     end = log.last_stable if stable else log.log_end
     horizon = horizon_seen(described) if known else None
-    return ParentEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, horizon)
+    return BaseEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, horizon)
 
 
-def why_hopeless(cluster: Cluster, parent: ParentEnd) -> Reason | None:
+def why_hopeless(cluster: Cluster, parent: BaseEnd) -> Reason | None:
     """What is asked before anything is read."""
     tp = parent.topic_partition
     described = cluster.describe_topics([tp.topic])[tp.topic]
@@ -49,7 +49,7 @@ def why_hopeless(cluster: Cluster, parent: ParentEnd) -> Reason | None:
     return refusal(parent, described, log, cluster.epoch_ends({tp: parent.leader_epoch})[tp])
 
 
-def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatistics]) -> Reason | None:
+def why_unsound(cluster: Cluster, parent: BaseEnd, seen: Sequence[ReadStatistics]) -> Reason | None:
     """What is decided when the tail has been read, of all that was seen."""
     tp = parent.topic_partition
     log, topic = log_of(cluster, tp.topic), cluster.describe_topics([tp.topic])[tp.topic]
@@ -72,7 +72,7 @@ def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatisti
     key = part.task, part.store
     found = unsound(
         RestorePlan("application", ProcessingGuarantee.EXACTLY_ONCE_V2, (part,)),
-        {key: Parent("parent", {tp: parent}, frozenset([None]))},
+        {key: Base("parent", {tp: parent}, frozenset([None]))},
         {key: [RangeResult(*key, span, (), one, 0.0, {}, {}) for one in seen]},
         {tp.topic: topic},
         cluster.epoch_ends,

@@ -22,7 +22,7 @@ from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
 from tests.harness import topics
@@ -94,9 +94,9 @@ class Shop:
         return f"{self.application_id}-names"
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> ApplicationRepository:
         """What the repository has of it, opened anew."""
-        return Shelf.at(self.url, self.application_id)
+        return ApplicationRepository.at(self.url, self.application_id)
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -30,9 +30,9 @@ import pytest
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
 from statecore.formats.task_id import TaskId
-from statecore.jobs.backup.report import Outcome, SnapshotReport
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
@@ -45,7 +45,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.upload import put_files
 from tests.harness.broker import Broker
@@ -171,7 +171,7 @@ class Campaign(RandomApplication):
             what: fields of the request that say less than all.
         """
         taken = {key: one for key, one in content.items() if _is_taken(key, what)}
-        request = SnapshotRequest(
+        request = BackupRequest(
             spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3, **what
         )
         newest = self.expected[self.newest]
@@ -184,12 +184,12 @@ class Campaign(RandomApplication):
         self.tell(f"snapshot of {state_dir} {what or 'with all'}{', which is behind' if behind else ''}")
         if behind:
             with pytest.raises(Fenced):
-                run_snapshot(request)
-            assert Shelf.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
+                run_backup(request)
+            assert ApplicationRepository.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
             return False
         with self.packing():
-            plan = run_snapshot(replace(request, plan_only=True)) if planned else None
-            report = run_snapshot(request)
+            plan = run_backup(replace(request, plan_only=True)) if planned else None
+            report = run_backup(request)
         said, done = _told(plan or report), _told(report)
         different = {key: (said[key], done[key]) for key in done if said[key] != done[key]}
         assert not different, f"planned, and done: {different}"
@@ -277,7 +277,7 @@ class Campaign(RandomApplication):
 
     def stores_of(self, snapshot: str) -> dict[Key, StoreSnapshot]:
         """The stores of a snapshot, as its manifest has them."""
-        shelf = Shelf.at(self.url, self.application_id)
+        shelf = ApplicationRepository.at(self.url, self.application_id)
         entry = shelf.head().entry(snapshot)
         assert entry is not None
         parts = shelf.parts(shelf.manifest(entry).value.parts)
@@ -399,7 +399,7 @@ def _is_taken(key: Key, what: Mapping[str, Any]) -> bool:
     )
 
 
-def _told(report: SnapshotReport) -> dict[Key, tuple[object, ...]]:
+def _told(report: BackupReport) -> dict[Key, tuple[object, ...]]:
     """What a plan says, too."""
     return {
         (one.task, one.store): (one.offsets, one.tail, one.files, one.bytes, one.new_files, one.new_bytes)

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.images.compaction_policy import FoldSettings
+from statecore.images.compaction_policy import CompactionSettings
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
-from statecore.jobs.compact.run import run_fold
+from statecore.jobs.compact.run import run_compact
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
@@ -24,13 +24,13 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.reader import parse_spec
 from tests.harness.snapshot_campaign import Campaign, Key, called, cut_at_random
 from tests.harness.snapshot_content import Content
 
-EAGER = FoldSettings(due=2, possible=2, left=1, runs=3, old=1)
+EAGER = CompactionSettings(due=2, possible=2, left=1, runs=3, old=1)
 """Two runs are as many as there may be."""
 
 
@@ -192,7 +192,7 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
 
 def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
     """Whether a task is another in one snapshot than in the one before."""
-    shelf = Shelf.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
     identities = []
     for snapshot in (new, old):
         entry = shelf.head().entry(snapshot) if snapshot else None
@@ -203,9 +203,9 @@ def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
 
 def fold(campaign: Campaign) -> None:
     """Runs are merged as soon as there are two; what the snapshot holds is the same."""
-    shelf = Shelf.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
     with campaign.packing():
-        report = run_fold(shelf, parse_spec(campaign.spec, "<campaign>"), settings=EAGER, say=campaign.tell)
+        report = run_compact(shelf, parse_spec(campaign.spec, "<campaign>"), settings=EAGER, say=campaign.tell)
     campaign.tell(f"fold: {report.outcome} {report.runs} runs")
     _count_what_was_folded(campaign)
 
@@ -252,7 +252,7 @@ def advance(campaign: Campaign) -> None:
 
 def _count_what_was_folded(campaign: Campaign) -> None:
     """Where a fold has published a snapshot it is the newest, and holds the same."""
-    newest = Shelf.at(campaign.url, campaign.application_id).head().snapshots[0]
+    newest = ApplicationRepository.at(campaign.url, campaign.application_id).head().snapshots[0]
     if newest.snapshot != campaign.newest:
         assert newest.origin == "fold"
         campaign.counts(newest.snapshot, {}, whole=False)

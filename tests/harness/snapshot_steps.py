@@ -14,7 +14,7 @@ from statecore.errors import Corrupted
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.pipeline.versioned_start import VersionedStart
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from tests.harness.snapshot_campaign import Campaign
 from tests.harness.snapshot_checkpoints import advance, go_on_by_checkpoints
@@ -65,7 +65,7 @@ def damage(campaign: Campaign) -> None:
     turned in a pack of which not all files are at hand (``statecore.repository.blob_verification``).
     """
     chance = campaign.more
-    shelf = Shelf.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
     order = [entry.snapshot for entry in shelf.head().snapshots]
     needed = {snapshot: _needed(shelf, snapshot) for snapshot in order}
     target = chance.choice(sorted(needed[order[0]], key=lambda one: (one.blob, one.start)))
@@ -104,7 +104,7 @@ def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
     assert not list((state_dir / campaign.application_id).glob("[0-9g]*"))
 
 
-def _needed(shelf: Shelf, snapshot: str) -> set[Extent]:
+def _needed(shelf: ApplicationRepository, snapshot: str) -> set[Extent]:
     """All that is read of a snapshot: its manifest, its parts, and one place of each of its files."""
     entry = shelf.head().entry(snapshot)
     assert entry is not None
@@ -128,7 +128,7 @@ def _is_hit(one: Extent, target: Extent, hurt: int, way: str) -> bool:
 
 
 @contextmanager
-def _damaged(shelf: Shelf, blob: str, at: int, way: str) -> Iterator[None]:
+def _damaged(shelf: ApplicationRepository, blob: str, at: int, way: str) -> Iterator[None]:
     blobs = shelf.blobs
     whole = blobs.get(blob)
     blobs.delete(blob)

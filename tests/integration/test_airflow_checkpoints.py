@@ -20,7 +20,7 @@ from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
 from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.checkpoint.schedule import made_ms
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from tests.harness import s3_server, topics
 from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site, events_of, stores_page
@@ -77,7 +77,7 @@ class Site:
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in s3_server.CREDENTIALS.items():
                 patch.setenv(variable, value)
-            found = Shelf.at(self.repository, self.names[name]).read_head()
+            found = ApplicationRepository.at(self.repository, self.names[name]).read_head()
         return () if found is None else tuple(one for one in found.head.snapshots if one.origin == "checkpoint")
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from demo.airflow_server import AirflowServer
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from tests.harness import s3_server, topics
 from tests.harness.airflow_site import AirflowSite, airflow_site, clear, events_of, stores_page
 from tests.harness.broker import Broker
@@ -64,7 +64,7 @@ def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
     """What the head names."""
     for name, value in s3_server.CREDENTIALS.items():
         patch.setenv(name, value)
-    return Shelf.at(bucket, application_id).head()
+    return ApplicationRepository.at(bucket, application_id).head()
 
 
 def finished(server: AirflowServer, dag: str, run: str) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.images.compaction_policy import FoldSettings
-from statecore.jobs.bases.base import Parent
+from statecore.images.compaction_policy import CompactionSettings
+from statecore.jobs.bases.base import Base
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.compact.run import run_fold
+from statecore.jobs.compact.run import run_compact
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
@@ -201,9 +201,9 @@ def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_lo
     if age == "too great":
         time_ms = Cluster.time_ms
         monkeypatch.setattr(Cluster, "time_ms", lambda cluster: (time_ms(cluster) or 0) + 2 * 86_400_000)
-    of_snapshot = Parent.of_snapshot
+    of_snapshot = Base.of_snapshot
     if age == "unknown":
-        monkeypatch.setattr(Parent, "of_snapshot", lambda name, store, _: of_snapshot(name, store, None))
+        monkeypatch.setattr(Base, "of_snapshot", lambda name, store, _: of_snapshot(name, store, None))
     report = shop.reconcile()
     why = {"too great": "delete.retention.ms", "unknown": "nobody knows since when", "known": ""}[age]
     compared = about(report, "was compared with its whole changelog", why)
@@ -331,8 +331,8 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
 
     def publish() -> None:
         if other == "a fold":
-            settings = FoldSettings(due=2, possible=2, left=1, runs=2, old=1)
-            assert run_fold(shop.shelf, parse_spec(shop.spec), settings=settings).snapshot is not None
+            settings = CompactionSettings(due=2, possible=2, left=1, runs=2, old=1)
+            assert run_compact(shop.shelf, parse_spec(shop.spec), settings=settings).snapshot is not None
             return
         if other == "a rebuild that ends later":
             shop.write(30, only=["plain"])

@@ -19,8 +19,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import ENDLESS_MS
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
@@ -278,7 +278,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     state_dir = tmp_path / "state"
     request = RestoreRequest(spec=shop.spec, state_dir=str(state_dir), transaction_wait=0.2)
     assert isinstance(run_restore(request, InProcessEngine()), RestoreReport)
-    run_snapshot(SnapshotRequest(spec=shop.spec, state_dir=str(state_dir), repository=shop.url))
+    run_backup(BackupRequest(spec=shop.spec, state_dir=str(state_dir), repository=shop.url))
     there = shop.stores_there()["0_0", "plain"]
     assert (there.horizon_ms, abs((there.cut_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)
     delete(shop, broker)

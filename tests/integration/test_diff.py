@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import rocksdict
 
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.diff.report import DiffReport, Only, Verdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import Difference, RowCounts
@@ -137,8 +137,8 @@ def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_i
 ) -> None:
     repository = (tmp_path / "repository").as_uri()
     make_repository(repository)
-    taken = SnapshotRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
-    published = run_snapshot(taken)
+    taken = BackupRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
+    published = run_backup(taken)
     before = left(copy)
     report = diff(world, copy, with_snapshot="latest", repository=repository, tasks=("0_1",))
     assert (report.verdict, counts(report)) == (Verdict.EQUAL, {})

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
 from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Limits, Shown, newest_records, shown_by
-from statecore.doctor.doctor_topics import TopicsLook, look_at_topics
+from statecore.doctor.doctor_topics import TopicsInspection, inspect_topics
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.inspect import inspect
 from statecore.doctor.stored_offsets import stored_offsets
@@ -45,11 +45,11 @@ FORGETFUL = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0", "delete.ret
 Tables = dict[tuple[str, str], dict[bytes, bytes]]
 
 
-def look(world: World | KindsWorld, spec: ApplicationSpec | None = None) -> TopicsLook:
+def look(world: World | KindsWorld, spec: ApplicationSpec | None = None) -> TopicsInspection:
     """What the doctor finds, after which nothing in the directory has changed."""
     inspection = inspect(StateDirectory(world.state_dir, world.application_id), spec=spec)
     before = files_of(world.state_dir)
-    found = look_at_topics(inspection, world.servers, spec=spec, timeout=300)
+    found = inspect_topics(inspection, world.servers, spec=spec, timeout=300)
     assert inspection.holder is not None or files_of(world.state_dir) == before
     return found
 
@@ -59,7 +59,7 @@ def files_of(path: Path) -> dict[str, tuple[int, int]]:
     return {str(one): (one.stat().st_size, one.stat().st_mtime_ns) for one in path.rglob("*")}
 
 
-def codes(found: TopicsLook) -> dict[tuple[str, str], tuple[str, Severity]]:
+def codes(found: TopicsInspection) -> dict[tuple[str, str], tuple[str, Severity]]:
     """Code and severity by task and store; one each."""
     assert len({(one.task, one.store) for one in found.findings}) == len(found.findings)
     return {(one.task, one.store): (one.code, one.severity) for one in found.findings}
@@ -258,7 +258,7 @@ def test_records_and_deletes_behind_the_offset_that_are_gone(
     assert {one.code for key, one in found.items() if key[1] == "stamped"} == {"stale"}
     assert found["0_1", "stamped"].evidence["missing"] > 1
     assert found["0_1", "stamped"].severity is Severity.LOSS
-    by_spec = look_at_topics(
+    by_spec = inspect_topics(
         inspect(StateDirectory(older.state_dir, application_id)),
         world.servers,
         spec=parse_spec(dict(older.request().spec or {})),

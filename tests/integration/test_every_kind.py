@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.backup.report import Outcome, SnapshotReport
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.diff.report import Verdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.run import run_diff
@@ -105,8 +105,8 @@ def url(tmp_path: Path) -> str:
     return made
 
 
-def snapshot(lived: Lived, url: str) -> SnapshotReport:
-    return run_snapshot(SnapshotRequest(spec=lived.world.spec(), state_dir=str(lived.world.state_dir), repository=url))
+def snapshot(lived: Lived, url: str) -> BackupReport:
+    return run_backup(BackupRequest(spec=lived.world.spec(), state_dir=str(lived.world.state_dir), repository=url))
 
 
 def publish(lived: Lived, url: str, **more: Any) -> None:

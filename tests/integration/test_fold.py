@@ -15,7 +15,7 @@ import pytest
 from bench.asked import Asked
 from statecore.faults import VARIABLE
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.compact.report import FoldOutcome
+from statecore.jobs.compact.report import CompactionOutcome
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import one_of
@@ -62,7 +62,7 @@ def test_a_fold_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, s
     counted = asked.counts()
     done = farm.fold(asks_contents=False)
     counts = {kind: count - counted[kind] for kind, count in asked.counts().items()}
-    assert done.outcome is FoldOutcome.PUBLISHED
+    assert done.outcome is CompactionOutcome.PUBLISHED
     packs = {stored.extent.blob for at in ATS for stored in farm.runs(at)} | {stored.extent.blob for stored in before}
     assert (counts["PUT"], counts["POST"], counts["LIST"], counts["DELETE"]) == (4, 0, 0, 0), json.dumps(counts)
     assert counts["GET"] <= len(packs) + 6, json.dumps(counts)
@@ -77,7 +77,7 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(farm: Farm, point: str) ->
     killed = process(farm, f"{point}:kill")
     _, said = killed.communicate(timeout=1200)
     assert killed.returncode == -signal.SIGKILL, said
-    expected = FoldOutcome.NOT_DUE if point == "publish.after-head" else FoldOutcome.PUBLISHED
+    expected = CompactionOutcome.NOT_DUE if point == "publish.after-head" else CompactionOutcome.PUBLISHED
     assert farm.fold().outcome is expected
     farm.check()
     assert [entry.origin for entry in farm.shelf.head().snapshots].count("fold") == 1

@@ -14,7 +14,7 @@ from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import Base, Bases
+from statecore.images.bases import ImageBase, ImageBases
 from statecore.images.image import build_image, verify_image
 from statecore.images.model import Below
 from statecore.images.runs import Overflow, RunBuilder
@@ -71,7 +71,7 @@ def test_kafka_streams_goes_on_from_its_own_directory_and_the_tail_and_rewrites_
             runs = builder.finish(end)
             tails += len(runs)
             files = sst_files(base)
-            bases = Bases({None: Base(base)}, {changelog: start})
+            bases = ImageBases({None: ImageBase(base)}, {changelog: start})
             build_image(at / "image", StoreKind(kind), runs, {changelog: end - 1}, bases=bases)
             assert sst_files(base) == files
             assert files.items() <= sst_files(at / "image").items()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.restore.report import RestoreReport
@@ -225,7 +225,7 @@ def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_tr
     brokers.create(topic_name, [1, 2], unclean)
     servers, tp = brokers.bootstrap_servers, TopicPartition(topic_name, 0)
 
-    def grow(key: bytes, count: int) -> ParentEnd:
+    def grow(key: bytes, count: int) -> BaseEnd:
         topics.produce(servers, topic_name, [Record(key, b"%d" % n) for n in range(count)], acks="all")
         with connect(brokers) as cluster:
             return parent_of(cluster, topic_name)

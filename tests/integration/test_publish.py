@@ -24,7 +24,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import make_repository
 from tests.harness import mounts, s3_server, topics
@@ -121,7 +121,7 @@ def restore(
     return report
 
 
-def stores_of(shelf: Shelf) -> dict[tuple[str, str], StoreSnapshot]:
+def stores_of(shelf: ApplicationRepository) -> dict[tuple[str, str], StoreSnapshot]:
     """The stores of the newest snapshot, every file of which is looked at byte by byte."""
     newest = shelf.head().newest
     assert newest is not None
@@ -141,7 +141,7 @@ def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     report = restore(spec, url, tmp_path / "state", engine=ProcessEngine(2))
-    shelf = Shelf.at(url, spec["application_id"])
+    shelf = ApplicationRepository.at(url, spec["application_id"])
     assert report.published is not None
     newest = shelf.head().newest
     assert newest is not None
@@ -174,7 +174,7 @@ def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any
     assert alone.published.snapshot != placed.published.snapshot
     assert alone.published.identity == placed.published.identity
     assert alone.published.new_bytes == 0
-    shelf = Shelf.at(url, spec["application_id"])
+    shelf = ApplicationRepository.at(url, spec["application_id"])
     assert not list(shelf.blobs.list(shelf.names.stagings))
 
 
@@ -255,7 +255,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
 ) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, tmp_path / "state", request_id="r", faults=InjectedFault("restore.after-publication"))
-    shelf = Shelf.at(url, spec["application_id"])
+    shelf = ApplicationRepository.at(url, spec["application_id"])
     before = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
     report = restore(spec, url, tmp_path / "state", request_id="r")
     assert report.published is not None
@@ -273,7 +273,7 @@ def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, An
         restore(spec, url, request_id="r", faults=InjectedFault(point))
     report = restore(spec, url, request_id="r")
     assert any("taken up" in note for note in report.notes)
-    assert len(stores_of(Shelf.at(url, spec["application_id"]))) == 10
+    assert len(stores_of(ApplicationRepository.at(url, spec["application_id"]))) == 10
 
 
 def test_a_retry_of_a_job_that_has_published_reads_nothing(
@@ -294,7 +294,7 @@ def runs_of(store: StoreSnapshot) -> list[Run]:
 
 def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
     restore(spec, url)
-    shelf = Shelf.at(url, spec["application_id"])
+    shelf = ApplicationRepository.at(url, spec["application_id"])
     before = stores_of(shelf)
     restore(spec, url, partitions=(1,), stores=("plain",))
     after = stores_of(shelf)
@@ -315,7 +315,7 @@ def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: di
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
-    assert len(Shelf.at(url, spec["application_id"]).head().snapshots) == 1
+    assert len(ApplicationRepository.at(url, spec["application_id"]).head().snapshots) == 1
 
 
 def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(

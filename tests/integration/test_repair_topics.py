@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from statecore.errors import Invalid
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
@@ -216,7 +216,7 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
     right = world.live()
     url = (tmp_path / "repository").as_uri()
     make_repository(url)
-    published = run_snapshot(SnapshotRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
+    published = run_backup(BackupRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
     damaging.tables_of(damaging.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
     assert found(world) == (21, {("0_0", "stamped"): "file-missing"})
     report = repair(world, apply=True, repository=url)

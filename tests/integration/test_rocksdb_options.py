@@ -14,8 +14,8 @@ from statecore.doctor.doctor import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import NOT_READABLE_HERE, Invalid
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.fetch.request import FetchRequest
@@ -172,7 +172,7 @@ class SetWorld(World):
         return tuple(examine(self.directory, scan=True).findings)
 
     def snapshot(self) -> None:
-        run_snapshot(SnapshotRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))
+        run_backup(BackupRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))
 
     def checkpoint(self) -> RestoreReport:
         request = CheckpointRequest(spec=self.request().spec, repository=self.url, when_refused=WhenRefused.REFUSE)

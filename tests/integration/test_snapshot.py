@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.backup.report import Outcome, SnapshotReport
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
 from tests.harness import directory, s3_server, topics
@@ -64,8 +64,8 @@ def url(s3: str) -> str:
     return made
 
 
-def snapshot(world: KindsWorld | World, url: str, **changes: Any) -> SnapshotReport:
-    return run_snapshot(SnapshotRequest(spec=world.spec(), state_dir=str(world.state_dir), repository=url, **changes))
+def snapshot(world: KindsWorld | World, url: str, **changes: Any) -> BackupReport:
+    return run_backup(BackupRequest(spec=world.spec(), state_dir=str(world.state_dir), repository=url, **changes))
 
 
 def fetch(url: str, application_id: str, state_dir: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_running_application_is_refused_under_exactly_once_where_it_has_flushe
         feed(world)
         flush(running)
         assert refused(world, url) == ["uncommitted-rows"] * 4
-        assert Shelf.at(url, world.application_id).read_head() is None
+        assert ApplicationRepository.at(url, world.application_id).read_head() is None
     assert snapshot(world, url).outcome is Outcome.PUBLISHED
 
 
@@ -173,9 +173,9 @@ def shop(broker: Broker, tmp_path: Path, url: str) -> Shop:
     return shop
 
 
-def snapshot_of(shop: Shop, **changes: Any) -> SnapshotReport:
+def snapshot_of(shop: Shop, **changes: Any) -> BackupReport:
     state_dir = str(shop.scratch / "state")
-    return run_snapshot(SnapshotRequest(spec=shop.spec, state_dir=state_dir, repository=shop.url, **changes))
+    return run_backup(BackupRequest(spec=shop.spec, state_dir=state_dir, repository=shop.url, **changes))
 
 
 def test_offsets_of_a_topic_that_was_made_anew_are_refused(shop: Shop) -> None:
@@ -232,7 +232,7 @@ def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_co
 
 def stored(url: str, application_id: str) -> list[StoreSnapshot]:
     """The stores of the newest snapshot."""
-    shelf = Shelf.at(url, application_id)
+    shelf = ApplicationRepository.at(url, application_id)
     entry = shelf.head().newest
     assert entry is not None
     return [store for read in shelf.parts(shelf.manifest(entry).value.parts).values() for store in read.part.stores]

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 )
 
 from statecore.errors import Invalid
-from statecore.standby.promote.request import HandOverRequest
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.request import PromoteRequest
+from statecore.standby.promote.run import run_promote
 from statecore.standby.report import StandbyReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
@@ -138,8 +138,8 @@ def test_with_the_rights_that_the_guide_names_a_member_of_a_fleet_follows_and_ha
     assert {store.store: store.offset for store in task.stores} == {"counts": 19, "customers": 19}
     grant(guarded, [one for one in rights() if one[2] is not AclOperation.READ])
     live = str(tmp_path / "live")
-    over = HandOverRequest(spec=spec_of(guarded), warm_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
-    report = run_hand_over(over)
+    over = PromoteRequest(spec=spec_of(guarded), warm_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
+    report = run_promote(over)
     assert report.exit_code == 0, report
 
 

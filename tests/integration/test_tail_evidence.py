@@ -20,7 +20,7 @@ from kafka.record import MemoryRecords
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -109,7 +109,7 @@ def compact_until(broker: Broker, topic: str, key: bytes, *, gone: bool) -> None
         assert time.monotonic() < deadline, "the broker kept the deletes"
 
 
-def history(broker: Broker, cluster: Cluster, topic: str) -> tuple[Rows, ParentEnd]:
+def history(broker: Broker, cluster: Cluster, topic: str) -> tuple[Rows, BaseEnd]:
     """Thirty rows; the parent has them all. Then a third is deleted, a third written twice."""
     servers = broker.bootstrap_servers
     topics.produce(servers, topic, [Record(b"key-%02d" % n, b"old") for n in range(30)])
@@ -288,7 +288,7 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
     parent = parent_of(cluster, topic_name)
     topics.delete(servers, topic_name)
     topics.create(servers, topic_name, 1, topics.UNCLEANED)
-    emptied = why_hopeless(cluster, ParentEnd(parent.topic_partition, "", 20, 0, None))
+    emptied = why_hopeless(cluster, BaseEnd(parent.topic_partition, "", 20, 0, None))
     assert emptied is not None
     of_it = {"topic": topic_name, "partition": 0}
     assert (emptied.code, emptied.context) == ("log-ends-before-parent", {**of_it, "log_end": 0, "end": 20})

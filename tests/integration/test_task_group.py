@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
 from statecore.standby.assignment.model import AssignmentSettings, Role
 from statecore.standby.assignment.protocol import VERSION
-from statecore.standby.group import Assigned, GroupSettings, TaskGroup
+from statecore.standby.group import AssignmentResult, GroupSettings, TaskGroup
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
@@ -143,7 +143,7 @@ class Member:
         self.group = TaskGroup(Cluster(servers), settings, ends=lambda: ends, assignment=assignment)
         self.sums, self.ends = dict(sums), ends
         self.timeout, self.busy, self.polls = 0.2, 0.0, 0
-        self.seen: list[Assigned] = []
+        self.seen: list[AssignmentResult] = []
         self.error: BaseException | None = None
         self.paused = threading.Event()
         self._stop = threading.Event()

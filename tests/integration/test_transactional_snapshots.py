@@ -15,9 +15,9 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.backup.report import Outcome, SnapshotReport
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
+from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.repository.repository import make_repository
@@ -35,16 +35,14 @@ Rows = dict[bytes, bytes]
 Key = tuple[str, int]
 
 
-def snapshot(world: AbortingApplication, url: str, *stores: str, **changes: Any) -> SnapshotReport:
-    request = SnapshotRequest(
-        spec=world.spec(), state_dir=str(world.state_dir), repository=url, stores=stores, **changes
-    )
-    return run_snapshot(request)
+def snapshot(world: AbortingApplication, url: str, *stores: str, **changes: Any) -> BackupReport:
+    request = BackupRequest(spec=world.spec(), state_dir=str(world.state_dir), repository=url, stores=stores, **changes)
+    return run_backup(request)
 
 
 def snapshot_of_running(
     world: AbortingApplication, url: str, *, lowered: bool = False, timeout: float = 120
-) -> SnapshotReport:
+) -> BackupReport:
     """A new snapshot, as soon as there is one: what was flushed may not be enough yet, or a task be between owners.
 
     Args:
@@ -71,7 +69,7 @@ def can_be_taken(world: AbortingApplication, url: str) -> bool:
         return False
 
 
-def fetch(url: str, world: AbortingApplication, state_dir: Path, report: SnapshotReport) -> None:
+def fetch(url: str, world: AbortingApplication, state_dir: Path, report: BackupReport) -> None:
     run_fetch(
         FetchRequest(
             repository=url,
@@ -82,7 +80,7 @@ def fetch(url: str, world: AbortingApplication, state_dir: Path, report: Snapsho
     )
 
 
-def offsets_of(report: SnapshotReport) -> dict[Key, int]:
+def offsets_of(report: BackupReport) -> dict[Key, int]:
     return {(store.store, int(store.task[-1])): next(iter(store.offsets.values())) for store in report.stores}
 
 

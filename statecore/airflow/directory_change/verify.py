@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from statecore.errors import Corrupted
-from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.request import DiagnoseRequest
 
 MODULE = "statecore.jobs.diagnose.program"
 
@@ -29,7 +29,7 @@ class Found(TypedDict):
     what: str
 
 
-def request_for(migration: Mapping[str, Any]) -> ExamineRequest:
+def request_for(migration: Mapping[str, Any]) -> DiagnoseRequest:
     """What is asked about the directory of a migration's request. Brokers are not.
 
     Args:
@@ -37,7 +37,7 @@ def request_for(migration: Mapping[str, Any]) -> ExamineRequest:
     """
     same = ("application_id", "state_dir", "tasks", "spec_path", "processing_guarantee")
     said = {name: migration[name] for name in same if name in migration}
-    return ExamineRequest.from_json({**said, "release": migration["to"], "offline": True})
+    return DiagnoseRequest.from_json({**said, "release": migration["to"], "offline": True})
 
 
 def report_path(migration: Path) -> Path:

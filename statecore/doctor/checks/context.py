@@ -18,7 +18,7 @@ from statecore.statedir.store_places import changelog_at
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class CheckContext:
     """Under which a directory is judged.
 
     Attributes:
@@ -107,7 +107,7 @@ def of_store(
     return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
 
 
-def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], how: Circumstances) -> Finding:
+def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], how: CheckContext) -> Finding:
     """A store has offsets of partitions that are none of its changelog, and no others."""
     what = (
         f"has the offset of {offsets_of[0]}, which is not its changelog: the directory is of another task or "

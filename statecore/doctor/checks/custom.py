@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -19,7 +19,7 @@ def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
     return any(store.kind is StoreKind.CUSTOM for store in spec.stores_of(task))
 
 
-def custom(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def custom(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """What is wrong with one: under exactly-once Kafka Streams wipes a task in which it has no offset.
 
     Not where the other stores are transactional. This one never is, so rows of an aborted transaction stay in it.

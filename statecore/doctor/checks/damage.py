@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import DatabaseView, StoreView, TaskView
@@ -12,7 +12,7 @@ from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
 from statecore.words import number_of, some_of
 
 
-def damage(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def damage(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """What is damaged of one store of one task, each database by itself."""
     found = [_broken(store, one) for one in store.databases if one.broken]
     for one in store.databases:
@@ -43,7 +43,7 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
     )
 
 
-def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, how: Circumstances) -> Finding:
+def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, how: CheckContext) -> Finding:
     """Whole files that nobody names: in what is older than offsets in the stores, nothing inside says whether rightly.
 
     Releases that have the offset in ``.checkpoint`` flush before they write that.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.checks.custom import has_custom
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
@@ -23,7 +23,7 @@ def kind(store: StoreView) -> list[Finding]:
     return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=said)]
 
 
-def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: CheckContext) -> list[Finding]:
     """Stores that have no directory, or are not declared; tasks of subtopologies that are not.
 
     Args:
@@ -34,7 +34,7 @@ def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumsta
     return [*_undecided(spec), *_absent(spec, places, how), *_undeclared(spec, places)]
 
 
-def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """Transactional stores (KIP-892) that the spec does not declare.
 
     Args:
@@ -59,7 +59,7 @@ def _undecided(spec: ApplicationSpec) -> list[Finding]:
     return [Finding("kind-undecided", said, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
 
 
-def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: CheckContext) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
     named = {(place.topology, place.store) for place in places}
     severity = how.without_offset(Severity.WARNING)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from statecore.discover.kind_evidence import GRACE_BUFFER_SUFFIX
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -42,7 +42,7 @@ class _Gone:
     has_windows: bool
 
 
-def gone(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def gone(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """The stores of one task that are gone and of which a file keeps the offset.
 
     Args:
@@ -67,7 +67,7 @@ def _known(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     return {partition: offset for partition, offset in sorted(offsets.items()) if offset >= 0}
 
 
-def _emptied(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> Iterator[_Gone]:
+def _emptied(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> Iterator[_Gone]:
     """Stores of which the directory is left."""
     for store in stores:
         if not store.is_gone or not store.logged:
@@ -80,7 +80,7 @@ def _emptied(task: TaskView, stores: Sequence[StoreView], how: Circumstances) ->
         yield _Gone(store.store, why, own or ({} if others else entries), windows)
 
 
-def _absent(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> Iterator[_Gone]:
+def _absent(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> Iterator[_Gone]:
     """Stores that have no directory: those that are declared, and buffers by the names of their files."""
     present = {store.store for store in stores}
     declared = {store.name: store for store in _declared(task.task, how)}
@@ -102,7 +102,7 @@ def _absent(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> 
             yield _Gone(name, "has no directory", {}, has_windows=False)
 
 
-def _declared(task: str, how: Circumstances) -> list[StoreSpec]:
+def _declared(task: str, how: CheckContext) -> list[StoreSpec]:
     """What is declared of a task that Kafka Streams wants an offset of."""
     declared = () if how.spec is None else how.spec.stores_of(task)
     return [store for store in declared if store.is_restorable]  # one of the application's own may lie anywhere
@@ -113,7 +113,7 @@ def _is_buffer(store: str, kind: StoreKind = StoreKind.UNKNOWN) -> bool:
 
 
 def _finding(
-    task: TaskView, one: _Gone, file: str, entries: Mapping[TopicPartition, int], how: Circumstances
+    task: TaskView, one: _Gone, file: str, entries: Mapping[TopicPartition, int], how: CheckContext
 ) -> Finding:
     of_task = file == CHECKPOINT_FILE
     restored = of_task and one.has_windows and how.release.offsets_inside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from statecore.doctor.checks.context import Circumstances, foreign, of_store
+from statecore.doctor.checks.context import CheckContext, foreign, of_store
 from statecore.doctor.checks.missing_stores import gone
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
@@ -53,7 +53,7 @@ def store_files(store: StoreView, task: TaskView) -> list[Finding]:
     return found
 
 
-def task_files(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def task_files(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """What is wrong with the ``.checkpoint`` of one task.
 
     Args:
@@ -90,7 +90,7 @@ def task_files(task: TaskView, stores: Sequence[StoreView], how: Circumstances) 
     return [*found, *_late(task, stores, how)]
 
 
-def _late(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def _late(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """Rows that were flushed after the file was written, which says the offset of theirs."""
     by_it = [
         store
@@ -160,7 +160,7 @@ def _held_against(store: StoreView, entries: dict[TopicPartition, int], task: Ta
 
 
 def _of_others(
-    task: TaskView, stores: Sequence[StoreView], how: Circumstances
+    task: TaskView, stores: Sequence[StoreView], how: CheckContext
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores that have no offset of their own, and entries of another application's changelog of that name."""
     found: dict[str, list[TopicPartition]] = {}
@@ -181,7 +181,7 @@ def _of_others(
 
 
 def _of_other_tasks(
-    task: TaskView, stores: Sequence[StoreView], how: Circumstances, said: Collection[str]
+    task: TaskView, stores: Sequence[StoreView], how: CheckContext, said: Collection[str]
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores that have no offset of their own, in a directory of which the file names other partitions alone."""
     partition = TaskId.parse(task.task).partition
@@ -196,11 +196,11 @@ def _of_other_tasks(
     return found
 
 
-def _is_believed(part: TopicPartition, offset: int, task: TaskView, how: Circumstances) -> bool:
+def _is_believed(part: TopicPartition, offset: int, task: TaskView, how: CheckContext) -> bool:
     return offset >= 0 and part.partition == TaskId.parse(task.task).partition and how.is_changelog(part.topic)
 
 
-def _strays(task: TaskView, stores: Sequence[StoreView], how: Circumstances, said: Collection[str]) -> list[Finding]:
+def _strays(task: TaskView, stores: Sequence[StoreView], how: CheckContext, said: Collection[str]) -> list[Finding]:
     """Entries of no store, but for those of which something was said already.
 
     A topic that is no changelog by its name may be that of a store without an offset. Without a spec nobody knows

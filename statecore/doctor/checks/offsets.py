@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from statecore.doctor.checks.context import Circumstances, foreign, of_store
+from statecore.doctor.checks.context import CheckContext, foreign, of_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -18,7 +18,7 @@ _NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "
 """Findings for which exactly-once wipes a task, unless its stores are transactional."""
 
 
-def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def bookkeeping(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """What is wrong with offset and status of one store of one task.
 
     What is normal while the application runs is not said of one that runs.
@@ -31,7 +31,7 @@ def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Fi
     return found
 
 
-def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def _missing(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     if store.in_use or not store.logged or store.foreign:
         return []
     severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
@@ -57,7 +57,7 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
+def _foreign(store: StoreView, how: CheckContext) -> list[Finding]:
     """Offsets of a changelog partition that is not this store's, where it has none of its own."""
     partition = TaskId.parse(store.task).partition
     if partition is None:
@@ -74,7 +74,7 @@ def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     return [foreign(store, strange, how)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
 
 
-def _of_another_topic(store: StoreView, how: Circumstances) -> list[Finding]:
+def _of_another_topic(store: StoreView, how: CheckContext) -> list[Finding]:
     """A global store that has offsets of other topics than the declared one alone; the spec may as well be wrong."""
     topic = how.changelog_of(store)
     if not store.logged or not store.has_decided_changelog or not store.offsets:
@@ -107,7 +107,7 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
     ]
 
 
-def _unknown(store: StoreView, how: Circumstances) -> list[Finding]:
+def _unknown(store: StoreView, how: CheckContext) -> list[Finding]:
     if OFFSET_UNKNOWN not in store.offsets.values():
         return []
     at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
@@ -134,7 +134,7 @@ def _unknown(store: StoreView, how: Circumstances) -> list[Finding]:
     return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _not_closed(store: StoreView, how: Circumstances) -> Finding:
+def _not_closed(store: StoreView, how: CheckContext) -> Finding:
     opened = [one.name for one in store.databases if one.status not in (None, 0)]
     if store.task == GLOBAL:
         what = "was not closed, its process died: under exactly-once every start of the application fails"
@@ -156,7 +156,7 @@ def _not_closed(store: StoreView, how: Circumstances) -> Finding:
     return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
 
-def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: Circumstances) -> list[Finding]:
+def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: CheckContext) -> list[Finding]:
     """The stores that are nowhere else, and which of them the next start deletes with their task.
 
     Args:

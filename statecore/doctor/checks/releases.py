@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -19,7 +19,7 @@ from statecore.formats.releases import (
 from statecore.words import number_of
 
 
-def releases(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def releases(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """What is wrong with one store of one task for the release that is to open it."""
     found = _cannot_open(store, how)
     if store.logged and not store.in_use and store.readable:
@@ -30,7 +30,7 @@ def releases(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
     return found
 
 
-def half_migrated(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def half_migrated(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """Stores of one task that are of different releases."""
     readable = [store for store in stores if store.readable]
     if any(store.in_use for store in readable):
@@ -55,7 +55,7 @@ def half_migrated(task: TaskView, stores: Sequence[StoreView], how: Circumstance
     return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
 
 
-def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
+def _older(store: StoreView, task: TaskView, how: CheckContext) -> Finding:
     what = (
         f"has no column family offsets: written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older, offsets in "
         f"{CHECKPOINT_FILE}"
@@ -77,7 +77,7 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     return of_store(store, "older-release", severity, what, repair=repair, kept=False)
 
 
-def _beside(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+def _beside(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
     """A release that reads ``.checkpoint`` alone."""
     if how.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
         return []
@@ -93,7 +93,7 @@ def _beside(store: StoreView, task: TaskView, how: Circumstances) -> list[Findin
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _cannot_open(store: StoreView, how: Circumstances) -> list[Finding]:
+def _cannot_open(store: StoreView, how: CheckContext) -> list[Finding]:
     release, why = how.release, []
     if not release.offsets_inside and any(one.has_offsets_family for one in store.databases):
         why.append(f"{release.name} opens no database that has the column family {OFFSETS_COLUMN_FAMILY}")

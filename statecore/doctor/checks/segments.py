@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import DatabaseView, StoreView
@@ -12,7 +12,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 
 
-def segments(store: StoreView, how: Circumstances) -> list[Finding]:
+def segments(store: StoreView, how: CheckContext) -> list[Finding]:
     """What is wrong among the segments of one store of one task; nothing while it is in use."""
     if not store.segmented or store.in_use:
         return []
@@ -22,7 +22,7 @@ def segments(store: StoreView, how: Circumstances) -> list[Finding]:
     return _disagreeing(store, how) if store.kind.manages_offsets else []
 
 
-def _without(store: StoreView, how: Circumstances) -> list[Finding]:
+def _without(store: StoreView, how: CheckContext) -> list[Finding]:
     if store.foreign or store.outside:  # none of RocksDB's; or its offset is kept beside it
         return []
     if not store.logged or not how.release.offsets_inside:  # 4.2 and older keep the offset beside it
@@ -36,7 +36,7 @@ def _without(store: StoreView, how: Circumstances) -> list[Finding]:
     return [of_store(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
 
 
-def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
+def _disagreeing(store: StoreView, how: CheckContext) -> list[Finding]:
     """Segments of one store at different offsets: Kafka Streams goes by the newest, and older ones miss updates.
 
     A segment that was made and never flushed has no offset. That is harmless where nothing was flushed since the last
@@ -81,7 +81,7 @@ def _disagreeing(store: StoreView, how: Circumstances) -> list[Finding]:
     return found
 
 
-def _is_flushed_since_close(one: DatabaseView, how: Circumstances) -> bool:
+def _is_flushed_since_close(one: DatabaseView, how: CheckContext) -> bool:
     if one.status is None or how.transactional:
         return one.flushed
     return one.status != STATUS_CLOSED

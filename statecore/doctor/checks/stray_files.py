@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statecore.doctor.checks.context import Circumstances, of_store
+from statecore.doctor.checks.context import CheckContext, of_store
 from statecore.doctor.checks.custom import has_custom
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
@@ -16,7 +16,7 @@ from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, some_of
 
 
-def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
+def surroundings(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
     """What is to be said of one task beside its stores, or of the application's own directory (the task ``""``)."""
     found = []
     name = task.task or "the application's directory"

@@ -42,7 +42,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.kernels import kernel
 from statecore.images.model import RunFile, RunOrigin
 from statecore.images.records import checked_records, last_offset
-from statecore.images.run_ranges import Cuts
+from statecore.images.run_ranges import RunRanges
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions.replay import replay
@@ -75,7 +75,7 @@ class VersionRunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._changelog = changelog
-        self._cuts = Cuts(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
+        self._cuts = RunRanges(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
         self._records = self._null_keys = self._peak = 0
         self._stream_time = -1
         self._table = RecordTable()

@@ -16,7 +16,7 @@ from statecore.errors import Corrupted
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, LiveFile, blob_name, read_manifest
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.task_manifests import Files, Newest, key
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
 from statecore.spec.derived import segment_interval_of
@@ -25,7 +25,7 @@ from statecore.stores.rocksdb.files import understood
 _IDENTITY = "IDENTITY"
 
 
-def refuse_changed(shelf: Shelf, copies: Iterable[StoreCopy], files: Files, newest: Newest) -> None:
+def refuse_changed(shelf: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: Newest) -> None:
     """Make sure that no SST file and no blob file has other bytes now than the newest snapshot has of the same file.
 
     Args:
@@ -58,7 +58,9 @@ def refuse_changed(shelf: Shelf, copies: Iterable[StoreCopy], files: Files, newe
                 )
 
 
-def _changed(shelf: Shelf, found: Sequence[LocalFile], stored: Sequence[BaseFile]) -> list[tuple[LocalFile, str]]:
+def _changed(
+    shelf: ApplicationRepository, found: Sequence[LocalFile], stored: Sequence[BaseFile]
+) -> list[tuple[LocalFile, str]]:
     """The files of rows of a database that have changed, each with the hash that it had."""
     there = {file.name: file for file in stored}
     differ = [file for file in found if file.path.name in there and file.sha256 != there[file.path.name].sha256]
@@ -84,7 +86,7 @@ def _entries(found: Iterable[LocalFile]) -> Mapping[int, LiveFile]:
     return understood(path.parent, path.read_bytes()).files
 
 
-def _stored_entries(shelf: Shelf, stored: Iterable[BaseFile]) -> Mapping[int, LiveFile]:
+def _stored_entries(shelf: ApplicationRepository, stored: Iterable[BaseFile]) -> Mapping[int, LiveFile]:
     """What the MANIFEST in the repository says; nothing where it is damaged, and so does not tell which files are the
     same."""
     for file in stored:

@@ -45,7 +45,7 @@ from statecore.jobs.backup.stores import TakenStore
 from statecore.spec.derived import segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
-from statecore.stores.rocksdb.checkpoint import Moment, take_moment
+from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -170,12 +170,12 @@ class Copier:
             may_be_ahead=transactional and store.spec.kind.is_versioned,
         )
 
-    def _moments(self, store: TakenStore) -> dict[int | None, Moment]:
+    def _moments(self, store: TakenStore) -> dict[int | None, DatabaseCheckpoint]:
         """The databases of a store, with those that were made while the others were copied.
 
         Such a one may have rows older than an offset that was copied after it was made.
         """
-        found: dict[int | None, Moment] = {}
+        found: dict[int | None, DatabaseCheckpoint] = {}
         for _ in range(_LOOKS):
             there = self._databases(store)
             found = {segment: moment for segment, moment in found.items() if segment in there}
@@ -188,7 +188,7 @@ class Copier:
                 try:
                     if not self.running:
                         _refuse_damaged(store, path)
-                    found[segment] = take_moment(path, target)
+                    found[segment] = take_checkpoint(path, target)
                 except NotFound:
                     if not self.running or segment is None:
                         raise
@@ -217,7 +217,7 @@ class Copier:
             found[segment.start // interval] = segment.path
         return found
 
-    def _look(self, moment: Moment, store: TakenStore) -> tuple[int | None, dict[TopicPartition, int]]:
+    def _look(self, moment: DatabaseCheckpoint, store: TakenStore) -> tuple[int | None, dict[TopicPartition, int]]:
         """Status and offsets of a database of the right kind, without rows of an older format."""
         with (
             _of_source(moment),
@@ -321,8 +321,8 @@ class Copier:
 
     def _check_empty(
         self,
-        empty: Mapping[int | None, Moment],
-        full: Mapping[int | None, Moment],
+        empty: Mapping[int | None, DatabaseCheckpoint],
+        full: Mapping[int | None, DatabaseCheckpoint],
         offsets: Mapping[TopicPartition, int],
     ) -> None:
         """Make sure that the offset is older than segments of which nothing is there: it must be right for these too.
@@ -361,7 +361,7 @@ def _refuse_damaged(store: TakenStore, database: Path) -> None:
         raise error.restated(f"{store.name}: {error.what}", task=store.task, store=store.spec.name) from error
 
 
-def _is_flushed(moment: Moment) -> bool:
+def _is_flushed(moment: DatabaseCheckpoint) -> bool:
     """Whether offsets were flushed since the database was opened last."""
     name, _ = current_manifest(moment.path)
     return moment.manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
@@ -376,7 +376,7 @@ def _write(
 
 
 @contextmanager
-def _of_source(moment: Moment) -> Iterator[None]:
+def _of_source(moment: DatabaseCheckpoint) -> Iterator[None]:
     """Errors about a copy, as errors about the database."""
     try:
         yield

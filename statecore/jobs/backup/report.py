@@ -55,7 +55,7 @@ class StoreTaken:
 
 
 @dataclass(frozen=True)
-class SnapshotReport(Attempt):
+class BackupReport(Attempt):
     """The result of one snapshot of one application's state directory.
 
     Attributes beside those of the try:
@@ -110,5 +110,5 @@ class SnapshotReport(Attempt):
 
 
 SNAPSHOT_REPORT = DocumentType(
-    "report of a snapshot", 1, SnapshotReport, "Read it with the release that wrote it.", is_open=True
+    "report of a snapshot", 1, BackupReport, "Read it with the release that wrote it.", is_open=True
 )

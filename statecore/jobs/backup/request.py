@@ -11,7 +11,7 @@ from statecore.jobs.task_names import only_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotRequest(OfApplication, Planned):
+class BackupRequest(OfApplication, Planned):
     """A request to publish stores of one application as they lie in its state directory."""
 
     state_dir: str = field(

@@ -36,8 +36,8 @@ from statecore.jobs.backup.changed_files import refuse_changed
 from statecore.jobs.backup.changelog_check import Logs, asked, not_asked, refuse_ahead
 from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.problems import refused
-from statecore.jobs.backup.report import Outcome, SnapshotReport, StoreTaken
-from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.report import BackupReport, Outcome, StoreTaken
+from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.scratch_dir import scratch
 from statecore.jobs.backup.stores import Selection, select_taken
 from statecore.jobs.backup.task_manifests import (
@@ -60,7 +60,7 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.bases import hashed, put_bases
 from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
@@ -75,14 +75,14 @@ from statecore.stores.rocksdb.checkpoint import named_files
 from statecore.stores.rocksdb.directory_lock import writer_of
 
 
-def run_snapshot(
-    request: SnapshotRequest,
+def run_backup(
+    request: BackupRequest,
     progress: Progress | None = None,
     *,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.time,
-) -> SnapshotReport:
+) -> BackupReport:
     """Publish stores of one application as they lie in its state directory.
 
     Args:
@@ -107,7 +107,7 @@ def run_snapshot(
     try:
         spec = spec_of(request)
         directory = application_directory(Path(request.state_dir), spec.application_id)
-        shelf = Shelf.at(request.repository, spec.application_id)
+        shelf = ApplicationRepository.at(request.repository, spec.application_id)
         home = RepositoryHome(shelf, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
         return _Snapshot(request, around, directory, shelf, clock).run()
@@ -122,10 +122,10 @@ class _Snapshot(Job):
 
     def __init__(
         self,
-        request: SnapshotRequest,
+        request: BackupRequest,
         around: Surroundings,
         directory: StateDirectory,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
@@ -139,7 +139,7 @@ class _Snapshot(Job):
         self.notes: list[str] = []
         self._counting = threading.Lock()
 
-    def run(self) -> SnapshotReport:
+    def run(self) -> BackupReport:
         """Take it. There is no plan to be kept: a retry looks anew, and finds what was published."""
         with self.phase("look"):
             publication = Publication(
@@ -303,7 +303,7 @@ class _Snapshot(Job):
         logs: Logs,
         newest: Newest,
         where: Path,
-    ) -> SnapshotReport:
+    ) -> BackupReport:
         with self.phase("compare"):
             refuse_changed(self.shelf, copies, files, newest)
             believed = believed_of(self.shelf, copies, files, newest)
@@ -385,8 +385,8 @@ class _Snapshot(Job):
         identity: str = "",
         stores: Sequence[StoreTaken] = (),
         put_bytes: int = 0,
-    ) -> SnapshotReport:
-        return SnapshotReport(
+    ) -> BackupReport:
+        return BackupReport(
             **asdict(self.attempt),
             finished=utc_now(),
             repository=self.shelf.url,

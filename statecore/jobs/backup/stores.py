@@ -13,7 +13,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.problems import Refuse
-from statecore.jobs.backup.request import SnapshotRequest
+from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.planning.selection import refuse_undecided
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.state_directory import StateDirectory, store_directory
@@ -62,9 +62,7 @@ class Selection(NamedTuple):
     notes: tuple[str, ...]
 
 
-def select_taken(
-    directory: StateDirectory, spec: ApplicationSpec, request: SnapshotRequest, refuse: Refuse
-) -> Selection:
+def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse) -> Selection:
     """The stores that a snapshot takes.
 
     Left out, and said: stores in memory, stores of the application's own classes, and stores that the application does
@@ -134,7 +132,7 @@ def _of_another_class(
     return found
 
 
-def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ...]:
+def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[str, ...]:
     there = directory.task_directories()
     if directory.stores(GLOBAL):
         there.append(GLOBAL)

@@ -13,7 +13,7 @@ from statecore.jobs.backup.changelog_check import Logs
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.report import StoreTaken
 from statecore.jobs.planning.plan import isolation_of
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import Named, lost
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
@@ -22,7 +22,7 @@ from statecore.repository.manifest import (
     Manifest,
     StoredDatabase,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
     extents_of,
 )
 from statecore.repository.snapshot_composition import behind
@@ -53,7 +53,7 @@ class Newest(NamedTuple):
     """
 
     manifest: Manifest | None
-    parts: Mapping[str, TaskPart]
+    parts: Mapping[str, TaskManifest]
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
         """A store, if it has it."""
@@ -61,7 +61,7 @@ class Newest(NamedTuple):
         return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
 
 
-def newest_of(shelf: Shelf, tasks: Iterable[str]) -> Newest:
+def newest_of(shelf: ApplicationRepository, tasks: Iterable[str]) -> Newest:
     """What the newest snapshot has of some tasks.
 
     Raises:
@@ -115,7 +115,7 @@ class Believed(NamedTuple):
         return any(where.get(one.sha256, one.extent) != one.extent for one in self.gone)
 
 
-def believed_of(shelf: Shelf, copies: Sequence[StoreCopy], files: Files, newest: Newest) -> Believed:
+def believed_of(shelf: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: Newest) -> Believed:
     """What of the newest snapshot need not be put again.
 
     Raises:
@@ -158,12 +158,12 @@ def snapshot_of(
     )
 
 
-def parts_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskPart]:
+def parts_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskManifest]:
     """Stores by task."""
     by_task: dict[str, list[StoreSnapshot]] = {}
     for (task, _), store in sorted(snapshots.items()):
         by_task.setdefault(task, []).append(store)
-    return [TaskPart(task, tuple(stores)) for task, stores in by_task.items()]
+    return [TaskManifest(task, tuple(stores)) for task, stores in by_task.items()]
 
 
 def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> bool:
@@ -180,7 +180,7 @@ def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> 
     return wanted == {key(copy) for copy in copies}
 
 
-def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
+def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
     """Refuse to go back behind what counts, where nobody asked whether the topics are the same: they are taken for it.
 
     Raises:
@@ -220,7 +220,7 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _WORTH_MS
 
 
-def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> bool:
+def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this.
 
     Args:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.changelog.soundness import BaseEnd, refusal
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, segment_order
@@ -37,7 +37,7 @@ DIRECTORY = "the state directory"
 
 
 @dataclass(frozen=True)
-class Parent:
+class Base:
     """A store below the runs.
 
     Attributes:
@@ -51,7 +51,7 @@ class Parent:
     """
 
     name: str
-    ends: Mapping[TopicPartition, ParentEnd]
+    ends: Mapping[TopicPartition, BaseEnd]
     segments: frozenset[int | None]
     stream_time: int = -1
     snapshot: StoreSnapshot | None = None
@@ -76,7 +76,7 @@ class Parent:
         """Where deletes have something to hide."""
         return Below(segments=self.segments)
 
-    def within(self, horizon_ms: int | None) -> Parent:
+    def within(self, horizon_ms: int | None) -> Base:
         """The parent, behind whose ends deletes were at some time kept for no longer than that, where it is known."""
         if horizon_ms is None:
             return self
@@ -87,7 +87,7 @@ class Parent:
         return replace(self, ends=ends)
 
     @staticmethod
-    def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Parent:
+    def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Base:
         """A store of a snapshot.
 
         Args:
@@ -96,17 +96,17 @@ class Parent:
             cut_ms: when nothing lay behind its ends, in ms since the epoch; ``None`` where nobody knows it.
         """
         horizon_ms = store.horizon_ms
-        ends = {end.topic_partition: parent_end(end, cut_ms, horizon_ms) for end in store.changelogs}
+        ends = {end.topic_partition: base_end(end, cut_ms, horizon_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
         stream_time = store.stream_time
         if stream_time is None:  # which is of the newest segment at least
             stream_time = max((segment or 0 for segment in segments), default=0) * (store.segment_interval_ms or 0)
-        return Parent(name, ends, segments, stream_time, store)
+        return Base(name, ends, segments, stream_time, store)
 
 
-def parent_end(end: ChangelogEnd, cut_ms: int | None, horizon_ms: int | None) -> ParentEnd:
+def base_end(end: ChangelogEnd, cut_ms: int | None, horizon_ms: int | None) -> BaseEnd:
     """What a snapshot says of one of a store's ends: read at a moment, when deletes were kept for that time."""
-    return ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms, horizon_ms)
+    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms, horizon_ms)
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ def _line(group: Sequence[Refused]) -> str:
     return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {upon}: {first.why}{likewise}."
 
 
-class Candidates(Protocol):
+class BaseCandidates(Protocol):
     """Who knows parents."""
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
+    def of(self, key: Key) -> Iterator[Base | Refused]:
         """The parents that a store may have, the best first, and between them what is refused without a look at its
         topics.
         """
@@ -206,11 +206,11 @@ class Younger(NamedTuple):
         since_ms: when nothing lay behind their ends at the earliest, in ms since the epoch.
     """
 
-    candidates: Candidates
+    candidates: BaseCandidates
     stores: Collection[Key]
     since_ms: int
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
+    def of(self, key: Key) -> Iterator[Base | Refused]:
         """See :class:`Candidates`."""
         for found in self.candidates.of(key):
             if (
@@ -221,7 +221,7 @@ class Younger(NamedTuple):
                 yield found
 
 
-class Chosen(NamedTuple):
+class ChosenBases(NamedTuple):
     """The parents of a plan.
 
     Attributes:
@@ -230,28 +230,28 @@ class Chosen(NamedTuple):
         dearer: what is sound, and would take more work than to read the whole changelog.
     """
 
-    parents: dict[Key, Parent]
+    parents: dict[Key, Base]
     refused: tuple[Refused, ...]
     dearer: tuple[Refused, ...] = ()
 
 
-Cost = Callable[[Parent | None, Mapping[TopicPartition, LogOffsets]], float]
+Cost = Callable[[Base | None, Mapping[TopicPartition, LogOffsets]], float]
 """What it costs to go on from a parent, or from nothing, where the changelog of the store is like that, with the end
 at which it is read to as ``log_end``."""
 
-NO_PARENTS = Chosen({}, ())
+NO_PARENTS = ChosenBases({}, ())
 """Every log is read whole."""
 
 
 def choose(
     stores: Mapping[Key, frozenset[TopicPartition]],
-    candidates: Candidates,
+    candidates: BaseCandidates,
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
     ends: Mapping[TopicPartition, int],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     cost: Cost | None = None,
-) -> Chosen:
+) -> ChosenBases:
     """The first candidate of each store that nothing speaks against before its tail is read; or the cheapest.
 
     Args:
@@ -264,12 +264,12 @@ def choose(
         cost: what it costs to go on from a parent, or from nothing. With it all candidates are looked at, up to the
             first one of a snapshot, and the cheapest is taken; it may be none. Without it the first one is.
     """
-    parents: dict[Key, Parent] = {}
+    parents: dict[Key, Base] = {}
     refused: list[Refused] = []
     dearer: list[Refused] = []
     pending = {key: candidates.of(key) for key in stores}
     while pending:
-        looked: dict[Key, Parent] = {}
+        looked: dict[Key, Base] = {}
         for key, left in list(pending.items()):
             found = next(left, None)
             if found is None:
@@ -278,7 +278,7 @@ def choose(
                 refused.append(found)
             else:
                 looked[key] = found
-        told = told_epoch_ends((end for parent in looked.values() for end in parent.ends.values()), epoch_ends)
+        told = epoch_ends_of((end for parent in looked.values() for end in parent.ends.values()), epoch_ends)
         for key, parent in looked.items():
             why = _why_refused(parent, stores[key], topics, logs, ends, told)
             if why is not None:
@@ -293,11 +293,11 @@ def choose(
                 )
             if cost is None or not parent.is_here:
                 del pending[key]
-    return Chosen(parents, tuple(refused), tuple(dearer))
+    return ChosenBases(parents, tuple(refused), tuple(dearer))
 
 
-def told_epoch_ends(
-    ends: Iterable[ParentEnd],
+def epoch_ends_of(
+    ends: Iterable[BaseEnd],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[tuple[TopicPartition, int], int | None]:
     """Where the leader epochs of some ends end in the logs, by partition and epoch, as far as brokers tell it.
@@ -316,7 +316,7 @@ def told_epoch_ends(
 
 
 def _why_refused(
-    parent: Parent,
+    parent: Base,
     partitions: frozenset[TopicPartition],
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],

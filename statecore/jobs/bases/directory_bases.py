@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import Base, Bases, checked_bases
-from statecore.jobs.bases.base import DIRECTORY, Key, Parent, Refused
+from statecore.images.bases import ImageBase, ImageBases, checked_bases
+from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.spec.derived import segment_interval_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.state_directory import StateDirectory, store_directory
@@ -25,8 +25,8 @@ from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.legacy_offsets import read_offsets
 
 
-class DirectoryParents:
-    """The stores of an application's directory; see :class:`statecore.jobs.bases.base.Candidates`.
+class DirectoryBases:
+    """The stores of an application's directory; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
         directory: the directory; nobody works on its stores.
@@ -43,8 +43,8 @@ class DirectoryParents:
         """Whether the directory has anything of a store."""
         return self._found(key) is not None
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
-        """See :class:`statecore.jobs.bases.base.Candidates`."""
+    def of(self, key: Key) -> Iterator[Base | Refused]:
+        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         found, store = self._found(key), self._spec.store(key[1])
         if found is None or store is None:
             return
@@ -64,7 +64,7 @@ class DirectoryParents:
         name = "" if store is None else store_directory(store.name, store.kind)
         return next((one for one in self._directory.stores(key[0]) if one.name == name and any(one.databases)), None)
 
-    def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Parent:
+    def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Base:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
         said = {segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()}
@@ -84,13 +84,15 @@ class DirectoryParents:
         is_global = task == GLOBAL
         starts = {part: offset + (not is_global) for part, offset in offsets.items()}
         # Looks at kind, status and files, and changes nothing.
-        bases = Bases({segment: Base(path) for segment, path in databases.items()}, starts, global_store=is_global)
+        bases = ImageBases(
+            {segment: ImageBase(path) for segment, path in databases.items()}, starts, global_store=is_global
+        )
         checked_bases(bases, store.kind, list(starts))
         interval = segment_interval_of(store) if store.kind.is_segmented else None
         newest = max((segment for segment in databases if segment is not None), default=-1)
-        return Parent(
+        return Base(
             DIRECTORY,
-            {part: ParentEnd(part, "", end, -1, None) for part, end in starts.items()},
+            {part: BaseEnd(part, "", end, -1, None) for part, end in starts.items()},
             frozenset(databases),
             -1 if interval is None else newest * interval,
             databases={segment: str(path) for segment, path in databases.items()},
@@ -108,9 +110,9 @@ class DirectoryParents:
             )
 
 
-def _empty(offsets: Mapping[TopicPartition, int]) -> Parent:
+def _empty(offsets: Mapping[TopicPartition, int]) -> Base:
     """A store whose changelog was empty when it was closed: nothing lies below, so no delete can be missing."""
-    return Parent(DIRECTORY, {part: ParentEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
+    return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
-from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planning import why_stale
@@ -30,7 +30,7 @@ class PlannedTails:
     """
 
     frozen: FrozenPlan
-    parents: Mapping[Key, Parent]
+    parents: Mapping[Key, Base]
     refused: tuple[Refused, ...]
     topics: Mapping[str, TopicDescription]
     notes: tuple[str, ...]
@@ -47,10 +47,10 @@ class PlannedTails:
         return frozenset(one.key for one in self.refused if one.parent == self.frozen.newest)
 
 
-class NamedParents(Protocol):
+class NamedBases(Protocol):
     """Who finds again what a frozen plan names."""
 
-    def named(self, key: Key, name: str) -> Parent | None:
+    def named(self, key: Key, name: str) -> Base | None:
         """The parent of a store; ``None`` where it cannot be had any more."""
 
 
@@ -64,8 +64,8 @@ def topics_of(cluster: Cluster, plan: RestorePlan) -> dict[str, TopicDescription
 
 
 def still_standing(
-    cluster: Cluster, frozen: FrozenPlan, topics: Mapping[str, TopicDescription], candidates: NamedParents
-) -> dict[Key, Parent] | str:
+    cluster: Cluster, frozen: FrozenPlan, topics: Mapping[str, TopicDescription], candidates: NamedBases
+) -> dict[Key, Base] | str:
     """The parents of a frozen plan; or why it must be made anew.
 
     Args:
@@ -78,7 +78,7 @@ def still_standing(
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
         return stale
-    parents: dict[Key, Parent] = {}
+    parents: dict[Key, Base] = {}
     for key, parts in plan.stores.items():
         name = parts[0].parent
         if not name:

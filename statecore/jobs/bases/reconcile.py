@@ -36,21 +36,21 @@ from statecore.faults import FaultPoints
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile, segment_order
-from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.tail_check import truncations
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
-from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.stages import read_runs
 from statecore.jobs.pipeline.staging_place import PassingPlace
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs
 from statecore.progress import Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, Wanted, download
-from statecore.repository.manifest import Extent, StoredDatabase, TaskPart
+from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import ensure_room
@@ -116,7 +116,7 @@ def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Ref
     return right, wrong
 
 
-def _why_not(parent: Parent, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool) -> str | None:
+def _why_not(parent: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool) -> str | None:
     """Why a parent above which deletes may be missing cannot be made right; ``None`` where it can."""
     if not is_newest or parent.snapshot is None:
         return "it is not of the newest snapshot"
@@ -136,7 +136,9 @@ def _no(one: Refused, why: str) -> Refused:
     return replace(one, why=f"{one.why}; and it is not compared with the whole log, because {why}")
 
 
-def rebased(mine: TaskPart, theirs: TaskPart, below: TaskPart | None, stores: Collection[Key]) -> TaskPart | None:
+def rebased(
+    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, stores: Collection[Key]
+) -> TaskManifest | None:
     """What to publish of a task that others may have published as well; see :func:`advanced`.
 
     A store that was made right is no tail: it fits above the very runs that it was compared with, and no others that
@@ -185,7 +187,7 @@ class Reconciler:
         planned: CheckpointPlan,
         *,
         spec: ApplicationSpec,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         settings: ClusterSettings,
         connect: Callable[[], AbstractContextManager[Cluster]],
         engine: Callable[[int], Engine],
@@ -200,7 +202,7 @@ class Reconciler:
         self._planned, self._spec, self._shelf = planned, spec, shelf
         self._settings, self._connect, self._engine = settings, connect, engine
         self._budget, self._progress, self._faults = memory_budget, progress, faults
-        self._publisher = Publisher(ShelfAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
         self._made = Reconciliation()
         self._count = 0
 
@@ -365,7 +367,7 @@ def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized], batch_bytes:
         yield batch
 
 
-def _first_live(part: PartitionPlan, parent: Parent, results: Iterable[RangeResult]) -> int:
+def _first_live(part: PartitionPlan, parent: Base, results: Iterable[RangeResult]) -> int:
     """The first segment that has not expired, by all that the parent and the log have seen."""
     of = part.segmentation if part.kind.is_segmented else None
     seen = max((result.stream_time for result in results), default=-1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from statecore.errors import Corrupted, Reason
-from statecore.jobs.bases.base import DAMAGED, Key, Parent, Refused
+from statecore.jobs.bases.base import DAMAGED, Base, Key, Refused
 from statecore.jobs.bases.delete_horizons import horizons_since
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.manifest import Manifest, StoreSnapshot, TaskPart
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifest
 from statecore.spec.model import ApplicationSpec
 
 _TRIED = 5
@@ -18,8 +18,8 @@ _TRIED = 5
 lack as well."""
 
 
-class SnapshotParents:
-    """The stores of the snapshots that count; see :class:`statecore.jobs.bases.base.Candidates`.
+class SnapshotBases:
+    """The stores of the snapshots that count; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
         shelf: where they are.
@@ -33,11 +33,11 @@ class SnapshotParents:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         spec: ApplicationSpec,
         entries: Sequence[SnapshotEntry],
         newest: Manifest | None,
-        parts: Mapping[str, TaskPart],
+        parts: Mapping[str, TaskManifest],
         refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
     ) -> None:
@@ -45,7 +45,7 @@ class SnapshotParents:
         self._entries, self._newer = entries, newer
         self._horizons: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
-        self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
+        self._parts: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
         if newest is not None:
             self._manifests[newest.snapshot] = newest
             for reference in newest.parts:
@@ -55,7 +55,7 @@ class SnapshotParents:
         """Whether a snapshot counts."""
         return any(one.snapshot == snapshot for one in self._entries)
 
-    def named(self, key: Key, snapshot: str) -> Parent | None:
+    def named(self, key: Key, snapshot: str) -> Base | None:
         """The store of the snapshot that a frozen plan names; ``None`` where that does not count any more, or cannot
         be read.
         """
@@ -63,16 +63,16 @@ class SnapshotParents:
         found = None if entry is None else self._store(entry, key)
         return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
 
-    def task(self, snapshot: str, task: str) -> TaskPart | None:
+    def task(self, snapshot: str, task: str) -> TaskManifest | None:
         """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._part(entry, task)
-        return found if isinstance(found, TaskPart) else None
+        return found if isinstance(found, TaskManifest) else None
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
-        """See :class:`statecore.jobs.bases.base.Candidates`."""
+    def of(self, key: Key) -> Iterator[Base | Refused]:
+        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         seen = set()
-        refused: list[Parent] = []
+        refused: list[Base] = []
         for entry in self._entries[:_TRIED]:
             found = self._store(entry, key)
             if found is None:
@@ -102,13 +102,13 @@ class SnapshotParents:
             else:
                 yield parent
 
-    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
+    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Base:
         """A store of a snapshot, as far as it and all newer snapshots have seen how long deletes were kept."""
         if entry.snapshot not in self._horizons:
             newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
             self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
         seen = self._horizons[entry.snapshot].get(key[0])
-        return Parent.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
+        return Base.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
         """What speaks against a store, whatever its topics are."""
@@ -132,7 +132,7 @@ class SnapshotParents:
             return part
         return next((store for store in part.stores if store.store == key[1]), None)
 
-    def _part(self, entry: SnapshotEntry, task: str) -> TaskPart | Corrupted | None:
+    def _part(self, entry: SnapshotEntry, task: str) -> TaskManifest | Corrupted | None:
         where = entry.snapshot, task
         if where not in self._parts:
             try:
@@ -155,7 +155,7 @@ class SnapshotParents:
         return found
 
 
-def _has_all_of(parent: Parent, refused: Parent) -> bool:
+def _has_all_of(parent: Base, refused: Base) -> bool:
     """Whether what speaks against one parent's tail speaks against that of another: it is longer, and not younger."""
     return all(
         part in refused.ends

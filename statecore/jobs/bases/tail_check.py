@@ -9,10 +9,10 @@ from typing import NamedTuple
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import least_horizon_ms, stricter
 from statecore.changelog.model import TopicDescription
-from statecore.changelog.soundness import ParentEnd, missed_deletes, start_moved, truncation
+from statecore.changelog.soundness import BaseEnd, missed_deletes, start_moved, truncation
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 
@@ -37,7 +37,7 @@ class Unsound(NamedTuple):
 
 def unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Parent],
+    parents: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
@@ -81,7 +81,7 @@ def unsound(
 
 def found_unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Parent],
+    parents: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     cluster: Cluster,
@@ -125,14 +125,14 @@ def truncations(
     told = epoch_ends(planned) if planned else {}
     found: dict[Key, Reason] = {}
     for key, part in parts:
-        end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
+        end = BaseEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
         why = truncation(end, told.get(part.topic_partition), called="the plan's end")
         if why is not None:
             found.setdefault(key, why)
     return found
 
 
-def _horizon_of(end: ParentEnd, part: PartitionPlan) -> int | None:
+def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
     """How long deletes were kept behind a parent's end, as far as it was recorded: then, and when the plan was made."""
     seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
     return least_horizon_ms(seen)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan
-from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot, least_known
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference, least_known
 from statecore.repository.publication import Publication
 from statecore.repository.snapshot_composition import Cut
 
@@ -16,7 +16,7 @@ _SHARE_OF_HORIZON = 4
 
 
 @dataclass(frozen=True)
-class News:
+class ChangedTasks:
     """What is published.
 
     Attributes:
@@ -61,12 +61,12 @@ def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     return least_known(None if one is None else one.cut_ms for one in references)
 
 
-def news_of(
+def changed_tasks(
     planned: CheckpointPlan,
     publication: Publication,
     reconciled: Collection[Key] = frozenset(),
     goes: Callable[[str], bool] = lambda _: False,
-) -> News:
+) -> ChangedTasks:
     """What is news of what was read: where a log has gone on without a record, that it has.
 
     Args:
@@ -102,7 +102,7 @@ def news_of(
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
     cuts = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(_is_lower(cut, manifest.part(task)) for task, cut in cuts.items())
-    return News(frozenset(new), cuts, oldest, planned.made_ms, is_lowered)
+    return ChangedTasks(frozenset(new), cuts, oldest, planned.made_ms, is_lowered)
 
 
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
@@ -111,7 +111,7 @@ def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     return least_known(part.horizon_ms for part in parts)
 
 
-def _is_lower(cut: Cut, known: PartReference | None) -> bool:
+def _is_lower(cut: Cut, known: TaskManifestReference | None) -> bool:
     """Whether deletes are kept for a shorter time than a snapshot says."""
     return (
         cut.horizon_ms is not None

@@ -11,14 +11,14 @@ from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
 from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
-from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
-from statecore.repository.application_repository import Shelf
-from statecore.repository.manifest import TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
@@ -32,9 +32,9 @@ class CheckpointPlan(PlannedTails):
         candidates: the snapshots.
     """
 
-    candidates: SnapshotParents
+    candidates: SnapshotBases
 
-    def below(self, task: str) -> TaskPart | None:
+    def below(self, task: str) -> TaskManifest | None:
         """The task in the snapshot that was the newest when the plan was made."""
         return self.candidates.task(self.frozen.newest, task)
 
@@ -73,7 +73,7 @@ def plan_checkpoint(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: CheckpointRequest,
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     publication: Publication,
     home: JobHome,
     refused: Mapping[tuple[Key, str], Reason],
@@ -96,7 +96,7 @@ def plan_checkpoint(
         repository
             cannot be read.
     """
-    candidates = SnapshotParents(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
+    candidates = SnapshotBases(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
         found = _taken_up(cluster, spec, request, home, candidates)
@@ -140,7 +140,7 @@ def plan_checkpoint(
 
 
 def _taken_up(
-    cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotParents
+    cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotBases
 ) -> CheckpointPlan | str | None:
     """The plan of an earlier try of this request; or why it cannot be taken up, where there is one."""
     content = home.read(PLAN_SUFFIX)

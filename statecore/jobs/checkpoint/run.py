@@ -31,21 +31,21 @@ from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import DAMAGED, Key, grouped
 from statecore.jobs.bases.reconcile import Reconciled, rebased
-from statecore.jobs.checkpoint.changed_tasks import news_of
+from statecore.jobs.checkpoint.changed_tasks import changed_tasks
 from statecore.jobs.checkpoint.plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.schedule import made_since
-from statecore.jobs.checkpoint.validate_tails import Judge
-from statecore.jobs.compact.after_checkpoint import FoldedAfter, fold_after
+from statecore.jobs.checkpoint.validate_tails import TailValidator
+from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_after
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.in_progress_marker import Word, said_under_way
+from statecore.jobs.in_progress_marker import InProgressMarker, said_under_way
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.pipeline.publish import Made, task_parts
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
-from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.stages import publish_rows, read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
@@ -54,8 +54,8 @@ from statecore.jobs.processes import of_this_machine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
-from statecore.repository.manifest import TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.spec.writer import spec_hash
 
@@ -81,7 +81,7 @@ class Warm:
         cluster: the brokers, connected.
     """
 
-    shelf: Shelf
+    shelf: ApplicationRepository
     cluster: Cluster
 
 
@@ -117,7 +117,7 @@ def run_checkpoint(
     """
     try:
         spec = spec_of(request)
-        shelf = Shelf.at(request.repository, spec.application_id) if warm is None else warm.shelf
+        shelf = ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.shelf
         home = RepositoryHome(shelf, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults, say)
         return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster, little).run()
@@ -142,7 +142,7 @@ class _Checkpoint(Job):
         self,
         request: CheckpointRequest,
         around: Surroundings,
-        shelf: Shelf,
+        shelf: ApplicationRepository,
         engine: Engine,
         cluster: Cluster | None,
         little: int,
@@ -151,7 +151,7 @@ class _Checkpoint(Job):
         self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
         self.little = little
         self.refused: dict[tuple[Key, str], Reason] = {}
-        self.made: list[TaskPart] = []
+        self.made: list[TaskManifest] = []
         self.reconciled: Mapping[Key, Reconciled] = {}
         self.heals = False
         self._said: set[str] = set()
@@ -167,7 +167,7 @@ class _Checkpoint(Job):
         with self.attempted(), said_under_way(self.shelf) as word:
             return self._run(word)
 
-    def _run(self, word: Word) -> RestoreReport:
+    def _run(self, word: InProgressMarker) -> RestoreReport:
         with self.phase("plan"):
             self.progress.phase("plan")
             publication = self._publication()
@@ -198,7 +198,7 @@ class _Checkpoint(Job):
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
-        folded = FoldedAfter() if published is None else self._fold(publication)
+        folded = CompactedAfter() if published is None else self._fold(publication)
         if (
             published is not None
             and publication.newest is not None
@@ -211,7 +211,7 @@ class _Checkpoint(Job):
 
     def _sound(self, planned: CheckpointPlan, read: Made) -> Made | None:
         """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
-        judgement = Judge(
+        judgement = TailValidator(
             spec=self.spec,
             shelf=self.shelf,
             settings=self._settings(),
@@ -292,7 +292,7 @@ class _Checkpoint(Job):
             return Made({}, {})
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
         cluster = self._settings()
-        address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
+        address, budget = ApplicationAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
             if engine is self.engine:
@@ -317,7 +317,7 @@ class _Checkpoint(Job):
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
         """Publish what is new; ``None`` where nothing is."""
         is_whole = not self.request.stores and not self.request.partitions
-        news = news_of(
+        news = changed_tasks(
             planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
         )
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
@@ -345,13 +345,13 @@ class _Checkpoint(Job):
             self.progress.done("" if published is None else published.snapshot)
         return published
 
-    def _fold(self, publication: Publication) -> FoldedAfter:
+    def _fold(self, publication: Publication) -> CompactedAfter:
         """Merge what has become many runs."""
         if not self.request.fold or self.heals:
-            return FoldedAfter()
+            return CompactedAfter()
         parts = {**publication.parts(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
-            return fold_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
+            return compact_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
 
     def _healed(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
         """Another checkpoint, in which no snapshot is a parent of the stores that nobody could fetch.

@@ -40,7 +40,7 @@ from statecore.jobs.in_progress_marker import heard_of
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.planning.plan import consumed, end_of, is_left
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot
@@ -146,7 +146,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
 
 
 def look(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     tick_ms: int = DEFAULT_TICK_MS,
@@ -215,7 +215,7 @@ def look(
     return Verdict(news is not None, why, upon=upon)
 
 
-def _under_way(shelf: Shelf, now_ms: int) -> Verdict | None:
+def _under_way(shelf: ApplicationRepository, now_ms: int) -> Verdict | None:
     heard = heard_of(shelf, now_ms / 1000)
     if heard is None:
         return None

@@ -25,7 +25,7 @@ from statecore.jobs.in_progress_marker import heard_of
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
@@ -63,13 +63,13 @@ def follow(
     """
     spec = spec_of(request)
     progress = progress or NullProgress()
-    shelf: Shelf | None = None
+    shelf: ApplicationRepository | None = None
     pause, last = _FIRST_PAUSE, ""
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
         while True:
             began, moment = clock(), utc_now()
             try:
-                shelf = shelf or Shelf.at(request.repository, spec.application_id)
+                shelf = shelf or ApplicationRepository.at(request.repository, spec.application_id)
                 if (heard := heard_of(shelf, time.time())) is not None:
                     say(
                         f"Another job is under way, and said so {heard:.0f} s ago. The next look is in {_BESIDE:.0f} s."

@@ -28,12 +28,12 @@ from statecore.jobs.pipeline.publish import Made
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
 from statecore.jobs.processes import of_this_machine
 from statecore.progress import Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.spec.model import ApplicationSpec
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TailValidation:
     """What was found out.
 
     Attributes:
@@ -48,7 +48,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class TailValidator:
     """Judges the tails of one checkpoint, round after round.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judge:
     """
 
     spec: ApplicationSpec
-    shelf: Shelf
+    shelf: ApplicationRepository
     settings: ClusterSettings
     connect: Callable[[], AbstractContextManager[Cluster]]
     when_refused: WhenRefused
@@ -79,7 +79,7 @@ class Judge:
     progress: Progress
     faults: FaultPoints
 
-    def judged(self, planned: CheckpointPlan, made: Made) -> Judgement:
+    def judged(self, planned: CheckpointPlan, made: Made) -> TailValidation:
         """What of the tails goes upon their parents.
 
         Args:
@@ -92,17 +92,17 @@ class Judge:
         """
         plan = planned.plan
         if not plan.offsets:
-            return Judgement(made, Unsound.of(()))
+            return TailValidation(made, Unsound.of(()))
         with self.connect() as cluster:
             found = found_unsound(plan, planned.parents, made.runs, planned.topics, cluster)
         if self.when_refused != WhenRefused.RECONCILE:
-            return Judgement(made, found)
+            return TailValidation(made, found)
         right, wrong = divided(planned, found.refused)
         if wrong or not right:
-            return Judgement(made, Unsound.of(wrong))
+            return TailValidation(made, Unsound.of(wrong))
         outcome = self._reconciled(planned, right)
         runs = {**made.runs, **{key: one.results for key, one in outcome.stores.items()}}
-        return Judgement(Made(runs, made.versions), Unsound.of(outcome.refused), outcome.stores)
+        return TailValidation(Made(runs, made.versions), Unsound.of(outcome.refused), outcome.stores)
 
     def _reconciled(self, planned: CheckpointPlan, right: Sequence[Refused]) -> Reconciliation:
         """Compare stores with their whole changelogs, on this machine."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.jobs.bases.base import Key
 from statecore.jobs.compact.plan import planned_merges
-from statecore.jobs.compact.run import run_fold
+from statecore.jobs.compact.run import run_compact
 from statecore.jobs.failures import as_statecore_error
 from statecore.progress import Progress
-from statecore.repository.application_repository import Shelf
-from statecore.repository.manifest import TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.manifest import TaskManifest
 from statecore.spec.model import ApplicationSpec
 
 
 @dataclass(frozen=True)
-class FoldedAfter:
+class CompactedAfter:
     """What a fold after a checkpoint came to.
 
     Attributes:
@@ -29,14 +29,14 @@ class FoldedAfter:
     damaged: frozenset[Key] = frozenset()
 
 
-def fold_after(
-    shelf: Shelf,
+def compact_after(
+    shelf: ApplicationRepository,
     spec: ApplicationSpec,
-    parts: Iterable[TaskPart],
+    parts: Iterable[TaskManifest],
     progress: Progress,
     say: Callable[[str], None],
     faults: FaultPoints,
-) -> FoldedAfter:
+) -> CompactedAfter:
     """Merge what has become many runs, where it has. That the fold failed is said, and no more than that.
 
     Args:
@@ -48,13 +48,15 @@ def fold_after(
         faults: points at which tests let the process die.
     """
     if not planned_merges(parts, spec):
-        return FoldedAfter()
+        return CompactedAfter()
     try:
-        report = run_fold(shelf, spec, asks_contents=False, progress=progress, say=say, faults=faults)
+        report = run_compact(shelf, spec, asks_contents=False, progress=progress, say=say, faults=faults)
     except FaultInjected:
         raise
     except Exception as error:
         said = as_statecore_error(error, "runs were folded")
-        return FoldedAfter((f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}",))
+        return CompactedAfter(
+            (f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}",)
+        )
     done = () if report.snapshot is None else (f"{report.runs} runs were folded: {report.snapshot}.",)
-    return FoldedAfter((*report.findings, *done), report.damaged)
+    return CompactedAfter((*report.findings, *done), report.damaged)

@@ -21,8 +21,8 @@ from statecore.faults import FaultPoints
 from statecore.images.merge import merge_runs
 from statecore.images.model import RunFile
 from statecore.jobs.compact.plan import Merge
-from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
-from statecore.repository.application_repository import Shelf
+from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
 from statecore.repository.manifest import Extent, StoredRun
 
@@ -62,11 +62,16 @@ class Merger:
     """
 
     def __init__(
-        self, shelf: Shelf, scratch: Path, advance: Callable[[int], None], faults: FaultPoints, batch_bytes: int
+        self,
+        shelf: ApplicationRepository,
+        scratch: Path,
+        advance: Callable[[int], None],
+        faults: FaultPoints,
+        batch_bytes: int,
     ) -> None:
         self._shelf, self._scratch, self._advance, self._faults = shelf, scratch, advance, faults
         self._batch_bytes = batch_bytes
-        self._publisher = Publisher(ShelfAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
         self._made = Merged()
 
     def run(self, merges: Sequence[Merge]) -> Merged:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from statecore.images.compaction_policy import FOLD, FoldSettings, is_due, slices_to_fold
+from statecore.images.compaction_policy import FOLD, CompactionSettings, is_due, slices_to_compact
 from statecore.images.model import ROW_VERSION, RunFormat
 from statecore.repository.compatibility import differences
 from statecore.repository.download import Wanted
-from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskPart
-from statecore.repository.rebase import Fold
+from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
+from statecore.repository.rebase import Compaction
 from statecore.spec.model import ApplicationSpec
 
 
@@ -58,10 +58,10 @@ class Merge:
         for stored in self.inputs:
             yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
 
-    def into(self, output: StoredRun | None) -> Fold:
+    def into(self, output: StoredRun | None) -> Compaction:
         """The fold, when it is known what the runs have become."""
         runs = tuple(stored.run for stored in self.inputs)
-        return Fold(self.store, self.segment, runs, output, self.is_lowest)
+        return Compaction(self.store, self.segment, runs, output, self.is_lowest)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Neighbours:
 
 
 def planned_merges(
-    parts: Iterable[TaskPart], spec: ApplicationSpec, settings: FoldSettings = FOLD
+    parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = FOLD
 ) -> tuple[Merge, ...]:
     """What is merged of the tasks of a snapshot; nothing where no fold is due.
 
@@ -109,7 +109,7 @@ def planned_merges(
     if not any(is_due(one.sizes, base=one.base, settings=settings) for one in found):
         return ()
     return tuple(
-        one.merge(which) for one in found for which in slices_to_fold(one.sizes, base=one.base, settings=settings)
+        one.merge(which) for one in found for which in slices_to_compact(one.sizes, base=one.base, settings=settings)
     )
 
 

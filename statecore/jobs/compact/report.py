@@ -9,7 +9,7 @@ from typing import Any
 from statecore.documents import DocumentType
 
 
-class FoldOutcome(StrEnum):
+class CompactionOutcome(StrEnum):
     """What became of a fold."""
 
     PUBLISHED = "published"
@@ -19,7 +19,7 @@ class FoldOutcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class FoldedRuns:
+class CompactedRuns:
     """Runs of a database that have become one, or would.
 
     Attributes:
@@ -43,7 +43,7 @@ class FoldedRuns:
 
 
 @dataclass(frozen=True)
-class FoldReport:
+class CompactionReport:
     """The result of one fold of one application.
 
     Attributes:
@@ -64,11 +64,11 @@ class FoldReport:
 
     repository: str
     application_id: str
-    outcome: FoldOutcome
+    outcome: CompactionOutcome
     newest: str
     snapshot: str | None = None
     made: str | None = None
-    folded: tuple[FoldedRuns, ...] = ()
+    folded: tuple[CompactedRuns, ...] = ()
     tasks: int = 0
     brought_bytes: int = 0
     written_bytes: int = 0
@@ -91,4 +91,4 @@ class FoldReport:
         return FOLD_REPORT.to_json(self)
 
 
-FOLD_REPORT = DocumentType("report of a fold", 1, FoldReport, "Fold again.", is_open=True)
+FOLD_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Fold again.", is_open=True)

@@ -31,41 +31,41 @@ from statecore import __version__
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.segments import first_live_segment
-from statecore.images.compaction_policy import FOLD, FoldSettings
+from statecore.images.compaction_policy import FOLD, CompactionSettings
 from statecore.images.digest import EMPTY, combined
 from statecore.images.model import StoreDigest
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
 from statecore.jobs.compact.plan import Merge, planned_merges
-from statecore.jobs.compact.report import FoldedRuns, FoldOutcome, FoldReport
+from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import keep_content, known_contents
-from statecore.repository.manifest import StoreSnapshot, TaskPart
+from statecore.repository.manifest import StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Fold, folded
+from statecore.repository.rebase import Compaction, folded
 from statecore.spec.model import ApplicationSpec
 
 ORIGIN = "fold"
 """What manifests of folds name as their origin."""
 
-Folds = Mapping[str, Sequence[Fold]]
+Folds = Mapping[str, Sequence[Compaction]]
 """What was merged, by task."""
 
 
-def run_fold(
-    shelf: Shelf,
+def run_compact(
+    shelf: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     plan_only: bool = False,
     asks_contents: bool = True,
-    settings: FoldSettings = FOLD,
+    settings: CompactionSettings = FOLD,
     batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
     faults: FaultPoints = NO_FAULTS,
     clock: Callable[[], float] = time.time,
-) -> FoldReport:
+) -> CompactionReport:
     """Fold the newest snapshot of an application, where that is due.
 
     Args:
@@ -94,9 +94,9 @@ def run_fold(
     newest = publication.newest or shelf.manifest(shelf.head().snapshots[0]).value
     parts = publication.parts()
     merges = planned_merges(parts.values(), spec, settings)
-    report = FoldReport(shelf.url, shelf.application_id, FoldOutcome.NOT_DUE, newest.snapshot)
+    report = CompactionReport(shelf.url, shelf.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
-        outcome = FoldOutcome.PLANNED if merges else FoldOutcome.NOT_DUE
+        outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
         return replace(report, outcome=outcome, folded=runs, seconds=time.monotonic() - began)
     faults.reach("fold.after-plan")
@@ -112,7 +112,7 @@ def run_fold(
         say(warning)
     return replace(
         report,
-        outcome=FoldOutcome.NOTHING_LEFT if published is None else FoldOutcome.PUBLISHED,
+        outcome=CompactionOutcome.NOTHING_LEFT if published is None else CompactionOutcome.PUBLISHED,
         snapshot=None if published is None else published.snapshot,
         made=None if published is None else published.made,
         folded=tuple(
@@ -128,11 +128,16 @@ def run_fold(
 
 
 def _published(
-    shelf: Shelf, publication: Publication, parts: Mapping[str, TaskPart], folds: Folds, *, asks_contents: bool
+    shelf: ApplicationRepository,
+    publication: Publication,
+    parts: Mapping[str, TaskManifest],
+    folds: Folds,
+    *,
+    asks_contents: bool,
 ) -> Published | None:
     """The snapshot with the folds; ``None`` where nothing is left of them."""
 
-    def made(_: TaskPart | None, theirs: TaskPart) -> TaskPart | None:
+    def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
         part = folded(folds[theirs.task], theirs)
         return part and replace(part, stores=tuple(map(_told, part.stores)))
 
@@ -144,7 +149,7 @@ def _published(
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
-def _carry_over(shelf: Shelf, before: Mapping[str, TaskPart], made: Sequence[TaskPart]) -> None:
+def _carry_over(shelf: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]) -> None:
     """Keep what is known of stores under their new identities; in vain where nobody can look or write."""
     earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
     new = {
@@ -174,7 +179,7 @@ def _told(store: StoreSnapshot) -> StoreSnapshot:
 
 
 def _by_task(merges: Sequence[Merge], merged: Merged) -> Folds:
-    found: dict[str, list[Fold]] = defaultdict(list)
+    found: dict[str, list[Compaction]] = defaultdict(list)
     for number, output in merged.outputs.items():
         found[merges[number].task].append(merges[number].into(output))
     return found
@@ -188,5 +193,5 @@ def _bytes(merged: Merged, number: int) -> int | None:
     return 0 if output is None else output.run.file_bytes
 
 
-def _row(merge: Merge, left: int | None, *, is_damaged: bool = False) -> FoldedRuns:
-    return FoldedRuns(merge.task, merge.store, merge.segment, len(merge.inputs), merge.bytes, left, is_damaged)
+def _row(merge: Merge, left: int | None, *, is_damaged: bool = False) -> CompactedRuns:
+    return CompactedRuns(merge.task, merge.store, merge.segment, len(merge.inputs), merge.bytes, left, is_damaged)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.diagnose.request import ExamineRequest
-from statecore.jobs.diagnose.run import run_examine
+from statecore.jobs.diagnose.request import DiagnoseRequest
+from statecore.jobs.diagnose.run import run_diagnose
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.program import parser_of, reporting, request_in, write_report
 from statecore.jobs.starter import end_with_the_starter
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, whatever was found, or that of the error's kind. Report or error lie in the file named by
         ``--report``.
     """
-    parser = parser_of("examine_job.py", "Examine state directories.", "ExamineRequest")
+    parser = parser_of("examine_job.py", "Examine state directories.", "DiagnoseRequest")
     parser.add_argument("--here", action="store_true", help="end with whoever started it")
     options = parser.parse_args(arguments)
     if options.here:
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     attempt = Attempt.begin("", "", "")
     try:
-        request = request_in(options, ExamineRequest)
+        request = request_in(options, DiagnoseRequest)
         attempt = replace(attempt, application_id=request.application_id or "", state_dir=request.state_dir)
-        found = run_examine(request, MachineProgress())
+        found = run_diagnose(request, MachineProgress())
     except Exception as cause:
         error = as_statecore_error(cause, f"{attempt.state_dir} was examined")
         write_report(options.report, attempt.failed(error.to_json()))

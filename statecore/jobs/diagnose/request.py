@@ -15,7 +15,7 @@ BROKERS = "Brokers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamineRequest(Request):
+class DiagnoseRequest(Request):
     """A request to say what is wrong with the directories of applications."""
 
     state_dir: str = field(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from statecore.doctor.doctor import Diagnosis, examine
 from statecore.errors import StatecoreError
 from statecore.formats.releases import RELEASES
-from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec
@@ -52,7 +52,7 @@ class Examination:
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
-def run_examine(request: ExamineRequest, progress: Progress | None = None) -> Examination:
+def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> Examination:
     """Examine the directory of an application, or of every one there is.
 
     Args:
@@ -81,7 +81,7 @@ def run_examine(request: ExamineRequest, progress: Progress | None = None) -> Ex
 
 
 def brokers_of(
-    request: ExamineRequest, spec: ApplicationSpec | None, progress: Progress | None, *, patient: bool
+    request: DiagnoseRequest, spec: ApplicationSpec | None, progress: Progress | None, *, patient: bool
 ) -> Brokers | None:
     """Who asks the brokers that a request names, or else its spec; ``None`` where none are to be asked.
 
@@ -100,7 +100,7 @@ def brokers_of(
 
 
 def diagnosis(
-    request: ExamineRequest,
+    request: DiagnoseRequest,
     directory: StateDirectory,
     spec: ApplicationSpec | None,
     brokers: Brokers | None,

@@ -32,7 +32,7 @@ from statecore.jobs.restore.plan_with_bases import Until
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -115,7 +115,7 @@ class References:
 
     def _of_snapshot(self, made: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
         request = self._request
-        shelf = Shelf.at(request.repository or "", made.application_id)
+        shelf = ApplicationRepository.at(request.repository or "", made.application_id)
         head = shelf.head()
         named = request.with_snapshot
         entry = head.snapshots[0] if named == LATEST else head.entry(named or "")

@@ -9,7 +9,7 @@ from statecore import __version__
 from statecore.errors import Corrupted, StatecoreError
 from statecore.images.model import StoreDigest
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import keep_content, known_contents
 
 
@@ -20,7 +20,7 @@ class FetchedContents:
         shelf: where they come from.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: ApplicationRepository) -> None:
         self._shelf = shelf
         self._kept: dict[str, StoreDigest] = {}
 

@@ -21,7 +21,7 @@ from statecore.filesystem import FileMoment, file_hashes, file_sha256
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import Downloaded, Wanted, download, forget_partial
 from statecore.statedir.state_directory import StateDirectory, ensure_room
 from statecore.statedir.work_directory import FETCHED
@@ -111,7 +111,11 @@ class FetchedFiles:
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
     def bring(
-        self, shelf: Shelf, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path], advance: Callable[[int], None]
+        self,
+        shelf: ApplicationRepository,
+        stores: Sequence[StoreToFetch],
+        at_hand: Mapping[str, Path],
+        advance: Callable[[int], None],
     ) -> Downloaded:
         """Bring what is not here.
 

@@ -22,7 +22,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Todo:
+class FetchPlan:
     """What is done with one snapshot.
 
     Attributes:
@@ -44,7 +44,7 @@ class Todo:
         """Bytes of the files that are needed; one that two stores have counts once."""
         return sum({one.sha256: one.extent.bytes for store in self.stores for one in store.wanted}.values())
 
-    def without(self, tasks: Sequence[str]) -> Todo:
+    def without(self, tasks: Sequence[str]) -> FetchPlan:
         """All but some tasks, which an earlier try of the request has placed."""
         placed = tuple(sorted(set(tasks) & {store.task for store in self.stores}))
         notes = (f"An earlier try of this request has placed {', '.join(placed)}.",) if placed else ()
@@ -58,7 +58,7 @@ def todo_of(
     directory: StateDirectory,
     declared: ApplicationSpec | None,
     newest: ApplicationSpec,
-) -> Todo:
+) -> FetchPlan:
     """What is done with a snapshot.
 
     Args:
@@ -93,7 +93,7 @@ def todo_of(
         notes.append(f"Placed empty, for Kafka Streams to restore: {', '.join(left)}.")
     if declared is not None:
         notes += _harmless(found, rest, declared)
-    return Todo(found, rest, tuple(sorted(kept)), tuple(notes), _digest(rest))
+    return FetchPlan(found, rest, tuple(sorted(kept)), tuple(notes), _digest(rest))
 
 
 def _digest(stores: Sequence[StoreToFetch]) -> str:

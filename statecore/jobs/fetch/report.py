@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statecore.documents import DocumentType
-from statecore.jobs.fetch.select import PassedOver
+from statecore.jobs.fetch.select import SkippedSnapshot
 
 FETCH_SUFFIX = ".fetch"
 """Of the report's file."""
@@ -101,7 +101,7 @@ class FetchReport:
     plan_id: str
     stores: tuple[FetchedStore, ...]
     kept: tuple[str, ...]
-    passed_over: tuple[PassedOver, ...]
+    passed_over: tuple[SkippedSnapshot, ...]
     downloaded_bytes: int
     at_hand_bytes: int
     notes: tuple[str, ...]

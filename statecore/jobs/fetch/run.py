@@ -34,7 +34,7 @@ from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.plan import Todo, declared_spec, todo_of
+from statecore.jobs.fetch.plan import FetchPlan, declared_spec, todo_of
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
@@ -50,7 +50,7 @@ from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.placement_request import siblings_of
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import Downloaded
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
@@ -71,7 +71,7 @@ def run_fetch(
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = lambda _: None,
-    shelf: Shelf | None = None,
+    shelf: ApplicationRepository | None = None,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> FetchReport:
     """Bring stores from a repository into a state directory.
@@ -109,7 +109,7 @@ def _run_fetch(
     progress: Progress,
     faults: FaultPoints,
     say: Callable[[str], None],
-    shelf: Shelf | None,
+    shelf: ApplicationRepository | None,
     cluster: Callable[..., Cluster],
 ) -> FetchReport:
     declared = declared_spec(request)
@@ -117,7 +117,7 @@ def _run_fetch(
     if request.owner is not None:
         parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
     progress.phase("look")
-    shelf = shelf or Shelf.at(request.repository, request.application_id)
+    shelf = shelf or ApplicationRepository.at(request.repository, request.application_id)
     snapshots = Snapshots(shelf, request, say)
     with _there_are_some():
         found = snapshots.first()
@@ -197,7 +197,7 @@ class _Fetch(Job):
                 return ended
             found = self.snapshots.after(found, ended)
 
-    def _refuse_as_a_run(self, todo: Todo) -> tuple[str, ...]:
+    def _refuse_as_a_run(self, todo: FetchPlan) -> tuple[str, ...]:
         """Refuse a plan where a run would be refused for what lies in the place of the stores; else its notes."""
         holder = self.directory.in_use_by()
         if holder is not None:  # what lies there when that has ended nobody can tell
@@ -212,7 +212,7 @@ class _Fetch(Job):
             raise refusal
         return ()
 
-    def _todo(self, found: FoundSnapshot) -> Todo:
+    def _todo(self, found: FoundSnapshot) -> FetchPlan:
         return todo_of(found, self.request, self.directory, self.declared, self.spec)
 
     def _try(self, found: FoundSnapshot) -> FetchReport | StatecoreError:
@@ -263,7 +263,7 @@ class _Fetch(Job):
         self.finish(todo.plan_id, report.to_json())
         return report
 
-    def _first_look(self, todo: Todo) -> tuple[PlacementPlan, bool]:
+    def _first_look(self, todo: FetchPlan) -> tuple[PlacementPlan, bool]:
         """What placing would do, and whether an earlier try of this request has begun to do just that."""
         resumes = False
         content = self.home.read(FETCH_SUFFIX)
@@ -278,7 +278,7 @@ class _Fetch(Job):
             if content is not None and not (earlier := FETCH_REPORT.decode(content)).finished:
                 self.save(FETCH_SUFFIX, replace(earlier, finished=utc_now()).to_json())
 
-    def _placement(self, todo: Todo, work: Path | None, built: Todo, *, resumes: bool) -> PlacementPlan:
+    def _placement(self, todo: FetchPlan, work: Path | None, built: FetchPlan, *, resumes: bool) -> PlacementPlan:
         keys = {store.key for store in built.stores}
 
         def image_of(store: StoreToFetch) -> StoreImage:
@@ -304,7 +304,7 @@ class _Fetch(Job):
             resumes=resumes,
         )
 
-    def _checked(self, todo: Todo) -> tuple[str, ...]:
+    def _checked(self, todo: FetchPlan) -> tuple[str, ...]:
         """Compare the offsets with the live topics, where brokers were given; what the operator should know."""
         servers = self.request.bootstrap_servers or (self.declared.bootstrap_servers if self.declared else "")
         if not servers or not todo.stores:
@@ -314,7 +314,7 @@ class _Fetch(Job):
             return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
 
     def _brought_and_built(
-        self, todo: Todo, at_hand: Mapping[str, Path], work: Path
+        self, todo: FetchPlan, at_hand: Mapping[str, Path], work: Path
     ) -> tuple[Downloaded, dict[tuple[str, str], ImageResult]]:
         """All files, and the images of them; files that were damaged on this disk since they came are brought again."""
         with self._engine(todo).start("fetch", self.spec) as workers:
@@ -327,14 +327,14 @@ class _Fetch(Job):
             came = Downloaded(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
             return came, self._built(workers, todo, work)
 
-    def _engine(self, todo: Todo) -> Engine:
+    def _engine(self, todo: FetchPlan) -> Engine:
         """Processes where there is much to be read; this one alone where there are but links to be made."""
         is_little = todo.file_bytes < _LITTLE or all(store.is_linked(self.contents.of(store)) for store in todo.stores)
         if self.request.processes == 1 or (self.request.processes is None and is_little):
             return InProcessEngine(_LINKING)
         return ProcessEngine(self.request.processes, _PRELOADED)
 
-    def _brought(self, todo: Todo, at_hand: Mapping[str, Path]) -> Downloaded:
+    def _brought(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> Downloaded:
         with self.phase("download"):
             self.progress.phase(
                 "download", sum(one.snapshot.file_bytes for one in todo.stores if not one.left), "bytes"
@@ -349,7 +349,7 @@ class _Fetch(Job):
         self.faults.reach("fetch.after-download")
         return came
 
-    def _built(self, workers: Workers, todo: Todo, work: Path) -> dict[tuple[str, str], ImageResult]:
+    def _built(self, workers: Workers, todo: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:
         with self.phase("build"):
             place = DirectoryPlace(str(self.files.path.absolute()))
             place.prepare()
@@ -366,7 +366,7 @@ class _Fetch(Job):
 
     def _report(
         self,
-        todo: Todo,
+        todo: FetchPlan,
         came: Downloaded,
         images: Mapping[tuple[str, str], ImageResult],
         notes: Sequence[str],

@@ -21,10 +21,10 @@ from itertools import takewhile
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.bases.delete_horizons import horizons_since
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
-from statecore.repository.manifest import Manifest, TaskPart
+from statecore.repository.manifest import Manifest, TaskManifest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 
@@ -47,12 +47,12 @@ class FoundSnapshot:
 
     entry: SnapshotEntry
     manifest: Manifest
-    parts: Mapping[str, TaskPart]
+    parts: Mapping[str, TaskManifest]
     spec: ApplicationSpec
 
 
 @dataclass(frozen=True)
-class PassedOver:
+class SkippedSnapshot:
     """A snapshot that could not be used.
 
     Attributes:
@@ -87,8 +87,8 @@ class Snapshots:
         has_unfit: whether one of them did not fit, and is not merely damaged.
     """
 
-    def __init__(self, shelf: Shelf, request: FetchRequest, say: Callable[[str], None]) -> None:
-        self.passed_over: list[PassedOver] = []
+    def __init__(self, shelf: ApplicationRepository, request: FetchRequest, say: Callable[[str], None]) -> None:
+        self.passed_over: list[SkippedSnapshot] = []
         self.has_unfit = False
         self.shelf = shelf
         self._request, self._say = request, say
@@ -178,7 +178,7 @@ class Snapshots:
             raise error
         else:
             self._errors.append(error)
-        self.passed_over.append(PassedOver(entry.snapshot, why, error.code, is_removed))
+        self.passed_over.append(SkippedSnapshot(entry.snapshot, why, error.code, is_removed))
         self._say(f"The snapshot {entry.snapshot} is passed over: {why}")
 
     def _none(self) -> StatecoreError:

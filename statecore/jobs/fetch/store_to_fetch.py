@@ -14,7 +14,7 @@ from statecore.images.read_amplification import runs_to_merge
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.repository.download import Wanted
-from statecore.repository.manifest import StoreSnapshot, TaskPart
+from statecore.repository.manifest import StoreSnapshot, TaskManifest
 
 COUNTED_BYTES = 64 << 20
 """Bytes of files up to which all rows of a store are read to find out what it holds, where nobody knows it. That takes
@@ -133,7 +133,7 @@ class StoreToFetch:
         )
 
 
-def stores_to_fetch(parts: Collection[TaskPart], versioned: VersionedStart) -> list[StoreToFetch]:
+def stores_to_fetch(parts: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
     """The stores of some tasks of a snapshot."""
     history = versioned is VersionedStart.HISTORY
     return [

@@ -28,7 +28,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import NO_TIME, refusal
 from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import parent_end, told_epoch_ends
+from statecore.jobs.bases.base import base_end, epoch_ends_of
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 
@@ -89,8 +89,8 @@ def check_topics(
     present = {end.topic_partition for _, end in ends if end.partition < topics[end.topic].partitions}
     try:
         logs = cluster.log_offsets(present)
-        known = [parent_end(end, None, None) for _, end in ends if end.topic_partition in present]
-        seen = _Topics(topics, logs, told_epoch_ends(known, cluster.epoch_ends), cluster.time_ms(), horizons)
+        known = [base_end(end, None, None) for _, end in ends if end.topic_partition in present]
+        seen = _Topics(topics, logs, epoch_ends_of(known, cluster.epoch_ends), cluster.time_ms(), horizons)
     except NotFound as error:
         raise _gone(error) from error
     wrong, doubts = [], []
@@ -165,7 +165,7 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
                 end=end.end,
             )
         )
-    why = refusal(parent_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
+    why = refusal(base_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
     if why is not None:
         return _Verdict(Reason(f"does not fit: {why}", why.code, **why.context))
     recorded = seen.horizons.get(store.task, ENDLESS_MS)

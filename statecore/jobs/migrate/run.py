@@ -58,7 +58,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_recovery import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import guarantee_of, store_places
-from statecore.statedir.task_swap import Exchange
+from statecore.statedir.task_swap import TaskSwap
 from statecore.stores.legacy_offsets import read_offsets
 
 _FEW, _LITTLE = 64, 64 << 20
@@ -162,7 +162,7 @@ class _Migration(OnDirectory):
                 if self.ran_on.master != PROCESSES:
                     self.say(str(self.ran_on))
                 exchange = stack.enter_context(
-                    Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
+                    TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
                 )
                 with self.phase("copy"):
                     work = self._copied(exchange, todo)
@@ -240,7 +240,7 @@ class _Migration(OnDirectory):
         if not all(plan.is_nothing_to_do for plan in plans):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
 
-    def _copied(self, exchange: Exchange, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
+    def _copied(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
         self.directory.ensure_room(sum(plan.needed_bytes for plan in todo))
         self.progress.phase("copy", len(todo), "tasks")
         work = []

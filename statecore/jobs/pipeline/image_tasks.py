@@ -34,7 +34,7 @@ from statecore.statedir.database_state import read_database_state
 from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from statecore.images.bases import Bases
+    from statecore.images.bases import ImageBases
 
 
 @dataclass(frozen=True)
@@ -194,22 +194,22 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     return image
 
 
-def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | None:
+def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
     """The databases below the runs: directories as they lie, or made of links to files."""
-    from statecore.images.bases import Base, Bases
+    from statecore.images.bases import ImageBase, ImageBases
 
-    databases: dict[int | None, Base] = {}
+    databases: dict[int | None, ImageBase] = {}
     starts: dict[TopicPartition, int] = {}
     for number, base in enumerate(built.bases):
         if isinstance(base, BaseDirectory):
             if starts not in ({}, base.starts):
                 raise ValueError("the databases of a store end at the same offsets")
-            databases[base.segment], starts = Base(Path(base.path)), dict(base.starts)
+            databases[base.segment], starts = ImageBase(Path(base.path)), dict(base.starts)
         else:
             directory = scratch / f"base-{number}"
             starts = _linked_base(directory, base, built, blobs)
-            databases[base.segment] = Base(directory)
-    return Bases(databases, starts, global_store=built.task == GLOBAL) if databases else None
+            databases[base.segment] = ImageBase(directory)
+    return ImageBases(databases, starts, global_store=built.task == GLOBAL) if databases else None
 
 
 def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: Blobs) -> dict[TopicPartition, int]:

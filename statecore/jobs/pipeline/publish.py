@@ -15,21 +15,21 @@ from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
-from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.pipeline.range_tasks import RangeResult
-from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.frozen_plan import request_name
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     ChangelogEnd,
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
     least_known,
 )
 from statecore.repository.publication import Publication, Published
@@ -70,9 +70,14 @@ class SnapshotOf:
     """
 
     def __init__(
-        self, shelf: Shelf, spec: ApplicationSpec, request: RestoreRequest, plan: RestorePlan, faults: FaultPoints
+        self,
+        shelf: ApplicationRepository,
+        spec: ApplicationSpec,
+        request: RestoreRequest,
+        plan: RestorePlan,
+        faults: FaultPoints,
     ) -> None:
-        self.address = ShelfAddress(shelf.url, shelf.application_id)
+        self.address = ApplicationAddress(shelf.url, shelf.application_id)
         self._spec, self._request = spec, request
         shelf.check_writable()
         # Of the same request, because another one of the same plan has read the ends anew.
@@ -126,10 +131,10 @@ def task_parts(
     made: Made,
     images: Mapping[Key, Image],
     *,
-    parents: Mapping[Key, Parent] = MappingProxyType({}),
+    parents: Mapping[Key, Base] = MappingProxyType({}),
     cut_ms: int | None = None,
     spec_digest: str = "",
-) -> list[TaskPart]:
+) -> list[TaskManifest]:
     """The part of each task of a plan.
 
     Args:
@@ -161,7 +166,7 @@ def task_parts(
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
         store = replace(store, cut_ms=its_cut, horizon_ms=horizon_ms)
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
-    return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
+    return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
 def _stored(part: PartitionPlan, results: Sequence[RangeResult], rows: VersionResult | None) -> list[StoredRun]:

@@ -22,7 +22,7 @@ from statecore.images.model import Below, Run, RunFile, Segmentation
 from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import ReadingProgress, StagingPlace
 from statecore.objectstore.base import Blobs
 from statecore.repository.manifest import Extent
@@ -80,7 +80,7 @@ class RangeTask:
     below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
-    shelf: ShelfAddress | None = None
+    shelf: ApplicationAddress | None = None
     stream_time: int = -1
 
     @property

@@ -22,7 +22,7 @@ from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
 
 
 @dataclass(frozen=True)
-class ShelfAddress:
+class ApplicationAddress:
     """Where the runs of an application are published.
 
     Attributes:
@@ -49,7 +49,7 @@ class Publisher:
         pack_bytes: bytes of runs that wait from which on they are put.
     """
 
-    def __init__(self, address: ShelfAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
+    def __init__(self, address: ApplicationAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
         self._blobs, self._names = blobs_at(address.url), Layout(address.application_id)
         self._waiting: list[tuple[Sequence[RunFile], Callable[[tuple[Extent, ...]], None]]] = []
         self._small, self._pack_bytes = small, pack_bytes

@@ -17,13 +17,13 @@ from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.images.model import Below
 from statecore.images.read_amplification import SLICE_BYTES
-from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult, RangeTask, read_ranges
-from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
@@ -45,8 +45,8 @@ def read_runs(
     place: StagingPlace,
     memory_budget: int,
     progress: Progress,
-    shelf: ShelfAddress | None = None,
-    parents: Mapping[Key, Parent] = MappingProxyType({}),
+    shelf: ApplicationAddress | None = None,
+    parents: Mapping[Key, Base] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
@@ -119,7 +119,7 @@ def publish_rows(
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     place: StagingPlace,
-    shelf: ShelfAddress | None,
+    shelf: ApplicationAddress | None,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], VersionResult]:
@@ -161,7 +161,7 @@ def publish_rows(
 def stores_to_build(
     plan: RestorePlan,
     runs: Mapping[tuple[str, str], Sequence[RangeResult]],
-    parents: Mapping[Key, Parent] = MappingProxyType({}),
+    parents: Mapping[Key, Base] = MappingProxyType({}),
 ) -> list[StoreToBuild]:
     """Every store of a plan, what was read for it, and what of the state directory lies below it."""
     return [

@@ -16,7 +16,7 @@ from statecore.jobs.answers import answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
-from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.repository.manifest import Extent
 from statecore.stopwatch import Stopwatch
@@ -37,7 +37,7 @@ class VersionTask:
     """
 
     place: StagingPlace
-    shelf: ShelfAddress
+    shelf: ApplicationAddress
     task: str
     store: str
     ranges: tuple[RangeResult, ...]

@@ -39,7 +39,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
-from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -66,7 +66,7 @@ class PartitionPlan:
         left_to_restore: nothing is read and the image is empty, its offset unknown: Kafka Streams restores the store.
         leader_epoch: the leader's epoch when the plan was made; -1 where the brokers do not tell it.
         log_start: first offset of the log when the plan was made.
-        parent: what lies below the runs that are read (:attr:`statecore.jobs.bases.base.Parent.name`); empty where
+        parent: what lies below the runs that are read (:attr:`statecore.jobs.bases.base.Base.name`); empty where
             nothing does, and the whole log is read.
         was_all: whether nothing lay behind ``end`` when the plan was made that compaction could have touched. An open
             transaction does not count, because the cleaner does not go beyond the last stable offset; a record of a
@@ -281,7 +281,7 @@ def make_plan(
     versioned: VersionedStart = VersionedStart.HISTORY,
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
-    parents: Mapping[Key, Parent] = MappingProxyType({}),
+    parents: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     is_timed: bool = False,
 ) -> RestorePlan:
@@ -345,7 +345,7 @@ def make_plan(
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
 
 
-def _name(parent: Parent | None) -> str:
+def _name(parent: Base | None) -> str:
     return "" if parent is None else parent.name
 
 

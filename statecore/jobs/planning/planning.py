@@ -24,7 +24,7 @@ from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import NO_PARENTS, Candidates, Chosen, Cost, Key, Younger, choose
+from statecore.jobs.bases.base import NO_PARENTS, BaseCandidates, ChosenBases, Cost, Key, Younger, choose
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.frozen_plan import FrozenPlan
@@ -62,7 +62,7 @@ class PlannedRestore(NamedTuple):
     plan: RestorePlan
     notes: tuple[str, ...]
     disk: DiskNeed
-    chosen: Chosen
+    chosen: ChosenBases
     topics: Mapping[str, TopicDescription]
     read_at_ms: int | None
 
@@ -73,7 +73,7 @@ def plan_restore(
     request: PlanRequest,
     *,
     parallelism: Callable[[], int],
-    candidates: Candidates | None = None,
+    candidates: BaseCandidates | None = None,
     cost: Cost | None = None,
     only: Callable[[Key], bool] = lambda _: True,
     versioned_ms: int | None = None,
@@ -177,10 +177,10 @@ def _chosen(
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
     seen: Mapping[TopicPartition, LogOffsets],
-    candidates: Candidates,
+    candidates: BaseCandidates,
     cost: Cost | None,
     since_ms: int | None,
-) -> Chosen:
+) -> ChosenBases:
     """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
     versioned: set[Key] = set()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.doctor.doctor import Diagnosis, LookedAt
+from statecore.doctor.doctor import Diagnosis, InspectedDirectory
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart, Start, next_starts
@@ -140,7 +140,7 @@ class _Recovery(DirectoryRepair):
             found, _ = super()._examined()
             found = replace(found, findings=tuple(map(_mendable, found.findings)))
             return found, self.planned(found)
-        nothing = LookedAt(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
+        nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
         guarantee = self.spec.processing_guarantee
         found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
         return found, self.planned(found)

@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class MendedTask:
+class RepairedTask:
     """One task directory that is changed.
 
     Attributes:
@@ -102,7 +102,7 @@ class RepairReport(Attempt):
     kept: str = ""
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
-    mended: tuple[MendedTask, ...] = ()
+    mended: tuple[RepairedTask, ...] = ()
     rebuilt: tuple[RebuiltStores, ...] = ()
     found: tuple[Mapping[str, Any], ...] = ()
     left: tuple[Mapping[str, Any], ...] = ()

@@ -13,12 +13,12 @@ from typing import Any
 
 from statecore.jobs.history.directory_changes import killed_tries
 from statecore.jobs.history.report_head import ReportError, read_report
-from statecore.jobs.repair.report import MendedTask, RebuiltStores
+from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 
 _PLAN = "plan"
 
 
-def word_of(plan_id: str, mended: Iterable[MendedTask], rebuilt: Iterable[RebuiltStores]) -> dict[str, Any]:
+def word_of(plan_id: str, mended: Iterable[RepairedTask], rebuilt: Iterable[RebuiltStores]) -> dict[str, Any]:
     """What the word of a try says of its plan.
 
     Args:

@@ -22,12 +22,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.doctor import Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
-from statecore.doctor.repair_actions import cannot_be_mended, mend
+from statecore.doctor.repair_actions import cannot_be_repaired, repair
 from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
@@ -42,9 +42,9 @@ from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_us
 from statecore.jobs.repair.leftovers import discard_placed, discard_rebuilds
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
-    MendedTask,
     Outcome,
     RebuiltStores,
+    RepairedTask,
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
@@ -57,7 +57,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_recovery import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_swap import Exchange, replaced_in
+from statecore.statedir.task_swap import TaskSwap, replaced_in
 
 _SHOWN = 5
 _GIVE_SPEC = "With --spec (statecore discover writes one) it is rebuilt by this repair."
@@ -146,14 +146,14 @@ class DirectoryRepair(OnDirectory):
             found, plan = self._examined()
         self.check(found, plan)
         mended = tuple(
-            MendedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
+            RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
             for task, of in plan.mendings.items()
         )
         rebuilt = self._to_rebuild(plan, found)
         of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # they name the ends of logs, which may grow
         plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
         planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
-        if lacking := cannot_be_mended(self.directory, plan.mendings):
+        if lacking := cannot_be_repaired(self.directory, plan.mendings):
             planned = replace(planned, notes=(f"This could not be done by this user: {lacking}.", *planned.notes))
         if plan.is_nothing_to_do:
             unchanged = replace(planned, outcome=Outcome.UNCHANGED)
@@ -213,7 +213,7 @@ class DirectoryRepair(OnDirectory):
             try:
                 seen[task] = fingerprint(self.directory.task_path(task))
             except PermissionError as error:
-                raise self._without_rights(cannot_be_mended(self.directory, [task])) from error
+                raise self._without_rights(cannot_be_repaired(self.directory, [task])) from error
         return seen
 
     def _without_rights(self, lacking: str) -> Invalid:
@@ -271,12 +271,12 @@ class DirectoryRepair(OnDirectory):
                 plan_id=plan_id,
                 doubts=[*doubts],
             )
-        if lacking := cannot_be_mended(self.directory, plan.mendings):
+        if lacking := cannot_be_repaired(self.directory, plan.mendings):
             raise self._without_rights(lacking)
 
     def _mended(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
         """Mend copies of the tasks and put them in place; where the old ones lie."""
-        how = Circumstances(self.request.application_id, guarantee, spec=self.declared)
+        how = CheckContext(self.request.application_id, guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
             for task in plan.mendings:
                 if fingerprint(self.directory.task_path(task)) != seen[task]:
@@ -287,11 +287,11 @@ class DirectoryRepair(OnDirectory):
                         task=task,
                     )
             exchange = stack.enter_context(
-                Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
+                TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
             )
             self.progress.phase("mend", len(plan.mendings), "tasks")
             for task, of in plan.mendings.items():
-                mend(exchange.copy(task), of, how, self.directory)
+                repair(exchange.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
             outcomes = exchange.swap(plan.mendings)
@@ -363,7 +363,7 @@ class DirectoryRepair(OnDirectory):
         plan_id: str,
         found: Diagnosis,
         left: Sequence[Finding],
-        mended: tuple[MendedTask, ...],
+        mended: tuple[RepairedTask, ...],
         rebuilt: tuple[RebuiltStores, ...],
         *,
         kept: str = "",

@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping
 from statecore.changelog.model import LogOffsets
 from statecore.errors import Invalid, Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import DIRECTORY, Key, Parent, Refused
-from statecore.jobs.bases.directory_bases import DirectoryParents
-from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
+from statecore.jobs.bases.directory_bases import DirectoryBases
+from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.restore.request import CHEAPEST, HERE, LATEST, NOTHING, RestoreRequest
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.listing import entry_of
-from statecore.repository.manifest import TaskPart
+from statecore.repository.manifest import TaskManifest
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
@@ -35,7 +35,7 @@ RECORD_BYTES = 200
 
 
 class RestoreCandidates:
-    """See the module's text, and :class:`statecore.jobs.bases.base.Candidates`.
+    """See the module's text, and :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
         request: what is asked for.
@@ -59,14 +59,14 @@ class RestoreCandidates:
         request: RestoreRequest,
         spec: ApplicationSpec,
         directory: StateDirectory | None,
-        shelf: Shelf | None,
+        shelf: ApplicationRepository | None,
         refused: Mapping[tuple[Key, str], Reason],
     ) -> None:
         start = request.start_from
         self.spec, self.directory = spec, directory
         self._here = None
         if directory is not None and (start == HERE or (start == CHEAPEST and not request.replace)):
-            self._here = DirectoryParents(directory, spec, refused)
+            self._here = DirectoryBases(directory, spec, refused)
         self._snapshots = None
         self.newest = ""
         if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
@@ -87,24 +87,24 @@ class RestoreCandidates:
             else:
                 entries = every[:1] if start == LATEST else (entry_of(shelf, head.head, start),)
             newer = every[: every.index(entries[0])] if entries else ()
-            self._snapshots = SnapshotParents(shelf, spec, entries, None, {}, refused, newer)
+            self._snapshots = SnapshotBases(shelf, spec, entries, None, {}, refused, newer)
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
-        """See :class:`statecore.jobs.bases.base.Candidates`."""
+    def of(self, key: Key) -> Iterator[Base | Refused]:
+        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         if self.has_store(key):  # which nothing but what is made of it may take the place of
             assert self._here is not None
             yield from self._here.of(key)
         elif self._snapshots is not None:
             yield from self._snapshots.of(key)
 
-    def named(self, key: Key, name: str) -> Parent | None:
+    def named(self, key: Key, name: str) -> Base | None:
         """The parent that a frozen plan names; ``None`` where it cannot be had any more."""
         if name == DIRECTORY:
             found = next(self._here.of(key), None) if self._here is not None else None
-            return found if isinstance(found, Parent) else None
+            return found if isinstance(found, Base) else None
         return None if self._snapshots is None else self._snapshots.named(key, name)
 
-    def task(self, snapshot: str, task: str) -> TaskPart | None:
+    def task(self, snapshot: str, task: str) -> TaskManifest | None:
         """What a snapshot has of a task; ``None`` where it has nothing, or cannot be read."""
         return None if self._snapshots is None else self._snapshots.task(snapshot, task)
 
@@ -113,7 +113,7 @@ class RestoreCandidates:
         return self._here is not None and self._here.has(key)
 
 
-def cost(parent: Parent | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
+def cost(parent: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
     """What it costs to go on from a parent, or from nothing: in records that are read.
 
     Args:

@@ -20,15 +20,15 @@ from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.processes import ProcessEngine
 from statecore.progress import Progress
-from statecore.repository.application_repository import Shelf
-from statecore.repository.manifest import TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.manifest import TaskManifest
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
 
 def build_here(
-    shelf: Shelf,
-    parts: Sequence[TaskPart],
+    shelf: ApplicationRepository,
+    parts: Sequence[TaskManifest],
     directory: StateDirectory,
     staging: Path,
     spec: ApplicationSpec,

@@ -24,7 +24,7 @@ from statecore.jobs.planning.selection import left_as_they_are, select_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.placement_request import images_of
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
-from statecore.repository.manifest import TaskPart
+from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.plan import in_the_way, would_not_open
@@ -61,7 +61,7 @@ class PlannedRestoreOf(PlannedTails):
         """The stores that are put upon what the state directory has."""
         return frozenset(key for key, parent in self.parents.items() if parent.is_here)
 
-    def rebase(self, mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+    def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.advanced`."""
         return advanced(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
 

@@ -40,7 +40,7 @@ from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.publish import Made, SnapshotOf, task_parts
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
-from statecore.jobs.pipeline.run_sink import ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.staging_place import StagingPlace
@@ -57,7 +57,7 @@ from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.resume import NOT_PUBLISHED, frozen_plan, is_published, placed_by, report_of
 from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Published
 from statecore.statedir.apply import PlacementPlan, apply_placement, recover
 from statecore.statedir.file_ownership import parse_owner
@@ -124,7 +124,7 @@ def _run_restore(
         directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.owner is not None:
         parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
-    shelf = None if request.repository is None else Shelf.at(request.repository, spec.application_id)
+    shelf = None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
@@ -174,7 +174,7 @@ class _Restore(Job):
         request: RestoreRequest,
         around: Surroundings,
         directory: StateDirectory | None,
-        shelf: Shelf | None,
+        shelf: ApplicationRepository | None,
         until: Until | None,
         keeps: bool,
     ) -> None:
@@ -328,8 +328,8 @@ class _Restore(Job):
             versions = publish_rows(workers, plan, runs, place, shelf, budget, self.progress)
         return Made(runs, versions)
 
-    def _address(self) -> ShelfAddress | None:
-        return None if self.shelf is None else ShelfAddress(self.shelf.url, self.shelf.application_id)
+    def _address(self) -> ApplicationAddress | None:
+        return None if self.shelf is None else ApplicationAddress(self.shelf.url, self.shelf.application_id)
 
     def _built(
         self, workers: Workers, planned: PlannedRestoreOf, made: Made

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from statecore.standby.assignment.balance import LONGEST_CHAIN, MOST, Numbers, Shape, Spread
+from statecore.standby.assignment.balance import LONGEST_CHAIN, MOST, Balance, Numbers, Shape
 from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
 
 Targets = dict[str, set[int]]
@@ -143,7 +143,7 @@ class _Round:
         shape = Shape(
             [hosts[member.host] for member in self.members], [member.capacity for member in self.members], on_a_host
         )
-        spread = Spread(shape, self.costs(tasks, active), [taken.get(task, _NOWHERE) for task in tasks])
+        spread = Balance(shape, self.costs(tasks, active), [taken.get(task, _NOWHERE) for task in tasks])
         spread.start(copies)
         self.was_late |= not spread.even_out(self.is_late)
         return {task: spread.members_of(number) for number, task in enumerate(tasks)}

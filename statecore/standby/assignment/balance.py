@@ -54,7 +54,7 @@ class _Path(NamedTuple):
     cost: int
 
 
-class Spread:
+class Balance:
     """The copies of tasks, each task by its place in the table of costs.
 
     Args:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
-from statecore.changelog.soundness import NO_TIME, ParentEnd, refusal
+from statecore.changelog.soundness import NO_TIME, BaseEnd, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
-from statecore.tasks.standby_log_state import FollowedLogs
+from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import FollowedSpec
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
     Raises:
         Retryable: no broker answered; nothing was changed.
     """
-    logs: dict[str, FollowedLogs] = {}
+    logs: dict[str, StandbyLogStates] = {}
     refused: dict[str, StatecoreError] = {}
     known: dict[str, Mapping[TopicPartition, ChangelogEnd]] = {}
     for task, (file, _) in tasks.items():
         try:
-            (one := FollowedLogs(file)).read()
+            (one := StandbyLogStates(file)).read()
             logs[task] = one
         except (StatecoreError, OSError) as unread:
             refused[task] = as_statecore_error(unread, f"{file} was read", task=task)
@@ -116,7 +116,7 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
     return Judged(refused, known)
 
 
-def too_old(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
+def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail behind a copy may lack deletes, or ``None`` where it cannot.
 
     Args:
@@ -154,7 +154,7 @@ def too_old(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
     )
 
 
-def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
+def _of_unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why nobody can tell whether what lies behind a copy is of its topic, or ``None`` where nothing does."""
     if end.topic_id or end.end >= now.log.last_stable:
         return None
@@ -168,7 +168,7 @@ def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> Reason | None:
     )
 
 
-def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
+def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> Invalid | None:
     partition = copy.store.changelog
     where = {"task": task, "store": copy.store.name, "topic": partition.topic, "partition": partition.partition}
     if copy.position:
@@ -200,7 +200,7 @@ def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Inva
 
 
 def _ends(
-    tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, FollowedLogs], ask: Ask
+    tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
     """The ends of all tasks, asked for at once; task by task where the brokers have no answer to that.
 

@@ -26,7 +26,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, Copy, Judged, judge
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
-from statecore.standby.promote.report import HandedTask, Verdict
+from statecore.standby.promote.report import PromotedTask, Verdict
 from statecore.standby.promote.store_offsets import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.statedir.apply import SiblingStore, StoreImage
 from statecore.statedir.custom_stores import CustomStores
@@ -78,7 +78,7 @@ class Looked:
         stores: by task that is taken the stores that are put in place.
     """
 
-    tasks: tuple[HandedTask, ...]
+    tasks: tuple[PromotedTask, ...]
     stores: Mapping[str, Sequence[WarmStore]]
 
 
@@ -117,7 +117,7 @@ class Look:
         warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
         self._written = WrittenBy(self.application, live_places)
         self.progress.phase("look", len(wanted), "tasks")
-        tasks: dict[str, HandedTask] = {}
+        tasks: dict[str, PromotedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
         copies: dict[str, tuple[Path, list[Copy]]] = {}
         further: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
@@ -142,7 +142,7 @@ class Look:
             if why := _beyond(found, there, judged.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
-                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
+                    given = PromotedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
                     stores[task], tasks[task] = self._take(_because(given, why), found, live_places[task])
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
@@ -211,8 +211,8 @@ class Look:
         return found
 
     def _take(
-        self, task: HandedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
-    ) -> tuple[Sequence[WarmStore], HandedTask]:
+        self, task: PromotedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
+    ) -> tuple[Sequence[WarmStore], PromotedTask]:
         """The stores that are put in place of a task. Raises where the placement, or Kafka Streams, would not do it."""
         self._written.refuse_older(task.task)
         made, notes = self._made_empty(task.task, warm, places)
@@ -226,7 +226,7 @@ class Look:
         )
         return stores, replace(task, notes=(*notes, *left))
 
-    def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> HandedTask:
+    def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> PromotedTask:
         """A task whose copy cannot be used, with what would become of the application's own."""
         said = as_statecore_error(error, f"the task {task} was looked at", task=task)
         notes: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ class Look:
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
                 notes = (f"{why}: {self._consequence}",)
         why = Reason(f"{said.what} {said.action}".strip(), said.code, **said.context)
-        return _because(HandedTask(task, Verdict.REFUSED, why, notes=notes), why)
+        return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
     @staticmethod
     def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
@@ -246,14 +246,14 @@ class Look:
         }
         return {one.spec.name: found[one.spec.name] for one in warm if found.get(one.spec.name, -1) > one.offset}
 
-    def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> HandedTask:
+    def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> PromotedTask:
         size, names = _bytes(warm), _names(warm)
         has = sum(one.offset + 1 for one in warm)
         if not self.directory.task_path(task).is_dir() or not places:
-            return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
+            return PromotedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             said = f"{why}, and {self._consequence}"
-            return _because(HandedTask(task, Verdict.TAKEN, said, has, names, size), why)
+            return _because(PromotedTask(task, Verdict.TAKEN, said, has, names, size), why)
         ahead = 0
         torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
@@ -269,12 +269,12 @@ class Look:
                     offset=live,
                     standby_offset=one.offset,
                 )
-                return _because(HandedTask(task, Verdict.LEFT, further, notes=notes), further)
+                return _because(PromotedTask(task, Verdict.LEFT, further, notes=notes), further)
             ahead += one.offset - max(live, -1)
         if not ahead:
-            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
+            return PromotedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
         best = torn[0] if torn else Reason("the warm copy is further", "standby-ahead")
-        return _because(HandedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
+        return _because(PromotedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
 
     @property
     def _consequence(self) -> str:
@@ -378,7 +378,7 @@ def _has_no_segment(place: StorePlace) -> bool:
     return place.segmented and not place.databases
 
 
-def _because(task: HandedTask, why: Reason) -> HandedTask:
+def _because(task: PromotedTask, why: Reason) -> PromotedTask:
     """A task with the code and the values of a reason."""
     return replace(task, code=why.code, context=why.context)
 

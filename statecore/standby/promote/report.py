@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class HandedTask:
+class PromotedTask:
     """One task.
 
     Attributes:
@@ -72,7 +72,7 @@ class HandedTask:
 
 
 @dataclass(frozen=True)
-class HandOverReport(Attempt):
+class PromoteReport(Attempt):
     """The result of one hand-over.
 
     Attributes beside those of the try:
@@ -89,7 +89,7 @@ class HandOverReport(Attempt):
     finished: str
     warm_dir: str
     outcome: Outcome
-    tasks: tuple[HandedTask, ...]
+    tasks: tuple[PromotedTask, ...]
     exit_code: int = 0
     kept: str = ""
     seconds: float = 0.0
@@ -101,5 +101,5 @@ class HandOverReport(Attempt):
 
 
 HAND_OVER_REPORT = DocumentType(
-    "report of a hand-over", 1, HandOverReport, "Read it with the release that wrote it.", is_open=True
+    "report of a hand-over", 1, PromoteReport, "Read it with the release that wrote it.", is_open=True
 )

@@ -12,7 +12,7 @@ from statecore.jobs.task_names import only_tasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandOverRequest(OfSpec):
+class PromoteRequest(OfSpec):
     """A request to put the tasks of a warm copy into the state directory of an application that is down."""
 
     warm_dir: str = field(

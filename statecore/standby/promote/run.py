@@ -46,8 +46,8 @@ from statecore.standby.promote.directory_check import (
     state_dir_in_doubt,
 )
 from statecore.standby.promote.plan import Look, Looked, WarmStore
-from statecore.standby.promote.report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
-from statecore.standby.promote.request import HandOverRequest
+from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromotedTask, PromoteReport, Verdict
+from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
@@ -55,17 +55,17 @@ from statecore.statedir.state_directory import StateDirectory, free_room
 from statecore.statedir.task_layout import databases_of
 from statecore.statedir.task_swap import replaced_in
 from statecore.statedir.work_directory import STAGING_PREFIX
-from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 
 
-def run_hand_over(
-    request: HandOverRequest,
+def run_promote(
+    request: PromoteRequest,
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
     ask: Ask | None = None,
-) -> HandOverReport:
+) -> PromoteReport:
     """Put the tasks of a warm copy in place; or say what that would do.
 
     Args:
@@ -89,7 +89,7 @@ def run_hand_over(
         StatecoreError: a defect of this program.
     """
     try:
-        return _HandOver(request, spec_of(request), progress, faults, say, ask).run()
+        return _Promotion(request, spec_of(request), progress, faults, say, ask).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -99,12 +99,12 @@ def run_hand_over(
 class _Named:
     """The request with the application that its spec names."""
 
-    def __init__(self, application_id: str, request: HandOverRequest) -> None:
+    def __init__(self, application_id: str, request: PromoteRequest) -> None:
         self.application_id, self.state_dir, self.spec_path = application_id, request.state_dir, request.spec_path
         self.owner, self.request_id = request.owner, request.request_id
 
 
-class _HandOver(OnDirectory):
+class _Promotion(OnDirectory):
     """One try of a hand-over."""
 
     report_suffix = HAND_OVER_SUFFIX
@@ -112,7 +112,7 @@ class _HandOver(OnDirectory):
 
     def __init__(
         self,
-        request: HandOverRequest,
+        request: PromoteRequest,
         declared: ApplicationSpec,
         progress: Progress | None,
         faults: FaultPoints,
@@ -136,7 +136,7 @@ class _HandOver(OnDirectory):
         """See :class:`OnDirectory`."""
         return "hand-over", *self.request.to_words(without=("request_id",))
 
-    def run(self) -> HandOverReport:
+    def run(self) -> PromoteReport:
         """Plan, or hand over under both locks."""
         if doubt := state_dir_in_doubt(self.directory):
             self.say(doubt)
@@ -197,7 +197,7 @@ class _HandOver(OnDirectory):
             return
         link_tree(one.place.path, target, self.directory.ownership, self.progress.advance)
         for database in databases_of(target):
-            forget_witness(database)
+            forget_manifest_guard(database)
 
     def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
         return plan_placement(
@@ -210,9 +210,9 @@ class _HandOver(OnDirectory):
             resumes=False,
         )
 
-    def _report(self, outcome: Outcome, tasks: Sequence[HandedTask], *, kept: str = "") -> HandOverReport:
+    def _report(self, outcome: Outcome, tasks: Sequence[PromotedTask], *, kept: str = "") -> PromoteReport:
         refused = any(one.verdict is Verdict.REFUSED for one in tasks)
-        return HandOverReport(
+        return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
             warm_dir=str(self.warm.state_dir),
@@ -225,5 +225,5 @@ class _HandOver(OnDirectory):
         )
 
 
-def _doing(request: HandOverRequest) -> str:
+def _doing(request: PromoteRequest) -> str:
     return f"tasks were handed over to {request.state_dir}"

@@ -39,7 +39,7 @@ _CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
 
 
 @dataclass(frozen=True)
-class Moment:
+class DatabaseCheckpoint:
     """A database at one moment.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Changed(Exception):
     """Somebody wrote to the database while its files were being named."""
 
 
-def take_moment(source: Path, target: Path, *, sleep: Callable[[float], None] = time.sleep) -> Moment:
+def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None] = time.sleep) -> DatabaseCheckpoint:
     """Give the files of a database, as they are at one moment, a second name each in another directory.
 
     Args:
@@ -126,7 +126,7 @@ def take_moment(source: Path, target: Path, *, sleep: Callable[[float], None] = 
     )
 
 
-def _taken(source: Path, target: Path, identity: str | None) -> Moment:
+def _taken(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoint:
     for file in target.iterdir():
         if file.suffix not in DATA_SUFFIXES:  # of an earlier attempt: its logs would be replayed
             file.unlink()
@@ -152,7 +152,7 @@ def _taken(source: Path, target: Path, identity: str | None) -> Moment:
             raise _Changed
     (target / name).write_bytes(content[: manifest.whole_bytes])
     (target / _CURRENT).write_text(f"{name}\n")
-    return Moment(source, target, manifest, bool(logs), _begun(source), _flushed(target, manifest))
+    return DatabaseCheckpoint(source, target, manifest, bool(logs), _begun(source), _flushed(target, manifest))
 
 
 def _link_all(source: Path, target: Path) -> None:

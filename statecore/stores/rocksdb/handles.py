@@ -29,7 +29,7 @@ from statecore.stores.rocksdb.directory import (
 )
 from statecore.stores.rocksdb.directory_lock import Claim
 from statecore.stores.rocksdb.families import refuse_foreign_rows
-from statecore.stores.rocksdb.manifest_guard import Witness
+from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.memory import SharedMemory
 from statecore.stores.rocksdb.options import StoreOptions
 from statecore.stores.rocksdb.reading import OpenedFamilies
@@ -78,7 +78,7 @@ class DatabaseHandles:
         self.families: dict[str, Any] = {}
         self.column_families: dict[str, Any] = {}
         self.memory: SharedMemory | None = None
-        self.witness = Witness(path, path)
+        self.witness = ManifestGuard(path, path)
         self.made = False
         self._found: frozenset[str] = frozenset()  # files of rows that may be another database's, too
         self._compacts = False
@@ -107,7 +107,7 @@ class DatabaseHandles:
 
     def _open_at(self, where: Path, options: StoreOptions, begin: Callable[[], None]) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self.kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        self.witness = Witness(self.path, self.where, options.witnessed)
+        self.witness = ManifestGuard(self.path, self.where, options.witnessed)
         try:
             if not options.automatic_compaction:
                 self._found = data_files_in(where)

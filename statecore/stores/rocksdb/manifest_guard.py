@@ -114,7 +114,7 @@ class _Sight:
 
 
 @dataclass
-class Witness:
+class ManifestGuard:
     """Of one database, from before it is opened until it is closed.
 
     Attributes:
@@ -309,7 +309,7 @@ def lost_files(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def forget_witness(path: Path) -> None:
+def forget_manifest_guard(path: Path) -> None:
     """Leave nothing of this library's own in a database's directory: it is handed to Kafka Streams."""
     (path / WITNESS_FILE).unlink(missing_ok=True)
 

@@ -47,18 +47,18 @@ from statecore.stores.rocksdb.directory import check_request, first_failure
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.families import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
 from statecore.stores.rocksdb.handles import DatabaseHandles
-from statecore.stores.rocksdb.manifest_guard import Witness
+from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.memory import SharedMemory
 from statecore.stores.rocksdb.scan import ListScan, LongScan, committed_rows
 from statecore.stores.rocksdb.snapshot import RocksDBInstant
 from statecore.stores.rows import Row, check_key
 from statecore.stores.settings import StoreSettings
-from statecore.stores.write_buffer_store import Pending, StagedStore
+from statecore.stores.write_buffer_store import Pending, WriteBufferStore
 
 _T = TypeVar("_T")
 
 
-class RocksDBStore(StagedStore):
+class RocksDBStore(WriteBufferStore):
     """One RocksDB directory of one store.
 
     Args:
@@ -189,7 +189,7 @@ class RocksDBStore(StagedStore):
         return self._opened.memory
 
     @property
-    def _witness(self) -> Witness:
+    def _witness(self) -> ManifestGuard:
         return self._opened.witness
 
     def close(self) -> None:

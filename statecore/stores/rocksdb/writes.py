@@ -22,7 +22,7 @@ from statecore.stores.rocksdb.directory_lock import Claim
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.families import compact_files, ingest_files
 from statecore.stores.rocksdb.file_limits import max_open_files, opening_threads
-from statecore.stores.rocksdb.manifest_guard import Witness, forget_witness
+from statecore.stores.rocksdb.manifest_guard import ManifestGuard, forget_manifest_guard
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.options_file import keep_levels
 from statecore.stores.rocksdb.scan import ListScan
@@ -74,7 +74,7 @@ class ChangedDatabase:
     def _open(self, where: Path) -> None:
         from rocksdict import Options, Rdict
 
-        Witness(self.path, where, records=False).look(read_only=False)
+        ManifestGuard(self.path, where, records=False).look(read_only=False)
         self._found = data_files_in(where)
         options = self._options()
         options.create_if_missing(False)
@@ -170,7 +170,7 @@ class ChangedDatabase:
             closed = close_handles(self.path, self._native())
             failure = failure or closed
             if kind is None and failure is None:
-                forget_witness(self._where)
+                forget_manifest_guard(self._where)
                 tidy(self.path, self._where, whole=self._durably, found=self._found)
         finally:
             self._release()

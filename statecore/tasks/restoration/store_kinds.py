@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore
+from statecore.stores.delegating_store import DelegatingStore
 from statecore.stores.rocksdb.store import RocksDBStore
 
 _KINDS = (
@@ -18,7 +18,7 @@ _KINDS = (
 
 def kind_of(store: StateStore) -> StoreKind:
     """That of the RocksDB store inside any wrappers; other stores keep what they are given: ``key-value``."""
-    while isinstance(store, WrappedStore):
+    while isinstance(store, DelegatingStore):
         store = store.wrapped
     return store.kind if isinstance(store, RocksDBStore) else StoreKind.KEY_VALUE
 

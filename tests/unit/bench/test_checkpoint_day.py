@@ -15,16 +15,16 @@ from statecore.stores.rocksdb.store import RocksDBStore
 
 
 def test_only_the_clock_of_checkpoints_and_their_folds_is_moved_and_only_meanwhile() -> None:
-    fold, now = fold_after.run_fold, time.time()
+    fold, now = fold_after.run_compact, time.time()
     with moved_clock() as clock:
         clock.ahead = 86_400.0
         assert checkpoint.time.time() - now >= 86_400
         assert checkpoint_plan.time.time() - now >= 86_400
-        assert fold_after.run_fold.keywords["clock"]() - now >= 86_400  # type: ignore[attr-defined]
+        assert fold_after.run_compact.keywords["clock"]() - now >= 86_400  # type: ignore[attr-defined]
         assert time.time() - now < 3_600
         assert checkpoint.time.monotonic is time.monotonic
     assert checkpoint.time is checkpoint_plan.time is time
-    assert fold_after.run_fold is fold
+    assert fold_after.run_compact is fold
 
 
 def test_data_files_are_those_of_rows(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bench.changelog import PARTITIONS
 from bench.fetch import SHAPE, WriteWatch, Written, records_of, shared_bytes, snapshot_files
 from bench.process import checked, measure
-from statecore.repository.manifest import Extent, TaskPart
+from statecore.repository.manifest import Extent, TaskManifest
 from statecore.repository.upload import LocalFile, put_files
 from tests.unit.repository.published import Publishing
 
@@ -47,7 +47,7 @@ def test_files_of_a_snapshot_are_its_own_and_those_in_packs_are_cut_out(tmp_path
     assert found[0].path == shelf.blobs.local_path(shelf.names.file(hashes[2]))
 
 
-def moved(part: TaskPart, extent: Extent) -> TaskPart:
+def moved(part: TaskManifest, extent: Extent) -> TaskManifest:
     """A task whose one run lies elsewhere."""
     (store,) = part.stores
     (database,) = store.databases

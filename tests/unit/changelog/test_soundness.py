@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
-from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
+from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved, truncation
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 
@@ -19,7 +19,7 @@ HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 HOUR = 3_600_000
 MOMENT = 1_700_000_000_000
-END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, horizon_ms=10 * HOUR)
+END = BaseEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, horizon_ms=10 * HOUR)
 LOG = LogOffsets(40, 150, 150, 5)
 
 
@@ -30,7 +30,7 @@ def topic(topic_id: str = ID, policy: str | None = "compact", retention: int | N
     )
 
 
-def said(end: ParentEnd = END, log: LogOffsets = LOG, epoch_end: int | None = 150, **of_topic: Any) -> Reason | None:
+def said(end: BaseEnd = END, log: LogOffsets = LOG, epoch_end: int | None = 150, **of_topic: Any) -> Reason | None:
     return refusal(end, topic(**of_topic), log, epoch_end)
 
 
@@ -38,7 +38,7 @@ def seen(removed: int = 0, moved_to: int | None = None) -> ReadStatistics:
     return ReadStatistics(removed=removed, log_start_moved_to=moved_to)
 
 
-def missed(*statistics: ReadStatistics, after: int = HOUR, end: ParentEnd = END, **of_topic: Any) -> Reason | None:
+def missed(*statistics: ReadStatistics, after: int = HOUR, end: BaseEnd = END, **of_topic: Any) -> Reason | None:
     return missed_deletes(end, topic(**of_topic), statistics, MOMENT + after)
 
 
@@ -191,12 +191,12 @@ def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_mo
     """Epoch by epoch a leader appends; the next one begins where it has the log, which may be further down."""
     log: list[tuple[int, int]] = []  # of each offset: its epoch, and which record it is
     starts: dict[int, int] = {}
-    parents: list[tuple[ParentEnd, list[tuple[int, int]]]] = []
+    parents: list[tuple[BaseEnd, list[tuple[int, int]]]] = []
     for epoch, (appended, cut) in enumerate(history):
         log = log[: max(0, len(log) - cut)]
         starts = {older: start for older, start in starts.items() if start < len(log)} | {epoch: len(log)}
         log = log + [(epoch, number) for number in range(appended)]
-        parents.append((ParentEnd(HERE, ID, len(log), epoch, None), list(log)))
+        parents.append((BaseEnd(HERE, ID, len(log), epoch, None), list(log)))
     now = LogOffsets(0, len(log), len(log), len(history) - 1)
     parent, read = taken.draw(st.sampled_from(parents))
     later = [start for epoch, start in sorted(starts.items()) if epoch > parent.leader_epoch]

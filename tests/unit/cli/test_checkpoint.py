@@ -22,7 +22,7 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.restore.plan_with_bases import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Publication, Published
 from statecore.repository.snapshot_composition import Cut
 from statecore.spec.model import ProcessingGuarantee
@@ -214,7 +214,7 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.write({b"a": b"1"}, 9)
     world.snapshot()
-    shelf = Shelf.at(world.url, "app")
+    shelf = ApplicationRepository.at(world.url, "app")
     publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
     assert publication.publish([], whole=False, cuts={"0_0": Cut(CUT_MS, None)}) is not None
     return world

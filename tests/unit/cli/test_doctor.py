@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from statecore.cli.main import main
 from statecore.doctor.finding_catalog import CATALOGUE, Repair
-from statecore.jobs.diagnose.request import ExamineRequest
+from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.fields import declared_fields
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.state_directory import StateDirectory
@@ -193,7 +193,7 @@ def test_the_help_says_what_is_declared_of_both_requests(capsys, monkeypatch):
     for one in declared_fields(RepairRequest).values():
         assert one.option in said
         assert one.said.help in said or one.name == "application_id"
-    assert declared_fields(ExamineRequest)["application_id"].said.help in said
+    assert declared_fields(DiagnoseRequest)["application_id"].said.help in said
 
 
 def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_when_it_is_closed(run, tmp_path):

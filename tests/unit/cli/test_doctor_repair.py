@@ -12,7 +12,7 @@ import pytest
 from statecore.cli.doctor_repair import show
 from statecore.cli.main import main
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair.report import REPAIR_REPORT, MendedTask, Outcome, RebuiltStores, RepairReport
+from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RebuiltStores, RepairedTask, RepairReport
 from tests.unit.doctor.stored import offsets, write_database
 
 Run = Callable[..., tuple[int, str, str]]
@@ -84,7 +84,7 @@ def test_where_all_lies_that_a_repair_has_replaced_is_said(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
     attempt = Attempt.begin("app", "/state", "one")
-    mended = (MendedTask("0_0", ("set the status to closed",), ("global-store-not-closed",)),)
+    mended = (RepairedTask("0_0", ("set the status to closed",), ("global-store-not-closed",)),)
     rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), 7, kept="/state/app/.statecore/replaced/two"),)
     kept = "/state/app/.statecore/replaced/one"
     report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)

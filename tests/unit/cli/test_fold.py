@@ -10,7 +10,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.compact.report import FoldOutcome
+from statecore.jobs.compact.report import CompactionOutcome
 from tests.harness.raising import code_said
 from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
 
@@ -67,7 +67,7 @@ def test_damage_is_said_and_is_the_exit_code(farm: Farm, fold: Run) -> None:
     assert code == 12
     assert "'plain' of task 0_0" in err
     document = json.loads(fold("--json")[1])
-    assert (document["outcome"], len(document["findings"])) == (FoldOutcome.NOTHING_LEFT, 1)
+    assert (document["outcome"], len(document["findings"])) == (CompactionOutcome.NOTHING_LEFT, 1)
 
 
 def test_an_application_without_a_snapshot_is_told_so(tmp_path: Path, fold: Run, farm: Farm) -> None:

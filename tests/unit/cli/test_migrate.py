@@ -10,7 +10,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.cli.migrate import show
-from statecore.conversion.inspection import TaskSight
+from statecore.conversion.inspection import TaskInspection
 from statecore.conversion.upward import upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
@@ -50,9 +50,9 @@ def test_a_step_is_said_without_its_offsets_and_reads_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    buffer = TaskSight("0_0", (buffer_of("late-Buffer"),), {at("late-Buffer"): 1_234})
+    buffer = TaskInspection("0_0", (buffer_of("late-Buffer"),), {at("late-Buffer"): 1_234})
     both = {TopicPartition("prices", number): 10_000 + number for number in range(2)}
-    table = TaskSight("global", (plain("g", seen_changelog="prices"),), both)
+    table = TaskInspection("global", (plain("g", seen_changelog="prices"),), both)
     tasks = [_said(upward(seen, RELEASES["4.3"])) for seen in (buffer, table)]
     show(report(*tasks))
     words = " ".join(capsys.readouterr().out.split())

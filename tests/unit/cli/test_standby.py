@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from statecore.cli.standby import RoundLines, _stopped_by_signals, line_of, show
-from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
+from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
 
 
 def task(
     name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0, records: int = 0
 ) -> StandbyTaskReport:
-    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, records, 0, None)
+    store = StandbyStoreReport("counts", f"app-counts-changelog-{name[-1]}", 9, lag, records, 0, None)
     return StandbyTaskReport(name, role, (store,), None, exit_code)
 
 
@@ -58,7 +58,7 @@ def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     stores = tuple(
-        StandbyStore(name, f"app-{name}-changelog-0", 9, None, 0, 0, error)
+        StandbyStoreReport(name, f"app-{name}-changelog-0", 9, None, 0, 0, error)
         for name, error in (("a", "No broker."), ("b", "No broker."), ("c", "Left."))
     )
     show(StandbyReport("app", "/d", 3, (StandbyTaskReport("0_0", "standby", stores, "Left.", 10),)))

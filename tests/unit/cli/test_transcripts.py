@@ -25,7 +25,7 @@ from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.writer import spec_to_yaml
-from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
+from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
 from tests.golden.make import HERE
 from tests.harness.transcripts import Transcript, quiet
 from tests.unit.discover.test_discover import TOPICS, TOPOLOGY, FakeCluster, make_store
@@ -384,7 +384,7 @@ def test_snapshots(transcript: Transcript, root: Path) -> None:
 
 def test_standby(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
     stores = tuple(
-        StandbyStore(name, f"shop-{name}-changelog-0", 9, lag, 0, 0, error)
+        StandbyStoreReport(name, f"shop-{name}-changelog-0", 9, lag, 0, 0, error)
         for name, lag, error in (("a", 0, None), ("b", None, "No broker."), ("c", 70, None))
     )
     report = StandbyReport("shop", str(root), 3, (StandbyTaskReport("0_0", "standby", stores, None, 10),))

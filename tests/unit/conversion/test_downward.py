@@ -9,7 +9,7 @@ import pytest
 
 from statecore.conversion import TaskConversion
 from statecore.conversion.downward import Terms, downward
-from statecore.conversion.inspection import StoreSight, TaskSight
+from statecore.conversion.inspection import StoreInspection, TaskInspection
 from statecore.conversion.rows import Counted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -21,7 +21,7 @@ from tests.unit.conversion.sights import at, buffer, database, plain, segmented,
 HEADERS = "keyValueWithTimestampAndHeaders"
 
 
-def plan(seen: TaskSight, release: str = "4.2", exactly_once: bool | None = True, **more: Any) -> TaskConversion:
+def plan(seen: TaskInspection, release: str = "4.2", exactly_once: bool | None = True, **more: Any) -> TaskConversion:
     return downward(seen, Terms(RELEASES[release], exactly_once, **more))
 
 
@@ -177,7 +177,7 @@ def test_a_directory_of_that_release_is_nothing_to_do(release: str) -> None:
     assert not made.left
 
 
-def with_headers(headers: int = 0, strange: int = 0, **more: Any) -> StoreSight:
+def with_headers(headers: int = 0, strange: int = 0, **more: Any) -> StoreInspection:
     counted = Counted(10, headers, strange, StoreDigest(10, 100, "1" * 32))
     seen = {"seen_kind": StoreKind.HEADERS_KEY_VALUE, "seen_target": StoreKind.TIMESTAMPED_KEY_VALUE, **more}
     return plain("h", {at("h"): 3}, data=HEADERS, moved=counted, **seen)

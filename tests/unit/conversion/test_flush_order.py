@@ -10,7 +10,7 @@ import pytest
 
 from statecore.conversion import TaskConversion
 from statecore.conversion.downward import Terms, downward
-from statecore.conversion.inspection import StoreSight, TaskSight
+from statecore.conversion.inspection import StoreInspection, TaskInspection
 from statecore.conversion.upward import upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
@@ -25,18 +25,18 @@ COPIED = Flushes({}, 2, 0)
 every_release = pytest.mark.parametrize("to", ["3.9", "4.2", "4.3"])
 
 
-def plan(seen: TaskSight, to: str, exactly_once: bool | None) -> TaskConversion:
+def plan(seen: TaskInspection, to: str, exactly_once: bool | None) -> TaskConversion:
     release = RELEASES[to]
     return (
         upward(seen, release, exactly_once) if release.offsets_inside else downward(seen, Terms(release, exactly_once))
     )
 
 
-def seen(*stores: StoreSight, **more: object) -> TaskSight:
+def seen(*stores: StoreInspection, **more: object) -> TaskInspection:
     return task(*stores, **{"checkpoint": {at("a"): 20, at("b"): 30}, **more})  # type: ignore[arg-type]
 
 
-def store(name: str, flushes: Flushes, **more: object) -> StoreSight:
+def store(name: str, flushes: Flushes, **more: object) -> StoreInspection:
     return replace(plain(name, sst_format=5), flushes=flushes, **more)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import StoreSight, TaskSight, Wanted, look_at_task
+from statecore.conversion.inspection import StoreInspection, TaskInspection, Wanted, inspect_task
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered
@@ -22,14 +22,14 @@ DOWN = Wanted(moves=True, sst_format=6)
 KIND = StoreKind
 
 
-def look(path: Path, application_id: str = "app", spec: ApplicationSpec | None = None) -> TaskSight:
+def look(path: Path, application_id: str = "app", spec: ApplicationSpec | None = None) -> TaskInspection:
     before = fingerprint(path)
-    seen = look_at_task(path.name, path, application_id, spec, DOWN)
+    seen = inspect_task(path.name, path, application_id, spec, DOWN)
     assert fingerprint(path) == before
     return seen
 
 
-def store(case: str, base: Path, kind: StoreKind | None = None) -> StoreSight:
+def store(case: str, base: Path, kind: StoreKind | None = None) -> StoreInspection:
     made = write_golden(base, case)
     application_id = made["changelog"].removesuffix(f"-{made['store']}-changelog")
     spec = None if kind is None else declared(application_id, {made["store"]: (kind, made["changelog"])})
@@ -123,8 +123,8 @@ def test_changelogs_are_named_by_the_spec_else_as_kafka_streams_names_them(tmp_p
         ("__north__/0_1", "app-north-a-changelog", "app-north-a-changelog"),
         ("global", "", "prices"),
     ):
-        (found,) = look_at_task(task, tmp_path / task, "app", None, DOWN).stores
-        (told,) = look_at_task(task, tmp_path / task, "app", spec, DOWN).stores
+        (found,) = inspect_task(task, tmp_path / task, "app", None, DOWN).stores
+        (told,) = inspect_task(task, tmp_path / task, "app", spec, DOWN).stores
         assert (found.changelog, told.changelog) == (named, with_spec)
 
 

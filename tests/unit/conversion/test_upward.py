@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statecore.conversion import StoreConversion, TaskConversion
-from statecore.conversion.inspection import TaskSight
+from statecore.conversion.inspection import TaskInspection
 from statecore.conversion.upward import upward
 from statecore.errors import Reason
 from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
@@ -17,7 +17,7 @@ from tests.unit.conversion.sights import at, buffer, plain, segmented, task
 STATUS = b"status"
 
 
-def plan(seen: TaskSight) -> TaskConversion:
+def plan(seen: TaskInspection) -> TaskConversion:
     return upward(seen, RELEASES["4.3"])
 
 
@@ -246,7 +246,9 @@ def test_a_status_that_is_open_stays_and_is_told() -> None:
     ],
     ids=["no file", "-4", "no entry"],
 )
-def test_rows_of_no_offset_are_refused_where_4_4_would_restore_over_them_instead_of_a_wipe(seen: TaskSight) -> None:
+def test_rows_of_no_offset_are_refused_where_4_4_would_restore_over_them_instead_of_a_wipe(
+    seen: TaskInspection,
+) -> None:
     declared = upward(seen, RELEASES["4.4"], True, transactional=True)
     assert [(why.code, why.context) for why in declared.refused] == [("uncommitted-rows", {"stores": ["a"]})]
     assert declared.is_nothing_to_do

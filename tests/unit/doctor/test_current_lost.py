@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import Wanted, look_at_task
+from statecore.conversion.inspection import Wanted, inspect_task
 from statecore.doctor.doctor import examine
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT
@@ -39,7 +39,7 @@ def test_its_rows_in_the_log_are_missed_by_everybody(store: Path, tmp_path: Path
     found = examine(directory)
     assert {(one.task, one.store, one.code) for one in found.findings} == {("0_0", "s", "current-missing")}
     assert found.exit_code == 22
-    (converted,) = look_at_task("0_0", task, "app", None, Wanted(False, CURRENT.sst_format)).stores
+    (converted,) = inspect_task("0_0", task, "app", None, Wanted(False, CURRENT.sst_format)).stores
     assert converted.broken
     assert read_task_sum(directory, "0_0", None).standing is Standing.DAMAGED
     segmented = store.parent.name == "s"

@@ -18,7 +18,7 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
-from statecore.doctor.doctor_topics import Brokers, TopicsLook, look_at_topics
+from statecore.doctor.doctor_topics import Brokers, TopicsInspection, inspect_topics
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.inspect import inspect
 from statecore.doctor.views import Inspection
@@ -68,9 +68,9 @@ def inspected(tmp_path: Path, **changes: Any) -> Inspection:
     return replace(inspect(StateDirectory(tmp_path, "app")), **changes)
 
 
-def looked(tmp_path: Path, brokers: ScriptedBrokers, **how: Any) -> TopicsLook:
+def looked(tmp_path: Path, brokers: ScriptedBrokers, **how: Any) -> TopicsInspection:
     inspection = inspected(tmp_path, **how.pop("inspection", {}))
-    return look_at_topics(inspection, brokers.address, **{"timeout": 60.0, "clock": lambda: NOW, **how})
+    return inspect_topics(inspection, brokers.address, **{"timeout": 60.0, "clock": lambda: NOW, **how})
 
 
 def log(*values: tuple[int, bytes, bytes | None]) -> list[bytes]:
@@ -111,7 +111,7 @@ def test_what_is_found_by_offsets_is_not_looked_for_in_the_log(tmp_path: Path, b
         ("partition-unknown", "0_7"),
     ]
     assert brokers.asked(FetchRequest) == []
-    same = look_at_topics(inspected(tmp_path), brokers.address, timeout=60.0)
+    same = inspect_topics(inspected(tmp_path), brokers.address, timeout=60.0)
     assert same.findings == found.findings
 
 

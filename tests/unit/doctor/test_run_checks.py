@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from statecore.doctor.checks.context import Circumstances
+from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.inspection_reader import look
-from statecore.doctor.run_checks import judge
+from statecore.doctor.run_checks import run_checks
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.lock_holder import Holder
@@ -30,7 +30,7 @@ def sight(tmp_path):
 
 
 def absent(sight):
-    _, beyond = judge(sight, Circumstances(AT_LEAST_ONCE, spec=sight.spec))
+    _, beyond = run_checks(sight, CheckContext(AT_LEAST_ONCE, spec=sight.spec))
     return {(one.task, one.store) for one in beyond if one.code == "store-absent"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from statecore.cli.inspect_sums import show_sums
-from statecore.doctor.task_lag import look_at_sums
+from statecore.doctor.task_lag import inspect_offset_sums
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import create_database
@@ -35,7 +35,7 @@ def test_a_copy_that_is_caught_up_lags_nothing_for_the_versioned_store_that_it_d
         leave_versioned_empty(
             world.directory, "0_0", VERSIONED, changelog(HISTORY), world.directory.work_path / "made", 0
         )
-    sums = look_at_sums(world.directory, SPEC, ends=lambda *_: ENDS)
+    sums = inspect_offset_sums(world.directory, SPEC, ends=lambda *_: ENDS)
     (task,) = sums.to_json()["tasks"]
     assert (task["offset_sum"], task["end_offset_sum"], task["lag"]) == (10, 10, 0)
     assert {store["store"]: store["is_followed"] for store in task["stores"]} == {
@@ -49,5 +49,5 @@ def test_a_copy_that_is_caught_up_lags_nothing_for_the_versioned_store_that_it_d
 def test_a_versioned_store_that_an_application_has_filled_counts_as_the_others_do(world: World) -> None:
     path = world.directory.store_path("0_0", HISTORY, StoreKind.VERSIONED_KEY_VALUE)
     create_database(path, StoreKind.VERSIONED_KEY_VALUE, {changelog(HISTORY): 11})
-    (task,) = look_at_sums(world.directory, SPEC, ends=lambda *_: ENDS).to_json()["tasks"]
+    (task,) = inspect_offset_sums(world.directory, SPEC, ends=lambda *_: ENDS).to_json()["tasks"]
     assert (task["offset_sum"], task["end_offset_sum"], task["lag"]) == (22, 26, 4)

@@ -16,7 +16,7 @@ from rocksdict import Rdict
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import Base, Bases, base_identity, checked_bases, link_base
+from statecore.images.bases import ImageBase, ImageBases, base_identity, checked_bases, link_base
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
@@ -50,8 +50,8 @@ def pc_between(part: pa.RecordBatch, start: int, end: int) -> pa.Array:
     return pa.array([start <= offset < end for offset in part.column("offset").to_pylist()])
 
 
-def on(path: Path, start: int, image: str | None = None) -> Bases:
-    return Bases({None: Base(path, image)}, {CHANGELOG: start})
+def on(path: Path, start: int, image: str | None = None) -> ImageBases:
+    return ImageBases({None: ImageBase(path, image)}, {CHANGELOG: start})
 
 
 def base_until(path: Path, end: int, **options: int) -> Image:
@@ -135,7 +135,7 @@ def test_the_identity_is_of_what_an_image_was_made_of(tmp_path: Path) -> None:
     runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
     made = 0
 
-    def identity(runs: list[RunFile], offset: int = 5999, base: Bases | None = None) -> str:
+    def identity(runs: list[RunFile], offset: int = 5999, base: ImageBases | None = None) -> str:
         nonlocal made
         made += 1
         found = build_image(tmp_path / f"image-{made}", KIND, runs, {CHANGELOG: offset}, bases=base).identity
@@ -283,7 +283,7 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
-    bases = Bases({None: Base(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
+    bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
     more = runs_of(tmp_path / "more", 4000, 6000, below=Below.ANYTHING)
     build_image(tmp_path / "image", KIND, more, {first: 6000, second: 9}, bases=bases)
     assert stored_rows(tmp_path / "image", KIND) == sorted(expected_rows(KIND, RECORDS).items())
@@ -297,7 +297,7 @@ def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
-    bases = Bases({None: Base(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
+    bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
     [more] = runs_of(tmp_path / "more", 10, 40, below=Below.ANYTHING)
     offsets = {first: 4001, second: 40}
 
@@ -350,8 +350,8 @@ def read(
     return found
 
 
-def segments(path: Path) -> dict[int | None, Base]:
-    return {int(one.name.removeprefix("w.")) // SEGMENTATION.interval_ms: Base(one) for one in path.iterdir()}
+def segments(path: Path) -> dict[int | None, ImageBase]:
+    return {int(one.name.removeprefix("w.")) // SEGMENTATION.interval_ms: ImageBase(one) for one in path.iterdir()}
 
 
 def rows_in(path: Path) -> dict[str, dict[bytes, bytes]]:
@@ -395,7 +395,7 @@ def test_windows_advanced_range_by_range_are_those_read_at_once(
             segmented=SegmentedRuns("w", SEGMENTATION, stream_time),
             bases=below,
         )
-        below = Bases(segments(path / str(number)), {CHANGELOG: end})
+        below = ImageBases(segments(path / str(number)), {CHANGELOG: end})
     assert image is not None
     last = {(key, start): value for writes in ranges for key, start, value in writes}
     first_live = max(0, stream_time - SEGMENTATION.retention_ms) // SEGMENTATION.interval_ms
@@ -415,7 +415,7 @@ def test_a_segment_without_runs_is_linked_an_expired_one_left_out_and_all_have_t
     )
     build_image(tmp_path / "base", WINDOW, first, {CHANGELOG: 2}, segmented=SegmentedRuns("w", SEGMENTATION, 120))
     before = states(tmp_path / "base")
-    bases = Bases(segments(tmp_path / "base"), {CHANGELOG: 3})
+    bases = ImageBases(segments(tmp_path / "base"), {CHANGELOG: 3})
     image = build_image(
         tmp_path / "image", WINDOW, second, {CHANGELOG: 3}, segmented=SegmentedRuns("w", SEGMENTATION, 170), bases=bases
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.compaction_policy import FOLD, is_due, slices_to_fold
+from statecore.images.compaction_policy import FOLD, is_due, slices_to_compact
 
 GB = 1 << 30
 MB = 1 << 20
@@ -19,7 +19,7 @@ SIZES = st.lists(st.one_of(st.integers(0, 5000), st.integers(1, 1 << 40)), max_s
 def folded(sizes: list[int], base: int = 0) -> list[int]:
     """The sizes after a fold, where no key comes twice."""
     after = list(sizes)
-    for one in reversed(slices_to_fold(sizes, base=base)):
+    for one in reversed(slices_to_compact(sizes, base=base)):
         after[one] = [sum(after[one])]
     return after
 
@@ -70,13 +70,13 @@ def test_on_files_of_rocksdb_all_runs_become_one_when_they_have_a_third_of_these
 def test_a_heavy_run_is_not_written_for_little() -> None:
     """Were it merged with the light ones, there would be fewer runs."""
     runs = [GB, *[100 * MB] * 3, *[MB] * 8]
-    assert slices_to_fold(runs) == [slice(4, 12)]
+    assert slices_to_compact(runs) == [slice(4, 12)]
 
 
 @settings(deadline=None)
 @given(sizes=SIZES, base=st.one_of(st.just(0), st.integers(1, 1 << 40)))
 def test_slices_are_neighbours_in_order_and_leave_few(sizes: list[int], base: int) -> None:
-    found = slices_to_fold(sizes, base=base)
+    found = slices_to_compact(sizes, base=base)
     for one in found:
         assert 0 <= one.start < one.start + 1 < one.stop <= len(sizes)
     for one, following in pairwise(found):
@@ -96,4 +96,4 @@ def test_after_a_fold_none_is_due(sizes: list[int], base: int) -> None:
 def test_other_settings_are_heeded() -> None:
     few = replace(FOLD, due=3, possible=2, left=1, old=0)
     assert is_due([MB] * 3, settings=few)
-    assert slices_to_fold([MB] * 3, settings=few) == [slice(0, 3)]
+    assert slices_to_compact([MB] * 3, settings=few) == [slice(0, 3)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from statecore.images.chunks import chunks_of, columns_of
-from statecore.images.external_key_table import SpilledTable
+from statecore.images.external_key_table import ExternalKeyTable
 from statecore.images.key_table import Columns, KeyTable
 from tests.harness.tiers import one_of
 from tests.unit.images.test_row_batches import Row, columns, rows_of
@@ -21,7 +21,7 @@ class Grown:
     def __init__(self, path: Path, budget: int, rows: list[Row]) -> None:
         table = KeyTable(timestamps=True)
         table.add(*columns(rows))
-        self.spilled = SpilledTable(path, budget, table, lambda: KeyTable(timestamps=True))
+        self.spilled = ExternalKeyTable(path, budget, table, lambda: KeyTable(timestamps=True))
         self.last = {row[0]: row for row in rows}
         self.largest = self.largest_file = 0
 

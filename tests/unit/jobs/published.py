@@ -21,7 +21,7 @@ from statecore.images.model import Below, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.planning.plan import isolation_of
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -29,14 +29,14 @@ from statecore.repository.manifest import (
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import make_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
-from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, stored_rows
@@ -101,9 +101,9 @@ class Shop:
         return (self.root / "repository").as_uri()
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> ApplicationRepository:
         make_repository(self.url)
-        return Shelf.at(self.url, "orders")
+        return ApplicationRepository.at(self.url, "orders")
 
     def publish(
         self, cuts: Sequence[int], *, based: bool = False, cut: float = CUT, **more: Mapping[str, StoreSnapshot]
@@ -123,9 +123,9 @@ class Shop:
                 self.store(task, store, kind, [partition], cuts, based=based, cut=cut)
                 for store, kind in (("clicks", StoreKind.WINDOW), ("plain", StoreKind.KEY_VALUE))
             ]
-            parts.append(TaskPart(task, (*stores, *more.get(f"task_{task}", {}).values())))
+            parts.append(TaskManifest(task, (*stores, *more.get(f"task_{task}", {}).values())))
         names = self.store(GLOBAL, "names", StoreKind.KEY_VALUE, [0, 1], cuts, based=based, cut=cut)
-        parts.append(TaskPart(GLOBAL, (names,)))
+        parts.append(TaskManifest(GLOBAL, (names,)))
         self._made += 1
         request = f"request {uuid.uuid4().hex}"
         publication = Publication(
@@ -232,7 +232,7 @@ class Shop:
                 copy.write_bytes(run.path.read_bytes())
                 database.ingest([copy])
             database.commit(offsets)
-        forget_witness(directory)
+        forget_manifest_guard(directory)
         files = [file for file in sorted(directory.iterdir()) if file.is_file() and file.name != "LOCK"]
         local = [LocalFile(file, file_sha256(file), file.stat().st_size) for file in files]
         below = tuple(

@@ -15,19 +15,19 @@ from statecore.errors import Retryable
 from statecore.jobs.engine import HandedOver
 from statecore.jobs.in_progress_marker import LOST, heard_of, said_under_way
 from statecore.objectstore.base import Blobs
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from tests.unit.jobs.backup.snapshots import World
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def shelf(tmp_path: Path) -> ApplicationRepository:
     return World(tmp_path).shelf
 
 
 said_quickly = partial(said_under_way, first=0.05, again=0.05)
 
 
-def heard(shelf: Shelf, seconds: float = 120.0) -> float | None:
+def heard(shelf: ApplicationRepository, seconds: float = 120.0) -> float | None:
     """Wait until somebody says it."""
     until = time.monotonic() + seconds
     while (ago := heard_of(shelf, time.time())) is None and time.monotonic() < until:
@@ -35,7 +35,7 @@ def heard(shelf: Shelf, seconds: float = 120.0) -> float | None:
     return ago
 
 
-def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
+def test_what_takes_long_is_heard_of_until_it_ends(shelf: ApplicationRepository) -> None:
     assert heard_of(shelf, time.time()) is None
     with said_quickly(shelf):
         assert heard(shelf) is not None
@@ -46,15 +46,15 @@ def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
     assert heard_of(shelf, time.time()) is None, "who failed is not under way"
 
 
-def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: Shelf) -> None:
+def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: ApplicationRepository) -> None:
     place = shelf.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
     with said_under_way(
-        Shelf(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
+        ApplicationRepository(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
     ):
         pass
 
 
-def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> None:
+def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: ApplicationRepository) -> None:
     name = shelf.names.under_way
     with suppress(HandedOver), said_quickly(shelf):
         assert heard(shelf) is not None
@@ -71,7 +71,7 @@ def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> N
 
 
 def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shelf: ApplicationRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, tried = threading.Event(), threading.Event()
     away.set()
@@ -91,13 +91,15 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
         assert heard(shelf) is not None
 
 
-def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(shelf: Shelf) -> None:
+def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(
+    shelf: ApplicationRepository,
+) -> None:
     with pytest.raises(HandedOver), said_under_way(shelf):
         raise HandedOver
     assert heard_of(shelf, time.time()) is not None
 
 
-def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: Shelf) -> None:
+def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: ApplicationRepository) -> None:
     with suppress(HandedOver), said_under_way(shelf):
         raise HandedOver
     with said_under_way(shelf):
@@ -109,7 +111,7 @@ def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shel
     assert heard_of(shelf, time.time()) is None
 
 
-def test_what_is_known_to_take_long_says_so_at_once(shelf: Shelf) -> None:
+def test_what_is_known_to_take_long_says_so_at_once(shelf: ApplicationRepository) -> None:
     with said_under_way(shelf, at_once=True):
         assert heard_of(shelf, time.time()) is not None
     assert heard_of(shelf, time.time()) is None

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
 from tests.unit.repository.snapshots import APPLICATION, repository
 
@@ -22,5 +22,5 @@ def network(storage: Storage) -> Network:
 
 
 @pytest.fixture
-def shelf(network: Network) -> Shelf:
-    return Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+def shelf(network: Network) -> ApplicationRepository:
+    return ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)

@@ -11,12 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import Wanted, download
 from tests.unit.repository.snapshots import APPLICATION
 
 
-def wanted_of(shelf: Shelf) -> list[Wanted]:
+def wanted_of(shelf: ApplicationRepository) -> list[Wanted]:
     """All files of the newest snapshot."""
     newest = shelf.head().snapshots[0]
     parts = shelf.parts(shelf.manifest(newest).value.parts)
@@ -29,7 +29,7 @@ def wanted_of(shelf: Shelf) -> list[Wanted]:
 
 
 def main(url: str, directory: str, piece: str, die_after: str) -> None:
-    shelf = Shelf.at(url, APPLICATION)
+    shelf = ApplicationRepository.at(url, APPLICATION)
     steps = itertools.count(1)
 
     def advance(_: int) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.identity import store_identity
 from statecore.repository.layout import Layout
-from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskPart, checked
+from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskManifest, checked
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of
@@ -43,7 +43,7 @@ class Judge:
     asked: dict[str, Request]
     grown: Mapping[Key, Sequence[tuple[float, int]]]
     heads: list[Head] = field(default_factory=list)
-    parts: dict[str, dict[str, TaskPart]] = field(default_factory=dict)
+    parts: dict[str, dict[str, TaskManifest]] = field(default_factory=dict)
     trace: str = ""
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Judge:
         if name in self._named:
             raise Broken(f"{name} was deleted, and counts")
 
-    def fetch(self, shelf: Shelf, entry: SnapshotEntry) -> None:
+    def fetch(self, shelf: ApplicationRepository, entry: SnapshotEntry) -> None:
         """Read a snapshot as everybody does, and compare it with what was published.
 
         Raises:
@@ -176,12 +176,12 @@ def runs_of(store: StoreSnapshot) -> tuple[StoredRun, ...]:
     return store.databases[0].runs if store.databases else ()
 
 
-def ends_in(parts: Mapping[str, TaskPart]) -> dict[Key, int]:
+def ends_in(parts: Mapping[str, TaskManifest]) -> dict[Key, int]:
     """Where each store ends."""
     return {(task, store.store): store.changelogs[0].end for task, part in parts.items() for store in part.stores}
 
 
-def spans_in(parts: Mapping[str, TaskPart]) -> dict[Key, list[tuple[int, int]]]:
+def spans_in(parts: Mapping[str, TaskManifest]) -> dict[Key, list[tuple[int, int]]]:
     """The offsets of the runs of each store, which has one database, or none."""
     return {
         (task, store.store): [(stored.run.start, stored.run.end) for stored in runs_of(store)]

@@ -13,14 +13,14 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     MANIFEST,
     ChangelogEnd,
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import make_repository
@@ -55,13 +55,13 @@ class Publishing:
 
     def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
         make_repository(url)
-        self.shelf = Shelf.at(url, application_id)
+        self.shelf = ApplicationRepository.at(url, application_id)
         self.spec = spec_of(application_id)
         self.origin = "restore"
         self._scratch = scratch
         self._numbers = count()
 
-    def part(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskPart:
+    def part(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskManifest:
         """A task whose store is one run up to an offset; the run's file is in the repository when this returns."""
         data = content or b"a run of %s %d up to %d" % (self.shelf.application_id.encode(), partition, end)
         digest = sha256(data).hexdigest()
@@ -83,7 +83,7 @@ class Publishing:
             **changed,
         }
         store = StoreSnapshot(STORE, StoreKind.KEY_VALUE, identity, **fields)
-        return TaskPart(f"0_{partition}", (store,))
+        return TaskManifest(f"0_{partition}", (store,))
 
     def begin(self) -> Publication:
         """A job that has begun; the next one begins a minute later."""

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from statecore.faults import fault_points_from_environment
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Publication, Published
 from tests.unit.repository.snapshots import Ends, spec, uploaded
 
 
 def publish(url: str, application_id: str, request: str, directory: Path, ends: Ends) -> Published:
     """Publish what a request asks for, or find that it is published."""
-    shelf = Shelf.at(url, application_id)
+    shelf = ApplicationRepository.at(url, application_id)
     begun = Publication(
         shelf,
         spec(application_id=application_id),

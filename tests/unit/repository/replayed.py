@@ -33,9 +33,9 @@ from statecore.repository.manifest import (
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
-from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.rebase import Compaction, advanced, folded
 from statecore.repository.task_manifest_structure import wrong_in
 
 TOPIC = "orders-left-changelog"
@@ -73,7 +73,7 @@ class Job:
     kind: str
     parent: StoreSnapshot | None
     ends: Ends
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[Compaction, ...] = ()
 
 
 @dataclass
@@ -129,7 +129,7 @@ class History:
         if kind != "fold" or folds:
             self._jobs.append(Job(kind, self.newest, ends, folds))
 
-    def _folds(self, store: StoreSnapshot) -> tuple[Fold, ...]:
+    def _folds(self, store: StoreSnapshot) -> tuple[Compaction, ...]:
         """Some runs of each database, side by side and of one partition, become one."""
         made = []
         for database in store.databases:
@@ -145,7 +145,7 @@ class History:
                     one = inputs[0]
                     output = self._stored(database.segment, one.partition, one.start, inputs[-1].end, rows)
                     self.met["a fold has left nothing"] += output is None
-                    made.append(Fold(store.store, database.segment, tuple(inputs), output, is_lowest))
+                    made.append(Compaction(store.store, database.segment, tuple(inputs), output, is_lowest))
                 at += len(runs)
         return tuple(made)
 
@@ -157,7 +157,7 @@ class History:
         theirs = self.newest
         if job.kind == "fold":
             assert theirs is not None
-            done = folded(job.folds, TaskPart(self.task, (theirs,)))
+            done = folded(job.folds, TaskManifest(self.task, (theirs,)))
             self.met["fold: " + ("nothing" if done is None else "published")] += 1
             if done is not None:
                 self._take(done, theirs)
@@ -166,14 +166,14 @@ class History:
         if job.kind in ("rebuild", "directory") and self.chance.random() < 0.7:  # beside nobody
             if theirs == job.parent and not is_ahead(ends_of(theirs), ends_of(mine)):
                 self.met[f"{job.kind}: in their place"] += 1
-                self._take(TaskPart(self.task, (mine,)), theirs)
+                self._take(TaskManifest(self.task, (mine,)), theirs)
             return
-        parent = TaskPart(self.task, () if job.parent is None else (job.parent,))
+        parent = TaskManifest(self.task, () if job.parent is None else (job.parent,))
         if theirs is None:
-            self._take(TaskPart(self.task, (mine,)), None)
+            self._take(TaskManifest(self.task, (mine,)), None)
             return
         try:
-            done = advanced(TaskPart(self.task, (mine,)), TaskPart(self.task, (theirs,)), parent)
+            done = advanced(TaskManifest(self.task, (mine,)), TaskManifest(self.task, (theirs,)), parent)
         except Fenced:
             assert job.kind != "checkpoint" or ends_of(theirs) != ends_of(job.parent), "it stood upon the same offsets"
             self.met[f"{job.kind}: fenced"] += 1
@@ -197,7 +197,7 @@ class History:
             self.met[f"above {self.shape}: {of}{' stays' if segment in now else ' goes'}"] += 1
         self.met["above a base"] += any(one.base for one in theirs.databases)
 
-    def _take(self, part: TaskPart, before: StoreSnapshot | None) -> None:
+    def _take(self, part: TaskManifest, before: StoreSnapshot | None) -> None:
         """Look at what was published."""
         (store,) = part.stores
         assert wrong_in(part) == []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.manifest import TaskPart
+from statecore.repository.manifest import TaskManifest
 
 Key = tuple[str, str]
 """A task and a store."""
@@ -63,7 +63,7 @@ class Plan:
     """
 
     ends: dict[Key, int]
-    parents: dict[str, TaskPart]
+    parents: dict[str, TaskManifest]
     folds: dict[Key, tuple[int, int]]
     cut_ms: int
 

@@ -45,13 +45,13 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
 from statecore.objectstore.pointers import Pointed
 from statecore.repository import blob_verification as believed
-from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.conflicts import Rebase
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.manifest import MANIFEST, StoredRun, TaskPart
+from statecore.repository.manifest import MANIFEST, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.rebase import Compaction, advanced, folded
 from statecore.repository.snapshot_composition import Cut
 from tests.harness.simulated_store import (
     Death,
@@ -155,8 +155,8 @@ class Simulation:
         """Hash of all that the pointers have ever been."""
         return self._judge.trace
 
-    def _opened(self, network: Network) -> Shelf:
-        return Shelf(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
+    def _opened(self, network: Network) -> ApplicationRepository:
+        return ApplicationRepository(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
 
     def _request(self, name: str) -> Request:
         kind = self._chance.choices(KINDS, self._weights)[0]
@@ -226,7 +226,7 @@ class Simulation:
             if as_directory
             else SimulatedBlobs(self._network)
         )
-        shelf = Shelf(repository(blobs, Watched(self._network)), APPLICATION)
+        shelf = ApplicationRepository(repository(blobs, Watched(self._network)), APPLICATION)
         while not request.is_over:
             request.tries += 1
             if request.tries == _MOST_TRIES:
@@ -313,7 +313,7 @@ class Simulation:
         finally:
             request.running -= 1
 
-    def _ended(self, request: Request, published: Published | None, shelf: Shelf) -> None:
+    def _ended(self, request: Request, published: Published | None, shelf: ApplicationRepository) -> None:
         """What a try has said, held against what there is."""
         request.is_over = True
         if published is None:
@@ -341,7 +341,9 @@ class Simulation:
             if made != epoch:
                 raise Broken(f"{published.snapshot} is of epoch {made}, and was begun in {epoch}")
 
-    def _published(self, request: Request, shelf: Shelf, *, believing: bool = False) -> Published | None:
+    def _published(
+        self, request: Request, shelf: ApplicationRepository, *, believing: bool = False
+    ) -> Published | None:
         met = Points(self._network, self.met)
         begun = publication(
             shelf,
@@ -384,7 +386,7 @@ class Simulation:
         return Plan(ends if request.kind != "fold" else {}, parents, folds, cut_ms)
 
     def _rebuild(
-        self, request: Request, plan: Plan, shelf: Shelf, begun: Publication, *, believing: bool
+        self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication, *, believing: bool
     ) -> Published | None:
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
@@ -400,13 +402,15 @@ class Simulation:
             refused=request.refused,
         )
 
-    def _there(self, shelf: Shelf) -> Mapping[str, ReadPart]:
+    def _there(self, shelf: ApplicationRepository) -> Mapping[str, ReadTaskManifest]:
         found = shelf.read_head()
         with shelf.read_to_publish():
             before = None if found is None else found.head.newest
             return {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
 
-    def _checkpoint(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
+    def _checkpoint(
+        self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication
+    ) -> Published | None:
         below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
         begun_at, newest = ends_in(plan.parents), ends_in(begun.parts())
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
@@ -437,7 +441,7 @@ class Simulation:
         )
 
     def _advancing(self, plan: Plan) -> Rebase:
-        def rebase(mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+        def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
             try:
                 done = advanced(mine, theirs, plan.parents.get(mine.task))
             except Fenced:
@@ -456,8 +460,8 @@ class Simulation:
 
         return rebase
 
-    def _fold(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
-        newest, folds = begun.parts(), dict[str, list[Fold]]()
+    def _fold(self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication) -> Published | None:
+        newest, folds = begun.parts(), dict[str, list[Compaction]]()
         for (task, name), (first, behind) in plan.folds.items():
             (store,) = [store for store in plan.parents[task].stores if store.store == name]
             inputs = [stored.run for stored in runs_of(store)[first:behind]]
@@ -470,9 +474,9 @@ class Simulation:
             else:
                 (output,) = uploaded_runs(shelf, self.directory, {task: {name: [(start, end)]}})[task][name]
                 self._merged.add(((task, name), start, end))
-            folds.setdefault(task, []).append(Fold(name, None, tuple(inputs), output, is_lowest=first == 0))
+            folds.setdefault(task, []).append(Compaction(name, None, tuple(inputs), output, is_lowest=first == 0))
 
-        def rebase(mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+        def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
             done = folded(folds[mine.task], theirs)
             self.met["refold: " + ("nothing" if done is None else "mine" if done == mine else "among theirs")] += 1
             return done
@@ -508,10 +512,10 @@ class Simulation:
             self.met["read"] += 1
 
 
-def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskPart:
+def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
     made = [store_of(task, name, stores[name], end=plan.ends[task, name]) for name in stores]
     made = [store if runs_of(store) else replace(store, databases=()) for store in made]
-    return TaskPart(task, tuple(replace(store, cut_ms=plan.cut_ms) for store in made))
+    return TaskManifest(task, tuple(replace(store, cut_ms=plan.cut_ms) for store in made))
 
 
 EVERYTHING = frozenset(

@@ -14,21 +14,21 @@ from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
-from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.blob_verification import Named, lost
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
     Extent,
-    PartReference,
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
+    TaskManifestReference,
     extents_of,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.repository import HASH, MARK, MARK_NAME, Mark, Place, Repository
+from statecore.repository.repository import HASH, MARK, MARK_NAME, Place, Repository, RepositoryDescriptor
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import SimulatedBlobs
@@ -51,7 +51,7 @@ def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION
 
 def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
     """A repository that was opened."""
-    mark = Mark(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
+    mark = RepositoryDescriptor(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
     return Repository(Place("memory:///", blobs, pointers, lambda: None), mark)
 
 
@@ -119,15 +119,15 @@ def store_of(
 
 
 def uploaded(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     directory: Path,
     ends: Ends,
     *,
     every: int = 50,
     topic_id: str = "0" * 32,
     bytes_: int = 40,
-    before: Iterable[TaskPart] = (),
-) -> list[TaskPart]:
+    before: Iterable[TaskManifest] = (),
+) -> list[TaskManifest]:
     """Parts whose files are in the repository: a run for each so many offsets.
 
     Those that parts before have are believed to be there, after a look.
@@ -140,7 +140,7 @@ def uploaded(
     for task, runs in uploaded_runs(shelf, directory, spans, bytes_=bytes_, before=before).items():
         of = ends[task]
         parts.append(
-            TaskPart(
+            TaskManifest(
                 task, tuple(store_of(task, name, runs[name], end=of[name], topic_id=topic_id) for name in sorted(of))
             )
         )
@@ -148,7 +148,12 @@ def uploaded(
 
 
 def uploaded_runs(
-    shelf: Shelf, directory: Path, spans: Spans, *, bytes_: int = 40, before: Iterable[TaskPart] = ()
+    shelf: ApplicationRepository,
+    directory: Path,
+    spans: Spans,
+    *,
+    bytes_: int = 40,
+    before: Iterable[TaskManifest] = (),
 ) -> dict[str, dict[str, list[StoredRun]]]:
     """Runs of these offsets, whose files are in the repository, by task and store.
 
@@ -171,7 +176,7 @@ def uploaded_runs(
 
 
 def publication(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     request: str = "request",
     *,
     stores: Sequence[str] = STORES,
@@ -186,7 +191,7 @@ def publication(
     return Publication(shelf, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 
 
-def ends_of(shelf: Shelf) -> dict[str, dict[str, int]]:
+def ends_of(shelf: ApplicationRepository) -> dict[str, dict[str, int]]:
     """The ends of the newest snapshot, by task and store."""
     newest = shelf.head().newest
     assert newest is not None
@@ -196,7 +201,7 @@ def ends_of(shelf: Shelf) -> dict[str, dict[str, int]]:
     }
 
 
-def fetched(shelf: Shelf) -> dict[str, dict[str, ReadPart]]:
+def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifest]]:
     """The parts of every snapshot that counts, after all of its files were read and compared with their hashes."""
     found = {}
     for entry in shelf.head().snapshots:
@@ -214,6 +219,6 @@ def fetched(shelf: Shelf) -> dict[str, dict[str, ReadPart]]:
     return found
 
 
-def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> PartReference:
+def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> TaskManifestReference:
     """Where a part may lie."""
-    return PartReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)
+    return TaskManifestReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)

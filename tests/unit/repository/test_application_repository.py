@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
-from statecore.repository.application_repository import Shelf, applications_in
+from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.head import HEAD, SnapshotEntry
 from statecore.repository.manifest import MANIFEST, Extent
 from tests.harness.raising import raises
@@ -20,7 +20,7 @@ TWO_TASKS = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 100}}
 
 
 @pytest.fixture
-def entry(shelf: Shelf, tmp_path: Path) -> SnapshotEntry:
+def entry(shelf: ApplicationRepository, tmp_path: Path) -> SnapshotEntry:
     """A snapshot that counts."""
     publication(shelf).publish(uploaded(shelf, tmp_path, TWO_TASKS), whole=True)
     newest = shelf.head().newest
@@ -35,7 +35,7 @@ def change(storage: Storage, name: str, content: bytes | None) -> None:
         storage.blobs[name] = (content, 0.0)
 
 
-def test_what_was_published_is_read(shelf: Shelf, entry: SnapshotEntry) -> None:
+def test_what_was_published_is_read(shelf: ApplicationRepository, entry: SnapshotEntry) -> None:
     (parts,) = fetched(shelf).values()
     assert {task: [store.store for store in read.part.stores] for task, read in parts.items()} == {
         "0_0": ["left", "right"],
@@ -44,7 +44,9 @@ def test_what_was_published_is_read(shelf: Shelf, entry: SnapshotEntry) -> None:
     assert shelf.manifest(entry).value.snapshot == entry.snapshot
 
 
-def test_every_flipped_bit_of_a_manifest_is_found(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_every_flipped_bit_of_a_manifest_is_found(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     name = shelf.names.manifest(entry.snapshot)
     for damaged in all_flips(storage.blobs[name][0]):
         change(storage, name, damaged)
@@ -52,7 +54,9 @@ def test_every_flipped_bit_of_a_manifest_is_found(shelf: Shelf, entry: SnapshotE
             shelf.manifest(entry)
 
 
-def test_every_flipped_bit_of_a_part_is_found(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_every_flipped_bit_of_a_part_is_found(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     references = shelf.manifest(entry).value.parts
     (name,) = {reference.extent.blob for reference in references}
     for damaged in all_flips(storage.blobs[name][0]):
@@ -61,7 +65,9 @@ def test_every_flipped_bit_of_a_part_is_found(shelf: Shelf, entry: SnapshotEntry
             shelf.parts(references)
 
 
-def test_every_flipped_bit_of_a_head_is_found(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_every_flipped_bit_of_a_head_is_found(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     for damaged in all_flips(storage.pointers[shelf.names.head]):
         storage.pointers[shelf.names.head] = damaged
         with pytest.raises((Corrupted, Invalid), match="head"):
@@ -69,7 +75,7 @@ def test_every_flipped_bit_of_a_head_is_found(shelf: Shelf, entry: SnapshotEntry
 
 
 def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
-    shelf: Shelf, entry: SnapshotEntry, storage: Storage
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
     change(storage, shelf.names.manifest(entry.snapshot), None)
     with raises(Corrupted, "blob-missing") as caught:
@@ -80,7 +86,7 @@ def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
 
 @pytest.mark.parametrize("left", [None, 0, 1, -1])
 def test_parts_that_are_missing_or_broke_off_are_found(
-    shelf: Shelf, entry: SnapshotEntry, storage: Storage, left: int | None
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage, left: int | None
 ) -> None:
     references = shelf.manifest(entry).value.parts
     name = references[0].extent.blob
@@ -89,7 +95,9 @@ def test_parts_that_are_missing_or_broke_off_are_found(
         shelf.parts(references)
 
 
-def test_parts_of_one_blob_come_in_one_request(shelf: Shelf, entry: SnapshotEntry, network: Network) -> None:
+def test_parts_of_one_blob_come_in_one_request(
+    shelf: ApplicationRepository, entry: SnapshotEntry, network: Network
+) -> None:
     asked = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
     references = shelf.manifest(entry).value.parts
@@ -101,9 +109,16 @@ def test_parts_of_one_blob_come_in_one_request(shelf: Shelf, entry: SnapshotEntr
 
 @pytest.mark.parametrize(("application", "identifier"), [("payments", "r1"), (APPLICATION, "r2")])
 def test_a_head_and_a_manifest_of_elsewhere_are_refused(
-    shelf: Shelf, entry: SnapshotEntry, network: Network, storage: Storage, application: str, identifier: str
+    shelf: ApplicationRepository,
+    entry: SnapshotEntry,
+    network: Network,
+    storage: Storage,
+    application: str,
+    identifier: str,
 ) -> None:
-    other = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network), identifier=identifier), application)
+    other = ApplicationRepository(
+        repository(SimulatedBlobs(network), SimulatedPointers(network), identifier=identifier), application
+    )
     storage.pointers[other.names.head] = storage.pointers[shelf.names.head]
     with raises(
         Invalid, "head-foreign", repository_id=identifier, found_application_id="orders", found_repository_id="r1"
@@ -117,7 +132,9 @@ def test_a_head_and_a_manifest_of_elsewhere_are_refused(
     assert "copied" in caught.value.action
 
 
-def test_a_manifest_of_another_version_is_refused_by_name(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_a_manifest_of_another_version_is_refused_by_name(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     name = shelf.names.manifest(entry.snapshot)
     newer = storage.blobs[name][0].replace(b'"version": 0', b'"version": 3')
     change(storage, name, newer)
@@ -125,20 +142,24 @@ def test_a_manifest_of_another_version_is_refused_by_name(shelf: Shelf, entry: S
         shelf.manifest(replace(entry, sha256=sha256(newer).hexdigest()))
 
 
-def test_an_application_that_is_not_there_is_not_found_and_others_are_named(shelf: Shelf, entry: SnapshotEntry) -> None:
-    other = Shelf(shelf.repository, "payments")
+def test_an_application_that_is_not_there_is_not_found_and_others_are_named(
+    shelf: ApplicationRepository, entry: SnapshotEntry
+) -> None:
+    other = ApplicationRepository(shelf.repository, "payments")
     assert other.read_head() is None
     with raises(NotFound, "snapshots-not-found", application_id="payments", applications=["orders"]):
         other.head()
 
 
-def test_an_empty_repository_says_that_it_is_empty(shelf: Shelf) -> None:
+def test_an_empty_repository_says_that_it_is_empty(shelf: ApplicationRepository) -> None:
     with raises(NotFound, "snapshots-not-found", application_id="orders", applications=[]) as caught:
         shelf.head()
     assert "publish a snapshot first" in caught.value.action
 
 
-def test_a_head_that_is_lost_is_to_be_repaired(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_a_head_that_is_lost_is_to_be_repaired(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     del storage.pointers[shelf.names.head]
     with pytest.raises(NotFound) as caught:
         shelf.head()
@@ -147,14 +168,16 @@ def test_a_head_that_is_lost_is_to_be_repaired(shelf: Shelf, entry: SnapshotEntr
 
 
 @pytest.mark.parametrize("request_", ["read", "list"])
-def test_who_could_not_look_does_not_say_that_there_is_none(shelf: Shelf, network: Network, request_: str) -> None:
+def test_who_could_not_look_does_not_say_that_there_is_none(
+    shelf: ApplicationRepository, network: Network, request_: str
+) -> None:
     network.fault = lambda request, possible: "refused" if request == request_ else ""  # type: ignore[method-assign]
     with raises(Retryable, "object-store-unreachable"):
         shelf.head()
 
 
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
-    shelf: Shelf, entry: SnapshotEntry, network: Network
+    shelf: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
     references = shelf.manifest(entry).value.parts
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
@@ -168,7 +191,9 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
             ask()
 
 
-def test_applications_are_told_apart_also_where_their_names_begin_alike(shelf: Shelf, storage: Storage) -> None:
+def test_applications_are_told_apart_also_where_their_names_begin_alike(
+    shelf: ApplicationRepository, storage: Storage
+) -> None:
     for name in ("a", "a-b", "a.b", "b"):
         storage.put(f"apps/{name}/manifests/1.json", b"")
         storage.put(f"apps/{name}/packs/1", b"")
@@ -178,7 +203,7 @@ def test_applications_are_told_apart_also_where_their_names_begin_alike(shelf: S
 
 
 def test_a_read_past_the_end_is_short_and_one_of_a_blob_that_is_not_there_is_said(
-    shelf: Shelf, storage: Storage
+    shelf: ApplicationRepository, storage: Storage
 ) -> None:
     storage.put("a", b"0123")
     assert shelf.read(Extent("a", 1, 2), "A file") == b"12"
@@ -187,7 +212,9 @@ def test_a_read_past_the_end_is_short_and_one_of_a_blob_that_is_not_there_is_sai
         shelf.read(Extent("b", 0, 1), "A file")
 
 
-def test_a_head_names_the_hash_of_its_manifest(shelf: Shelf, entry: SnapshotEntry, storage: Storage) -> None:
+def test_a_head_names_the_hash_of_its_manifest(
+    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+) -> None:
     content = storage.blobs[shelf.names.manifest(entry.snapshot)][0]
     assert sha256(content).hexdigest() == entry.sha256
     assert MANIFEST.decode(content).identity == entry.identity
@@ -195,7 +222,9 @@ def test_a_head_names_the_hash_of_its_manifest(shelf: Shelf, entry: SnapshotEntr
     assert flipped(b"\x00", 3) == b"\x08"
 
 
-def test_rights_are_found_out_and_nothing_is_left(shelf: Shelf, network: Network, storage: Storage) -> None:
+def test_rights_are_found_out_and_nothing_is_left(
+    shelf: ApplicationRepository, network: Network, storage: Storage
+) -> None:
     before = dict(storage.blobs)
     shelf.check_writable()
     assert storage.blobs == before

@@ -19,7 +19,7 @@ import pytest
 
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import file_sha256
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import PIECES_AT_ONCE, Downloaded, Wanted
 from statecore.repository.download import download as download_files
 from statecore.repository.repository import make_repository
@@ -34,7 +34,7 @@ SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
 
 
 def download(
-    shelf: Shelf, wanted: Iterable[Wanted], directory: Path, *, piece_bytes: int = 1000, **more: Any
+    shelf: ApplicationRepository, wanted: Iterable[Wanted], directory: Path, *, piece_bytes: int = 1000, **more: Any
 ) -> Downloaded:
     return download_files(shelf, wanted, directory, piece_bytes=piece_bytes, **more)
 
@@ -51,11 +51,11 @@ def local(tmp_path: Path) -> list[LocalFile]:
 
 
 @pytest.fixture
-def wanted(shelf: Shelf, local: list[LocalFile]) -> list[Wanted]:
+def wanted(shelf: ApplicationRepository, local: list[LocalFile]) -> list[Wanted]:
     return put(shelf, local)
 
 
-def put(shelf: Shelf, local: list[LocalFile], small: int = 10_000) -> list[Wanted]:
+def put(shelf: ApplicationRepository, local: list[LocalFile], small: int = 10_000) -> list[Wanted]:
     extents = put_files(shelf.blobs, shelf.names, local, small=small)
     return [
         Wanted(file.sha256, extent, f"File {number}")
@@ -74,7 +74,9 @@ def partial(directory: Path) -> list[Path]:
     return list((directory / "partial").iterdir())
 
 
-def test_every_file_comes_and_is_what_its_name_says(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+def test_every_file_comes_and_is_what_its_name_says(
+    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+) -> None:
     told: list[int] = []
     done = download(shelf, iter(wanted), tmp_path / "d", advance=told.append)
     assert there(tmp_path / "d") == {one.sha256: one.extent.bytes for one in wanted}
@@ -84,7 +86,7 @@ def test_every_file_comes_and_is_what_its_name_says(shelf: Shelf, wanted: list[W
 
 
 @pytest.mark.parametrize("piece", [1, 7, 50, 1 << 20])
-def test_pieces_of_any_size_make_the_same_files(shelf: Shelf, tmp_path: Path, piece: int) -> None:
+def test_pieces_of_any_size_make_the_same_files(shelf: ApplicationRepository, tmp_path: Path, piece: int) -> None:
     wanted = put(shelf, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0), small=50)
     for some in (wanted, wanted[::-1], wanted[::2], [*wanted, *wanted]):
         directory = tmp_path / f"d{len(some)}{some[0].extent.bytes}{some[1].extent.bytes}"
@@ -93,11 +95,13 @@ def test_pieces_of_any_size_make_the_same_files(shelf: Shelf, tmp_path: Path, pi
         assert partial(directory) == []
 
 
-def test_nothing_that_is_wanted_is_nothing_to_do(shelf: Shelf, tmp_path: Path) -> None:
+def test_nothing_that_is_wanted_is_nothing_to_do(shelf: ApplicationRepository, tmp_path: Path) -> None:
     assert download(shelf, [], tmp_path / "d") == Downloaded(0, 0, 0, 0)
 
 
-def test_files_that_lie_side_by_side_come_in_one_request(shelf: Shelf, network: Network, tmp_path: Path) -> None:
+def test_files_that_lie_side_by_side_come_in_one_request(
+    shelf: ApplicationRepository, network: Network, tmp_path: Path
+) -> None:
     wanted = put(shelf, files_of(tmp_path / "source", *[90] * 11))
     asked: list[str] = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
@@ -108,7 +112,9 @@ def test_files_that_lie_side_by_side_come_in_one_request(shelf: Shelf, network: 
     assert asked == ["get"] * 6
 
 
-def test_what_came_whole_is_kept_and_the_rest_comes(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+def test_what_came_whole_is_kept_and_the_rest_comes(
+    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+) -> None:
     download(shelf, wanted[:6], tmp_path / "d")
     broken = tmp_path / "d" / "files" / wanted[3].sha256
     broken.write_bytes(broken.read_bytes()[:-1])
@@ -123,7 +129,7 @@ def test_what_came_whole_is_kept_and_the_rest_comes(shelf: Shelf, wanted: list[W
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_files_of_this_machine_are_linked_or_copied_whole(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     wanted: list[Wanted],
     local: list[LocalFile],
     tmp_path: Path,
@@ -144,14 +150,20 @@ def test_files_of_this_machine_are_linked_or_copied_whole(
     assert partial(tmp_path / "d") == []
 
 
-def test_a_file_of_this_machine_that_is_gone_comes(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+def test_a_file_of_this_machine_that_is_gone_comes(
+    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+) -> None:
     done = download(shelf, wanted, tmp_path / "d", at_hand={wanted[2].sha256: tmp_path / "gone"})
     assert done == Downloaded(sum(SIZES), len(SIZES), 0, 0)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
 
 
 def test_a_copy_that_broke_off_is_no_file(
-    shelf: Shelf, wanted: list[Wanted], local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: ApplicationRepository,
+    wanted: list[Wanted],
+    local: list[LocalFile],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The name is given to what is whole: nobody could tell a file of the right size from one."""
 
@@ -167,7 +179,9 @@ def test_a_copy_that_broke_off_is_no_file(
     assert partial(tmp_path / "d") == []
 
 
-def test_every_flipped_bit_of_a_small_file_is_found(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_small_file_is_found(
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+) -> None:
     (one,) = put(shelf, files_of(tmp_path / "source", 30))
     content = storage.blobs[one.extent.blob][0]
     for bit in range(len(content) * 8):
@@ -180,7 +194,7 @@ def test_every_flipped_bit_of_a_small_file_is_found(shelf: Shelf, storage: Stora
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
-    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path
 ) -> None:
     chance = random.Random(1)
     whole = dict(storage.blobs)
@@ -200,7 +214,7 @@ def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
 
 
 def test_a_damaged_file_does_not_spoil_those_beside_it_in_the_pack(
-    shelf: Shelf, storage: Storage, tmp_path: Path
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
 ) -> None:
     wanted = put(shelf, files_of(tmp_path / "source", 100, 100, 100))
     blob = wanted[1].extent.blob
@@ -214,7 +228,7 @@ def test_a_damaged_file_does_not_spoil_those_beside_it_in_the_pack(
 
 @pytest.mark.parametrize("number", range(len(SIZES)))
 def test_a_blob_that_is_missing_is_damage_and_names_the_file(
-    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, number: int
+    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path, number: int
 ) -> None:
     one = wanted[number]
     del storage.blobs[one.extent.blob]
@@ -228,7 +242,7 @@ def test_a_blob_that_is_missing_is_damage_and_names_the_file(
 
 @pytest.mark.parametrize("cut", [1, 500, 1000, 1500, 69_999])
 def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
-    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, cut: int
+    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path, cut: int
 ) -> None:
     one = next(one for one in wanted if one.extent.bytes == 70_000)
     storage.blobs[one.extent.blob] = (storage.blobs[one.extent.blob][0][:-cut], 0.0)
@@ -238,7 +252,9 @@ def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
     assert partial(tmp_path / "d") == []
 
 
-def test_an_extent_that_is_another_files_is_found(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+def test_an_extent_that_is_another_files_is_found(
+    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+) -> None:
     one, other = wanted[2], wanted[4]
     for extent in (other.extent, replace(one.extent, start=one.extent.start + 1), replace(one.extent, bytes=998)):
         with raises(Corrupted, "blob-damaged", blob=extent.blob, start=extent.start, bytes=extent.bytes):
@@ -246,7 +262,7 @@ def test_an_extent_that_is_another_files_is_found(shelf: Shelf, wanted: list[Wan
 
 
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
-    shelf: Shelf, network: Network, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, network: Network, wanted: list[Wanted], tmp_path: Path
 ) -> None:
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     with raises(Retryable, "object-store-unreachable"):
@@ -255,7 +271,7 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
     assert partial(tmp_path / "d") == []
 
 
-def test_a_failure_ends_the_others_soon(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+def test_a_failure_ends_the_others_soon(shelf: ApplicationRepository, storage: Storage, tmp_path: Path) -> None:
     wanted = put(shelf, files_of(tmp_path / "source", 200_000, 150_000))
     del storage.blobs[wanted[0].extent.blob]
     told: list[int] = []
@@ -284,7 +300,7 @@ def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path) -> N
             return content
 
     network = Network(Storage(), random.Random(0))
-    shelf = Shelf(repository(Counting(network), SimulatedPointers(network)), APPLICATION)
+    shelf = ApplicationRepository(repository(Counting(network), SimulatedPointers(network)), APPLICATION)
     wanted = put(shelf, files_of(tmp_path / "source", *[100_000] * 6, *[900] * 50))
     download(shelf, wanted, tmp_path / "d", advance=lambda came: change(-came))
     assert len(there(tmp_path / "d")) == len(wanted)
@@ -304,7 +320,7 @@ def denied(*_: object) -> None:
 )
 @pytest.mark.parametrize("what", ["mkdir", "fsync", "link"])
 def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
-    shelf: Shelf,
+    shelf: ApplicationRepository,
     wanted: list[Wanted],
     local: list[LocalFile],
     tmp_path: Path,
@@ -325,7 +341,7 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
 @pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
 def test_after_a_kill_the_next_one_goes_on_with_what_came_whole(tmp_path: Path, die_after: int) -> None:
     url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
-    shelf = Shelf(make_repository(url)[0], APPLICATION)
+    shelf = ApplicationRepository(make_repository(url)[0], APPLICATION)
     ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
     publication(shelf).publish(uploaded(shelf, tmp_path / "runs", ends, bytes_=12_000), whole=True)
     words = [sys.executable, "-m", "tests.unit.repository.downloading_process", url, str(directory), "1000"]
@@ -371,10 +387,10 @@ def goes_on_until_it_is_whole(seed: int, directory: Path, local: list[LocalFile]
     """Download again and again from a store that fails: what is there is whole each time, and in the end it is all."""
     chance = random.Random(seed)
     network = Network(Storage(), chance)
-    quiet = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    quiet = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     wanted = put(quiet, local)
     blobs = Faulty(network, seed, chance.choice([0.02, 0.1, 0.3]))
-    shelf = Shelf(repository(blobs, SimulatedPointers(network)), APPLICATION)
+    shelf = ApplicationRepository(repository(blobs, SimulatedPointers(network)), APPLICATION)
     kept = 0
     for _ in range(500):
         try:
@@ -413,7 +429,7 @@ def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
 
 
 def test_where_nothing_is_kept_a_full_disk_does_not_promise_it(
-    shelf: Shelf, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

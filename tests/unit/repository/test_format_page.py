@@ -19,7 +19,7 @@ from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import content_digests as contents
 from statecore.repository import head, manifest, repository
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import Layout
 from statecore.repository.upload import PACK_BYTES, SMALL
 from tests.unit.repository.published import Publishing
@@ -160,7 +160,7 @@ def test_publishing_takes_as_many_requests_as_the_page_says(tmp_path: Path) -> N
     place, log = publishing.shelf.repository.place, list[str]()
     counted: Any = place._replace(blobs=_Counted(place.blobs, log), pointers=_Counted(place.pointers, log))
     shelf = publishing.shelf
-    publishing.shelf = Shelf(shelf.repository._replace(place=counted), shelf.application_id)
+    publishing.shelf = ApplicationRepository(shelf.repository._replace(place=counted), shelf.application_id)
     for end, expected in ((10, first), (20, usual), (30, usual)):
         log.clear()
         publishing.publish(end, tuple(range(5)))

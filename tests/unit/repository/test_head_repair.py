@@ -15,7 +15,7 @@ from statecore.documents import encoded, parsed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head
 from statecore.repository.head_repair import RepairPlan, apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST
@@ -377,7 +377,7 @@ def test_a_damaged_head_without_a_usable_manifest_is_made_empty_so_that_publishi
 
 def test_without_head_and_manifests_there_is_nothing_to_repair(lost: Lost) -> None:
     lost.publish(10)
-    absent = Shelf(lost.shelf.repository, "payments")
+    absent = ApplicationRepository(lost.shelf.repository, "payments")
     with raises(NotFound, "application-not-found", application_id="payments", applications=["orders"]):
         plan_repair(absent)
 
@@ -396,7 +396,7 @@ def test_a_listing_that_fails_stops_it(lost: Lost) -> None:
     repository = lost.shelf.repository
     place = repository.place._replace(blobs=_Failing(lost.root))
     with pytest.raises(Retryable, match="broke off"):
-        plan_repair(Shelf(repository._replace(place=place), lost.shelf.application_id))
+        plan_repair(ApplicationRepository(repository._replace(place=place), lost.shelf.application_id))
     assert not lost.head_file.exists()
 
 

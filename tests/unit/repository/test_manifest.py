@@ -23,7 +23,7 @@ from statecore.repository.manifest import (
     Extent,
     Manifest,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
     checked,
     least_known,
 )
@@ -55,8 +55,8 @@ MANIFESTS = st.deferred(lambda: st.builds(Manifest, spec=st.dictionaries(st.text
 
 
 @settings(deadline=None, max_examples=25)
-@given(documents(TaskPart))
-def test_a_part_is_read_as_it_was_written(part: TaskPart) -> None:
+@given(documents(TaskManifest))
+def test_a_part_is_read_as_it_was_written(part: TaskManifest) -> None:
     assert PART.decode(PART.encode(part)) == part
 
 
@@ -69,7 +69,7 @@ def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
 @pytest.mark.parametrize("version", [1, 7, -1, "0", None, True])
 @pytest.mark.parametrize("kind", ["part", "manifest"])
 def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
-    document = PART.to_json(TaskPart("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
+    document = PART.to_json(TaskManifest("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
     with pytest.raises(Invalid, match=f"is of version {version}, and this release knows 0") as caught:
         (PART if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
     assert "release" in caught.value.action
@@ -96,17 +96,20 @@ def manifest_of() -> Manifest:
 
 
 def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
-    document = PART.to_json(TaskPart("0_0", (store_of("0_0", "s", (), end=5),)))
+    document = PART.to_json(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),)))
     document["more"] = 1
     document["stores"][0]["more"] = {"a": 2}
     read = PART.read(encoded(document))
-    assert read.value == TaskPart("0_0", (store_of("0_0", "s", (), end=5),))
+    assert read.value == TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))
     assert read.raw["more"] == 1
     assert read.raw["stores"][0]["more"] == {"a": 2}
 
 
 def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
-    for document in (PART.encode(TaskPart("0_0", (store_of("0_0", "s", (), end=5),))), MANIFEST.encode(manifest_of())):
+    for document in (
+        PART.encode(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))),
+        MANIFEST.encode(manifest_of()),
+    ):
         digest = sha256(document).hexdigest()
         assert checked(document, digest, "It", "Look.") == document
         for damaged in all_flips(document):
@@ -115,7 +118,7 @@ def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
 
 
 def test_a_document_that_broke_off_is_found() -> None:
-    document = PART.encode(TaskPart("0_0", ()))
+    document = PART.encode(TaskManifest("0_0", ()))
     for size in range(len(document)):
         with raises(Corrupted, "manifest-damaged"):
             checked(document[:size], sha256(document).hexdigest(), "It", "Look.")
@@ -124,8 +127,10 @@ def test_a_document_that_broke_off_is_found() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.permutations([("a", "1"), ("b", "2"), ("c", "3")]))
 def test_an_identity_is_of_what_there_is_and_not_of_its_order(pairs: list[tuple[str, str]]) -> None:
-    def part(pairs: list[tuple[str, str]]) -> TaskPart:
-        return TaskPart("0_0", tuple(replace(store_of("0_0", name, (), end=1), identity=one) for name, one in pairs))
+    def part(pairs: list[tuple[str, str]]) -> TaskManifest:
+        return TaskManifest(
+            "0_0", tuple(replace(store_of("0_0", name, (), end=1), identity=one) for name, one in pairs)
+        )
 
     assert part(pairs).identity == part(sorted(pairs)).identity
     assert part([(pairs[0][0], "other"), *pairs[1:]]).identity != part(pairs).identity
@@ -150,7 +155,7 @@ def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int
 def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
     left = replace(store_of("0_0", "a", (), end=0, left_to_restore=True), cut_ms=None)
     read = replace(store_of("0_0", "b", (), end=5), cut_ms=7)
-    assert TaskPart("0_0", (left, read)).cut_ms == 7
+    assert TaskManifest("0_0", (left, read)).cut_ms == 7
     assert left.offsets == {left.changelogs[0].topic_partition: -4}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
 from statecore.repository.repository import MARK, MARK_NAME
@@ -23,7 +23,7 @@ from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import NOW, fetched, publication, uploaded
 
 
-def publish(shelf: Shelf, directory: Path, end: int, **more: Any) -> str:
+def publish(shelf: ApplicationRepository, directory: Path, end: int, **more: Any) -> str:
     """A snapshot up to an offset."""
     parts = uploaded(shelf, directory, {"0_0": {"left": end}})
     published = publication(shelf, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(parts, whole=True)
@@ -31,12 +31,12 @@ def publish(shelf: Shelf, directory: Path, end: int, **more: Any) -> str:
 
 
 @pytest.fixture
-def two(shelf: Shelf, tmp_path: Path) -> tuple[str, str]:
+def two(shelf: ApplicationRepository, tmp_path: Path) -> tuple[str, str]:
     """Two snapshots, the older first."""
     return publish(shelf, tmp_path, 10), publish(shelf, tmp_path, 20)
 
 
-def pinned(shelf: Shelf) -> dict[str, str]:
+def pinned(shelf: ApplicationRepository) -> dict[str, str]:
     """The notes of what is pinned, by snapshot."""
     return {entry.snapshot: entry.note for entry in shelf.head().snapshots if entry.pinned}
 
@@ -56,7 +56,9 @@ def meanwhile(network: Network, do: Callable[[], Any], times: int = 1) -> None:
     network.fault = fault  # type: ignore[method-assign]
 
 
-def test_a_pin_is_set_and_taken_off_and_nothing_else_of_the_head_changes(shelf: Shelf, two: tuple[str, str]) -> None:
+def test_a_pin_is_set_and_taken_off_and_nothing_else_of_the_head_changes(
+    shelf: ApplicationRepository, two: tuple[str, str]
+) -> None:
     older, newer = two
     before = shelf.head()
     done = pin(shelf, older, "before the migration")
@@ -71,7 +73,7 @@ def test_a_pin_is_set_and_taken_off_and_nothing_else_of_the_head_changes(shelf: 
     assert len(fetched(shelf)) == 2
 
 
-def test_what_is_so_already_is_no_swap(shelf: Shelf, two: tuple[str, str], storage: Storage) -> None:
+def test_what_is_so_already_is_no_swap(shelf: ApplicationRepository, two: tuple[str, str], storage: Storage) -> None:
     older, _ = two
     assert not unpin(shelf, older).changed
     pin(shelf, older, "why")
@@ -84,7 +86,7 @@ def test_what_is_so_already_is_no_swap(shelf: Shelf, two: tuple[str, str], stora
 
 
 def test_the_newest_is_the_one_that_was_it_at_first(
-    shelf: Shelf, two: tuple[str, str], network: Network, tmp_path: Path
+    shelf: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     _, newer = two
     meanwhile(network, lambda: publish(shelf, tmp_path, 30))
@@ -94,7 +96,7 @@ def test_the_newest_is_the_one_that_was_it_at_first(
 
 
 def test_who_is_second_reads_the_head_again(
-    shelf: Shelf, two: tuple[str, str], network: Network, tmp_path: Path
+    shelf: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     older, newer = two
     meanwhile(network, lambda: pin(shelf, newer, "by another"))
@@ -102,7 +104,9 @@ def test_who_is_second_reads_the_head_again(
     assert pinned(shelf) == {older: "mine", newer: "by another"}
 
 
-def test_a_publication_that_began_before_keeps_the_pin(shelf: Shelf, two: tuple[str, str], tmp_path: Path) -> None:
+def test_a_publication_that_began_before_keeps_the_pin(
+    shelf: ApplicationRepository, two: tuple[str, str], tmp_path: Path
+) -> None:
     older, _ = two
     parts = uploaded(shelf, tmp_path, {"0_0": {"left": 30}})
     job = publication(shelf, "third")
@@ -113,7 +117,7 @@ def test_a_publication_that_began_before_keeps_the_pin(shelf: Shelf, two: tuple[
 
 
 def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the_next(
-    shelf: Shelf, tmp_path: Path
+    shelf: ApplicationRepository, tmp_path: Path
 ) -> None:
     def checkpoint(number: int) -> str:
         parts = uploaded(shelf, tmp_path, {"0_0": {"left": 10 * number}})
@@ -139,7 +143,7 @@ def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the
 
 
 def test_what_another_release_has_written_stays_also_beside_the_pin(
-    shelf: Shelf, two: tuple[str, str], storage: Storage
+    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
     older, _ = two
     raw: dict[str, Any] = HEAD.to_json(shelf.head())
@@ -158,17 +162,17 @@ def test_what_another_release_has_written_stays_also_beside_the_pin(
 
 @pytest.mark.parametrize("set_", [pin, unpin])
 def test_what_is_not_there_is_refused_by_name(
-    shelf: Shelf, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
+    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
 ) -> None:
     before = dict(storage.pointers)
     with raises(NotFound, "snapshot-not-found", application_id="orders", snapshot="other"):
         set_(shelf, "other")
     assert storage.pointers == before
     with raises(NotFound, "snapshots-not-found", application_id="payments"):
-        set_(Shelf(shelf.repository, "payments"), "newest")
+        set_(ApplicationRepository(shelf.repository, "payments"), "newest")
 
 
-def test_a_note_that_is_no_note_is_refused(shelf: Shelf, two: tuple[str, str]) -> None:
+def test_a_note_that_is_no_note_is_refused(shelf: ApplicationRepository, two: tuple[str, str]) -> None:
     with raises(Invalid, "note-invalid"):
         pin(shelf, two[0], "x" * (NOTE_CHARACTERS + 1))
     assert pin(shelf, two[0], "caf\udce9" + "x" * (NOTE_CHARACTERS - 4)).changed
@@ -176,7 +180,7 @@ def test_a_note_that_is_no_note_is_refused(shelf: Shelf, two: tuple[str, str]) -
 
 
 def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
-    shelf: Shelf, two: tuple[str, str], network: Network, storage: Storage
+    shelf: ApplicationRepository, two: tuple[str, str], network: Network, storage: Storage
 ) -> None:
     def swapped() -> None:
         found = shelf.read_head()
@@ -192,7 +196,7 @@ def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
 
 
 def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
-    shelf: Shelf, two: tuple[str, str], network: Network
+    shelf: ApplicationRepository, two: tuple[str, str], network: Network
 ) -> None:
     network.fault = lambda request, possible: "timeout" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
@@ -203,7 +207,7 @@ def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_
 
 
 def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
-    shelf: Shelf, two: tuple[str, str], storage: Storage
+    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
     another = replace(shelf.repository.mark, id="another")
     storage.blobs[MARK_NAME] = (MARK.encode(another), NOW)
@@ -212,7 +216,9 @@ def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
     assert pinned(shelf) == {}
 
 
-def test_a_damaged_or_lost_head_is_not_pinned_over(shelf: Shelf, two: tuple[str, str], storage: Storage) -> None:
+def test_a_damaged_or_lost_head_is_not_pinned_over(
+    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
+) -> None:
     content = storage.pointers.pop(shelf.names.head)
     with raises(Corrupted, "head-missing"):
         pin(shelf, two[0])

@@ -18,10 +18,10 @@ from statecore.documents import encoded
 from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.manifest import MANIFEST, TaskPart
+from statecore.repository.manifest import MANIFEST, TaskManifest
 from statecore.repository.publication import Publication
 from statecore.repository.repository import MARK, MARK_NAME
 from tests.harness.raising import raises
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def first(shelf: Shelf, directory: Path) -> None:
+def first(shelf: ApplicationRepository, directory: Path) -> None:
     """A snapshot of all tasks."""
     publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
 
@@ -56,7 +56,7 @@ def blobs_of(storage: Storage, kind: str) -> list[str]:
     return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
 
 
-def test_the_first_snapshot_makes_the_head(shelf: Shelf, storage: Storage, directory: Path) -> None:
+def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage: Storage, directory: Path) -> None:
     parts = uploaded(shelf, directory, BOTH)
     begun = publication(shelf, "first", name=lambda: "5f3a9c21")
     assert begun.earlier() is None
@@ -77,7 +77,9 @@ def test_the_first_snapshot_makes_the_head(shelf: Shelf, storage: Storage, direc
     assert fetched(shelf).keys() == {done.snapshot}
 
 
-def test_a_snapshot_names_the_one_before_and_what_is_new(shelf: Shelf, first: None, directory: Path) -> None:
+def test_a_snapshot_names_the_one_before_and_what_is_new(
+    shelf: ApplicationRepository, first: None, directory: Path
+) -> None:
     before = shelf.head()
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
     done = publication(shelf, "second").publish(parts, whole=False)
@@ -90,7 +92,7 @@ def test_a_snapshot_names_the_one_before_and_what_is_new(shelf: Shelf, first: No
 
 
 def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_again(
-    shelf: Shelf, first: None, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     before = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
@@ -102,7 +104,7 @@ def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_agai
 
 
 def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_that_is_made(
-    shelf: Shelf, first: None, directory: Path
+    shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
     publication(shelf, "second", stores=["left"]).publish(parts, whole=False)
@@ -119,7 +121,7 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
     "changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}, {"topology": "north"}]
 )
 def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_task_that_is_made(
-    shelf: Shelf, first: None, directory: Path, changes: dict[str, Any]
+    shelf: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
 ) -> None:
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
@@ -127,13 +129,15 @@ def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_tas
     assert ends_of(shelf)["0_0"] == {"left": 100}
 
 
-def test_a_whole_application_is_all_that_there_is(shelf: Shelf, first: None, directory: Path) -> None:
+def test_a_whole_application_is_all_that_there_is(shelf: ApplicationRepository, first: None, directory: Path) -> None:
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=True)
     assert ends_of(shelf) == {"0_0": {"left": 100}}
     assert len(fetched(shelf)) == 2
 
 
-def test_jobs_that_touch_other_tasks_are_put_beside_each_other(shelf: Shelf, first: None, directory: Path) -> None:
+def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
+    shelf: ApplicationRepository, first: None, directory: Path
+) -> None:
     one, other = publication(shelf, "one"), publication(shelf, "other")
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
     beside = uploaded(shelf, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
@@ -150,7 +154,7 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(shelf: Shelf, fir
     assert len(fetched(shelf)) == 3
 
 
-def test_two_jobs_that_make_the_head_at_the_same_time_both_count(shelf: Shelf, directory: Path) -> None:
+def test_two_jobs_that_make_the_head_at_the_same_time_both_count(shelf: ApplicationRepository, directory: Path) -> None:
     one, other = publication(shelf, "one"), publication(shelf, "other")
     one.publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
     other.publish(uploaded(shelf, directory, {"0_1": {"left": 50}}), whole=False)
@@ -160,7 +164,7 @@ def test_two_jobs_that_make_the_head_at_the_same_time_both_count(shelf: Shelf, d
 @pytest.mark.parametrize("newer", [{"0_0": {"left": 150}}, {"0_0": {"right": 50}}])
 @pytest.mark.parametrize("whole", [False, True])
 def test_who_finds_that_another_has_published_the_same_task_is_fenced(
-    shelf: Shelf, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
 ) -> None:
     late = publication(shelf, "late")
     publication(shelf, "other").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
@@ -172,7 +176,7 @@ def test_who_finds_that_another_has_published_the_same_task_is_fenced(
 
 
 def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
-    shelf: Shelf, first: None, directory: Path
+    shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
     late = publication(shelf, "late")
     publication(shelf, "other").publish(uploaded(shelf, directory, {"0_7": {"left": 10}}), whole=False)
@@ -181,7 +185,7 @@ def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
 
 
 def test_who_began_before_the_head_was_made_anew_is_fenced(
-    shelf: Shelf, first: None, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     late = publication(shelf, "late")
     raw = storage.pointers[shelf.names.head]
@@ -195,7 +199,9 @@ def test_who_began_before_the_head_was_made_anew_is_fenced(
     assert shelf.head().epoch == 1
 
 
-def test_nobody_goes_back_behind_what_counts(shelf: Shelf, first: None, storage: Storage, directory: Path) -> None:
+def test_nobody_goes_back_behind_what_counts(
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+) -> None:
     before = dict(storage.pointers)
     for ends in ({"0_0": {"left": 49}}, {"0_1": {"left": 90, "right": 10}}):
         with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
@@ -204,33 +210,33 @@ def test_nobody_goes_back_behind_what_counts(shelf: Shelf, first: None, storage:
     publication(shelf, "same").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
 
 
-def test_a_topic_that_was_made_anew_begins_anew(shelf: Shelf, first: None, directory: Path) -> None:
+def test_a_topic_that_was_made_anew_begins_anew(shelf: ApplicationRepository, first: None, directory: Path) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
     publication(shelf, "anew").publish(parts, whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
-    shelf: Shelf, first: None, directory: Path
+    shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    left = TaskPart("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
+    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
         publication(shelf, "left").publish([left], whole=False)
 
 
 def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
-    shelf: Shelf, first: None, directory: Path
+    shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
     left = store_of("0_0", "left", (), end=0, left_to_restore=True)
     left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
-    publication(shelf, "left").publish([TaskPart("0_0", (left,))], whole=False)
+    publication(shelf, "left").publish([TaskManifest("0_0", (left,))], whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}
     publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 10}}), whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_later(
-    shelf: Shelf, first: None, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
     before = dict(storage.pointers), dict(storage.blobs)
@@ -245,7 +251,7 @@ def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_late
 
 @pytest.mark.parametrize("ends", [BOTH, {"0_0": {"left": 100}}])
 def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_finds_it(
-    shelf: Shelf, first: None, storage: Storage, directory: Path, ends: Stores
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, ends: Stores
 ) -> None:
     """One of them was taken for dead. Where nothing is new, no task differs by which it could be seen."""
     one, other = publication(shelf, "second"), publication(shelf, "second")
@@ -259,7 +265,7 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
 
 @pytest.mark.parametrize("first_one", [False, True])
 def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and_leaves_no_id(
-    shelf: Shelf, storage: Storage, directory: Path, first_one: bool
+    shelf: ApplicationRepository, storage: Storage, directory: Path, first_one: bool
 ) -> None:
     if not first_one:
         publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
@@ -280,7 +286,7 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
 
 
 def test_a_mark_that_nobody_could_look_at_is_worth_another_try(
-    shelf: Shelf, first: None, network: Network, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     job = publication(shelf, "next")
     parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
@@ -305,7 +311,7 @@ def unread(read: Callable[..., str]) -> Callable[..., str]:
 @pytest.mark.parametrize("fault", ["timeout", "late"])
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_swap_without_a_reply_is_found_by_the_retry(
-    shelf: Shelf, first: None, network: Network, directory: Path, fault: str, settled: bool
+    shelf: ApplicationRepository, first: None, network: Network, directory: Path, fault: str, settled: bool
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
     lost = publication(shelf, "second")
@@ -325,7 +331,7 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
 
 
 def test_an_answer_that_comes_after_another_has_published_changes_nothing(
-    shelf: Shelf, first: None, network: Network, directory: Path
+    shelf: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
     network.chance.random = lambda: 0.9  # type: ignore[method-assign]
@@ -338,7 +344,9 @@ def test_an_answer_that_comes_after_another_has_published_changes_nothing(
     assert [entry.request for entry in shelf.head().snapshots] == ["other", "first"]
 
 
-def test_a_swap_that_was_sent_again_knows_its_own(shelf: Shelf, first: None, network: Network, directory: Path) -> None:
+def test_a_swap_that_was_sent_again_knows_its_own(
+    shelf: ApplicationRepository, first: None, network: Network, directory: Path
+) -> None:
     """The store says that the head has another version, and it is the one that this job has made."""
     swap = network.storage.swap
 
@@ -354,7 +362,7 @@ def test_a_swap_that_was_sent_again_knows_its_own(shelf: Shelf, first: None, net
 
 
 def test_who_is_always_overtaken_gives_up_and_may_try_again(
-    shelf: Shelf, first: None, network: Network, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     begun = publication(shelf, "slow")
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
@@ -375,7 +383,7 @@ def test_who_is_always_overtaken_gives_up_and_may_try_again(
     assert publication(shelf, "slow").publish(parts, whole=False).tasks == 2
 
 
-def test_an_id_that_another_snapshot_has_is_not_taken(shelf: Shelf, directory: Path) -> None:
+def test_an_id_that_another_snapshot_has_is_not_taken(shelf: ApplicationRepository, directory: Path) -> None:
     names = iter(["a", "a", "b"])
     publication(shelf, "one", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
     publication(shelf, "two", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
@@ -385,7 +393,7 @@ def test_an_id_that_another_snapshot_has_is_not_taken(shelf: Shelf, directory: P
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS)
 def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
-    shelf: Shelf, first: None, directory: Path, point: str
+    shelf: ApplicationRepository, first: None, directory: Path, point: str
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
     with pytest.raises(FaultInjected):
@@ -402,7 +410,7 @@ def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
 
 
 def test_what_a_snapshot_names_is_there_before_the_snapshot(
-    shelf: Shelf, network: Network, storage: Storage, directory: Path
+    shelf: ApplicationRepository, network: Network, storage: Storage, directory: Path
 ) -> None:
     done: list[str] = []
     put, swap = storage.put, storage.swap
@@ -417,7 +425,7 @@ def with_more(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_nobody_here_knows_stays_where_nothing_has_changed(
-    shelf: Shelf, first: None, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     """A newer release has written the snapshot; this one advances one store of one task of it."""
     (entry,) = shelf.head().snapshots
@@ -465,7 +473,7 @@ def damaged(storage: Storage, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "shorter"])
 def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others_are_published(
-    shelf: Shelf, first: None, storage: Storage, directory: Path, kind: str
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
     (entry,) = shelf.head().snapshots
     parts = shelf.parts(shelf.manifest(entry).value.parts)
@@ -480,7 +488,7 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
 
 
 def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
-    shelf: Shelf, storage: Storage, directory: Path
+    shelf: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     for name in ("left", "right"):
         publication(shelf, name).publish(uploaded(shelf, directory, {"0_0": {name: 50}}), whole=False)
@@ -496,7 +504,7 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
 
 
 def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_task(
-    shelf: Shelf, storage: Storage, directory: Path
+    shelf: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     publication(shelf, "first").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
     (entry,) = shelf.head().snapshots
@@ -510,7 +518,9 @@ def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_ta
     assert "statecore restore --from none" in warning
 
 
-def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(shelf: Shelf, storage: Storage, directory: Path) -> None:
+def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
+    shelf: ApplicationRepository, storage: Storage, directory: Path
+) -> None:
     for task in ("0_0", "0_1", "0_2"):
         publication(shelf, task).publish(uploaded(shelf, directory, {task: {"left": 50, "right": 50}}), whole=False)
     references = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
@@ -522,7 +532,7 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(shelf: Shelf, sto
 
 
 def test_who_takes_nothing_over_looks_at_nothing(
-    shelf: Shelf, first: None, storage: Storage, network: Network, directory: Path
+    shelf: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
 ) -> None:
     parts = uploaded(shelf, directory, {task: {"left": 100, "right": 100} for task in BOTH})
     for name in blobs_of(storage, "packs")[:1]:
@@ -534,7 +544,7 @@ def test_who_takes_nothing_over_looks_at_nothing(
 
 
 def test_what_is_taken_over_costs_a_look_at_each_blob(
-    shelf: Shelf, first: None, network: Network, directory: Path
+    shelf: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
     asked: list[str] = []
@@ -545,7 +555,7 @@ def test_what_is_taken_over_costs_a_look_at_each_blob(
 
 @pytest.mark.parametrize("request_", ["head", "get"])
 def test_a_look_that_fails_fails_nothing_and_is_said(
-    shelf: Shelf, first: None, network: Network, directory: Path, request_: str
+    shelf: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
     swapped: list[str] = []
@@ -563,7 +573,7 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
 
 @pytest.mark.parametrize("which", ["manifests", "parts"])
 def test_who_cannot_read_what_counts_is_told_how_to_go_on(
-    shelf: Shelf, first: None, storage: Storage, directory: Path, which: str
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
 ) -> None:
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     newest = shelf.head().snapshots[0]
@@ -585,7 +595,7 @@ def test_who_cannot_read_what_counts_is_told_how_to_go_on(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_is_damaged_is_whole_once_the_same_is_published_again(
-    shelf: Shelf, first: None, storage: Storage, directory: Path, whole: bool
+    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, whole: bool
 ) -> None:
     for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
         content = storage.blobs[name][0]

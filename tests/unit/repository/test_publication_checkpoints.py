@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.repository.application_repository import Shelf
-from statecore.repository.manifest import Manifest, StoredRun, TaskPart
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.manifest import Manifest, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.rebase import Compaction, advanced, folded
 from statecore.repository.snapshot_composition import MOST_BLOBS, Cut
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
@@ -42,7 +42,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def first(shelf: Shelf, directory: Path) -> Published:
+def first(shelf: ApplicationRepository, directory: Path) -> Published:
     """A snapshot of all tasks."""
     done = publication(shelf, "first").publish(uploaded(shelf, directory, ALL), whole=True)
     assert done is not None
@@ -57,24 +57,26 @@ def asked(network: Network) -> Asked:
     return asked
 
 
-def newest(shelf: Shelf) -> Manifest:
+def newest(shelf: ApplicationRepository) -> Manifest:
     return shelf.manifest(shelf.head().snapshots[0]).value
 
 
-def tail(shelf: Shelf, directory: Path, task: str, there: TaskPart, end: int, name: str = "left") -> TaskPart:
+def tail(
+    shelf: ApplicationRepository, directory: Path, task: str, there: TaskManifest, end: int, name: str = "left"
+) -> TaskManifest:
     """A store of a task with one run more."""
     (store,) = [one for one in there.stores if one.store == name]
     span = (store.changelogs[0].end, end)
     runs = uploaded_runs(shelf, directory, {task: {name: [span]}})[task][name]
-    return TaskPart(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
+    return TaskManifest(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
 
 
-def above(parents: dict[str, TaskPart]) -> Callable[[TaskPart, TaskPart], TaskPart | None]:
+def above(parents: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
     return lambda mine, theirs: advanced(mine, theirs, parents.get(mine.task))
 
 
 def checkpoint(
-    shelf: Shelf, directory: Path, request: str, tasks: Sequence[str], **options: object
+    shelf: ApplicationRepository, directory: Path, request: str, tasks: Sequence[str], **options: object
 ) -> Published | None:
     """All tasks are looked at, and these have grown."""
     job = publication(shelf, request, **options)
@@ -84,11 +86,13 @@ def checkpoint(
     return job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), cuts=quiet, hourly=True)
 
 
-def end_of(part: TaskPart, name: str = "left") -> int:
+def end_of(part: TaskManifest, name: str = "left") -> int:
     return next(store.changelogs[0].end for store in part.stores if store.store == name)
 
 
-def test_it_says_which_tasks_are_made_kept_and_dropped(shelf: Shelf, first: Published, directory: Path) -> None:
+def test_it_says_which_tasks_are_made_kept_and_dropped(
+    shelf: ApplicationRepository, first: Published, directory: Path
+) -> None:
     assert (first.made_tasks, first.kept_tasks, first.dropped_tasks) == (("0_0", "0_1", "0_2"), (), ())
     done = publication(shelf, "some").publish(uploaded(shelf, directory, {"0_1": {"left": 60}}), whole=False)
     assert done is not None
@@ -100,7 +104,7 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(shelf: Shelf, first: Publ
 
 
 def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
-    shelf: Shelf, first: Published, directory: Path
+    shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     before = {part.task: part for part in newest(shelf).parts}
     parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
@@ -115,7 +119,7 @@ def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
 
 
 def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
-    shelf: Shelf, first: Published, directory: Path
+    shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
     done = publication(shelf, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
@@ -130,7 +134,9 @@ def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
     assert newest(shelf).parts == ()
 
 
-def test_where_there_is_nothing_to_publish_nothing_is(shelf: Shelf, first: Published, asked: Asked) -> None:
+def test_where_there_is_nothing_to_publish_nothing_is(
+    shelf: ApplicationRepository, first: Published, asked: Asked
+) -> None:
     job = publication(shelf, "none")
     assert job.publish([], whole=False) is None
     assert job.publish([], whole=False, tasks=ALL, cuts={}) is None
@@ -142,7 +148,7 @@ def test_where_there_is_nothing_to_publish_nothing_is(shelf: Shelf, first: Publi
 
 
 def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
-    shelf: Shelf, first: Published, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     before, blobs = newest(shelf), set(storage.blobs)
     later = int(NOW * 1000) + 5
@@ -159,7 +165,7 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
 
 
 def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
-    shelf: Shelf, first: Published, directory: Path
+    shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
     publication(shelf, "cut").publish([], whole=False, cuts={"0_0": Cut(later, None)})
@@ -172,7 +178,9 @@ def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_an
     assert reference.cut_ms == later
 
 
-def test_a_moment_counts_for_the_ends_that_the_job_has_seen(shelf: Shelf, first: Published, directory: Path) -> None:
+def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
+    shelf: ApplicationRepository, first: Published, directory: Path
+) -> None:
     late = publication(shelf, "late")
     checkpoint(shelf, directory, "other", ["0_0"])
     later = int(NOW * 1000) + 9
@@ -184,7 +192,7 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(shelf: Shelf, first:
     assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": Cut(later, None)}) is None
 
 
-def test_a_tail_is_published_above_a_fold_that_was_first(shelf: Shelf, directory: Path) -> None:
+def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
     publication(shelf, "first").publish(parts, whole=True)
     job, other = publication(shelf, "checkpoint"), publication(shelf, "fold")
@@ -192,7 +200,7 @@ def test_a_tail_is_published_above_a_fold_that_was_first(shelf: Shelf, directory
     mine = tail(shelf, directory, "0_0", parents["0_0"], 130)
     inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
     (output,) = uploaded_runs(shelf, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
-    fold = Fold("left", None, inputs, output, is_lowest=True)
+    fold = Compaction("left", None, inputs, output, is_lowest=True)
     made = folded([fold], parents["0_0"])
     assert made is not None
     assert other.publish([made], whole=False) is not None
@@ -208,7 +216,7 @@ def test_a_tail_is_published_above_a_fold_that_was_first(shelf: Shelf, directory
 
 
 def test_what_others_have_published_already_is_not_published_again(
-    shelf: Shelf, first: Published, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(shelf, "late")
     parents = late.parts()
@@ -225,7 +233,7 @@ def test_what_others_have_published_already_is_not_published_again(
 
 
 def test_a_whole_application_keeps_what_others_have_brought_as_far(
-    shelf: Shelf, first: Published, directory: Path
+    shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     late = publication(shelf, "late")
     parents = late.parts()
@@ -241,7 +249,7 @@ def test_a_whole_application_keeps_what_others_have_brought_as_far(
 
 
 def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
-    shelf: Shelf, first: Published, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(shelf, "late")
     parents = late.parts()
@@ -256,7 +264,7 @@ def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
 
 
 def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
-    shelf: Shelf, first: Published, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     job = publication(shelf, "job")
     mine = uploaded(shelf, directory, {"0_0": {"left": 60}})
@@ -267,12 +275,12 @@ def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
     (database,) = mine[0].stores[0].databases
     doubled = replace(mine[0].stores[0], databases=(replace(database, runs=database.runs * 2),))
     with raises(StatecoreError, "defect"):
-        job.publish(mine, whole=False, rebase=lambda *_: TaskPart("0_0", (doubled,)))
+        job.publish(mine, whole=False, rebase=lambda *_: TaskManifest("0_0", (doubled,)))
     assert storage.pointers == before
 
 
 def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
-    shelf: Shelf, first: Published, directory: Path
+    shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     refused = {("0_0", "left")}
     late = publication(shelf, "late")
@@ -289,7 +297,7 @@ def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
 
 
 def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
-    shelf: Shelf, first: Published, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     job = publication(shelf, "job")
     parents = job.parts()
@@ -315,7 +323,7 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
 
 
 def test_a_checkpoint_costs_four_writes_and_four_reads(
-    shelf: Shelf, first: Published, asked: Asked, directory: Path
+    shelf: ApplicationRepository, first: Published, asked: Asked, directory: Path
 ) -> None:
     """The writes are the pack of its runs, the parts, the manifest and the head; the reads are the head, the manifest,
     the parts and the mark."""
@@ -330,7 +338,7 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
         runs = _in_one_pack(shelf, directory, spans)
         assert dict(asked) == {"read": 1, "get": 2, "put": 1}
         made = [
-            TaskPart(
+            TaskManifest(
                 task, (store_of(task, "left", [*part.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10),)
             )
             for task, part in parents.items()
@@ -348,7 +356,7 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
 
 
 def _in_one_pack(
-    shelf: Shelf, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
+    shelf: ApplicationRepository, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
 ) -> dict[str, StoredRun]:
     at = {task: stores["left"][0] for task, stores in spans.items()}
     files = {task: file_of(directory, content_of(task, "left", *span)) for task, span in at.items()}
@@ -360,7 +368,7 @@ def _in_one_pack(
 
 
 def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
-    shelf: Shelf, asked: Asked, storage: Storage, directory: Path
+    shelf: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """Each checkpoint finds news in one other task."""
     parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50} for task in TASKS})
@@ -385,7 +393,7 @@ def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
     assert {end["left"] for end in ends_of(shelf).values()} == {60}
 
 
-def test_parts_that_nobody_has_read_are_not_copied(shelf: Shelf, asked: Asked, directory: Path) -> None:
+def test_parts_that_nobody_has_read_are_not_copied(shelf: ApplicationRepository, asked: Asked, directory: Path) -> None:
     for number, task in enumerate(TASKS):
         parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50}})
         asked.clear()
@@ -397,7 +405,7 @@ def test_parts_that_nobody_has_read_are_not_copied(shelf: Shelf, asked: Asked, d
 
 
 def test_what_is_taken_over_is_looked_at_once_an_hour(
-    shelf: Shelf, first: Published, asked: Asked, storage: Storage, directory: Path
+    shelf: ApplicationRepository, first: Published, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
     assert first.snapshot.startswith("20261123T0000")
@@ -414,7 +422,7 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
     assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"
 
 
-def test_the_newest_snapshot_is_read_once(shelf: Shelf, first: Published, asked: Asked) -> None:
+def test_the_newest_snapshot_is_read_once(shelf: ApplicationRepository, first: Published, asked: Asked) -> None:
     job: Publication = publication(shelf, "job")
     assert job.newest == newest(shelf)
     asked.clear()

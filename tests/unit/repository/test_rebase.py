@@ -23,9 +23,9 @@ from statecore.repository.manifest import (
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
-from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.rebase import Compaction, advanced, folded
 from statecore.repository.task_manifest_structure import wrong_in
 from tests.harness.raising import raises
 
@@ -81,11 +81,11 @@ def identified(of: StoreSnapshot) -> StoreSnapshot:
     return replace(of, identity=store_identity(of.kind, of.databases, of.offsets))
 
 
-def part(*stores: StoreSnapshot) -> TaskPart:
-    return TaskPart(TASK, stores)
+def part(*stores: StoreSnapshot) -> TaskManifest:
+    return TaskManifest(TASK, stores)
 
 
-def spans_of(of: TaskPart | None, segment: int | None = None) -> list[Span]:
+def spans_of(of: TaskManifest | None, segment: int | None = None) -> list[Span]:
     assert of is not None
     assert wrong_in(of) == []
     (one,) = of.stores
@@ -260,12 +260,16 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
     beside, tail, beside_tail = stored(0, 40, partition=1), stored(100, 130), stored(40, 60, partition=1)
     parent = of([first, second, beside], (100, 40))
     mine = of([first, second, tail, beside, beside_tail], (130, 60))
-    done = advanced(TaskPart("global", (mine,)), TaskPart("global", (of([whole, beside], (100, 40)),)), part(parent))
+    done = advanced(
+        TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (100, 40)),)), part(parent)
+    )
     assert done is not None
     assert wrong_in(done) == []
     assert done.stores[0].databases[0].runs == (whole, tail, beside, beside_tail)
     with pytest.raises(Fenced):  # further in one partition, and not in the other
-        advanced(TaskPart("global", (mine,)), TaskPart("global", (of([whole, beside], (140, 40)),)), part(parent))
+        advanced(
+            TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (140, 40)),)), part(parent)
+        )
 
 
 def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
@@ -276,9 +280,11 @@ def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
     assert advanced(part(of(130)), part(of(140)), part(of(100))) is None
 
 
-def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Fold:
+def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
     inputs = tuple(stored(*span, segment=segment).run for span in spans)
-    return Fold("left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="fold"), is_lowest)
+    return Compaction(
+        "left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="fold"), is_lowest
+    )
 
 
 def test_a_fold_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:

@@ -16,7 +16,7 @@ import pytest
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.directory_pointers import DirectoryPointers
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import (
     MARK,
     MARK_NAME,
@@ -156,7 +156,7 @@ def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_ke
 
     made = made_while(root, publish)
     assert (made.again, made.repository.mark.id) == (True, before.id)
-    assert Shelf.at(url(root), publishing.shelf.application_id).head().snapshots
+    assert ApplicationRepository.at(url(root), publishing.shelf.application_id).head().snapshots
 
 
 def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.documents import encoded, parsed
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_repair import plan_repair
 from statecore.repository.manifest import MANIFEST
 from statecore.repository.repository import MARK, MARK_NAME, make_repository, open_repository
@@ -57,7 +57,7 @@ def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: 
     made = make_repository(root.as_uri())
     assert (made.now, made.again, made.repository.mark.id) == (True, True, before.id)
     for name in ("orders", "payments"):
-        shelf = Shelf.at(root.as_uri(), name)
+        shelf = ApplicationRepository.at(root.as_uri(), name)
         assert plan_repair(shelf).wrong is None
         assert shelf.head().snapshots
     assert make_repository(root.as_uri())[1:] == (False, False)
@@ -126,7 +126,7 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
     before, head = open_repository(root.as_uri()).mark, root / orders.shelf.names.head
     said = head.read_bytes()
     (root / MARK_NAME).write_bytes(MARK.encode(MARK.type("another", before.hash, before.made, before.made_by)))
-    shelf = Shelf.at(root.as_uri(), "orders")
+    shelf = ApplicationRepository.at(root.as_uri(), "orders")
     for lost in (False, True):
         if lost:
             head.unlink()
@@ -141,4 +141,4 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
     head.write_bytes(said)
     (root / MARK_NAME).unlink()
     make_repository(root.as_uri())
-    assert plan_repair(Shelf.at(root.as_uri(), "orders")).wrong is None
+    assert plan_repair(ApplicationRepository.at(root.as_uri(), "orders")).wrong is None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.retention import NEWEST, ROUTINE, SPANS, kept_entries
+from statecore.repository.retention import NEWEST, ROUTINE, SPANS, retained_entries
 
 BOUND = NEWEST + sum(count for count, _ in SPANS)
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -45,7 +45,7 @@ def thinned(history: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
     """What is left where every snapshot has made a new head of the one before."""
     head: tuple[SnapshotEntry, ...] = ()
     for one in reversed(history):
-        head = kept_entries((one, *head))
+        head = retained_entries((one, *head))
     return head
 
 
@@ -58,7 +58,7 @@ def routine(entries: Sequence[SnapshotEntry]) -> list[SnapshotEntry]:
 def test_what_is_kept_is_bounded_in_its_order_and_has_the_newest_all_pinned_and_all_others(
     history: list[SnapshotEntry],
 ) -> None:
-    kept = kept_entries(history)
+    kept = retained_entries(history)
     assert len(routine(kept)) <= BOUND
     assert list(kept) == [one for one in history if one in kept]
     assert [one for one in history if one.pinned or one.origin not in ROUTINE or one in history[:NEWEST]] == [
@@ -69,8 +69,8 @@ def test_what_is_kept_is_bounded_in_its_order_and_has_the_newest_all_pinned_and_
 @settings(deadline=None, max_examples=100)
 @given(histories(WRONG_CLOCKS))
 def test_to_thin_twice_is_to_thin_once(history: list[SnapshotEntry]) -> None:
-    kept = kept_entries(history)
-    assert kept_entries(kept) == kept
+    kept = retained_entries(history)
+    assert retained_entries(kept) == kept
 
 
 @settings(deadline=None, max_examples=100)
@@ -79,7 +79,7 @@ def test_a_head_that_was_thinned_step_by_step_has_what_one_of_all_snapshots_woul
     history: list[SnapshotEntry],
 ) -> None:
     """So a snapshot that was dropped is never wanted again, whatever the clocks of those who made them said."""
-    assert thinned(history) == kept_entries(history)
+    assert thinned(history) == retained_entries(history)
 
 
 @settings(deadline=None, max_examples=60)
@@ -90,8 +90,8 @@ def test_pins_that_come_and_go_change_nothing_of_what_is_kept_besides(
     head: tuple[SnapshotEntry, ...] = ()
     plain = [replace(one, pinned=False) for one in history]
     for number, one in enumerate(reversed(plain)):
-        head = kept_entries((one, *head))
-        expected = {each.snapshot for each in kept_entries(plain[len(plain) - number - 1 :])}
+        head = retained_entries((one, *head))
+        expected = {each.snapshot for each in retained_entries(plain[len(plain) - number - 1 :])}
         assert {each.snapshot for each in head if not each.pinned} <= expected <= {each.snapshot for each in head}
         flipped = random.choice(head)  # type: ignore[attr-defined]
         head = tuple(replace(each, pinned=not each.pinned) if each == flipped else each for each in head)
@@ -102,7 +102,7 @@ def test_pins_that_come_and_go_change_nothing_of_what_is_kept_besides(
 def test_a_quarter_of_a_year_of_checkpoints_every_five_minutes_leaves_what_the_rules_say() -> None:
     head: tuple[SnapshotEntry, ...] = ()
     for number in range(90 * 288):
-        head = kept_entries((entry(number, START + timedelta(minutes=5 * number)), *head))
+        head = retained_entries((entry(number, START + timedelta(minutes=5 * number)), *head))
         assert len(head) <= BOUND
     made = [datetime.fromisoformat(one.made) for one in head]
     last = START + timedelta(minutes=5 * (90 * 288 - 1))
@@ -117,7 +117,7 @@ def test_an_old_day_stays_until_seven_newer_days_have_one() -> None:
     head: tuple[SnapshotEntry, ...] = ()
     there = []
     for number in range(20 * 24):
-        head = kept_entries((entry(number, START + timedelta(hours=number)), *head))
+        head = retained_entries((entry(number, START + timedelta(hours=number)), *head))
         there += [number for one in head if one.snapshot == "s23"]  # the last of a Monday
         assert ("s22" in {one.snapshot for one in head}) is (22 <= number < 22 + 24)
     assert there == list(range(23, 7 * 24))
@@ -126,7 +126,7 @@ def test_an_old_day_stays_until_seven_newer_days_have_one() -> None:
 def test_an_application_that_rested_keeps_what_it_had() -> None:
     old = [entry(number, START + timedelta(minutes=5 * number)) for number in range(2000)]
     before = thinned(old[::-1])
-    after = kept_entries((entry(2000, START + timedelta(days=400)), *before))
+    after = retained_entries((entry(2000, START + timedelta(days=400)), *before))
     assert len(set(before) - set(after)) <= 1 + len(SPANS), "one new hour, day and week"
 
 
@@ -135,12 +135,12 @@ def test_an_application_that_rested_keeps_what_it_had() -> None:
 )
 def test_a_time_that_nobody_can_read_is_no_reason_to_keep_them_all(made: str) -> None:
     history = [entry(number, made) for number in range(100)]
-    assert len(kept_entries(history)) == NEWEST
+    assert len(retained_entries(history)) == NEWEST
     mixed = [entry(100 + number, START - timedelta(hours=number)) for number in range(30)]
-    assert len(kept_entries([*history, *mixed])) <= BOUND
+    assert len(retained_entries([*history, *mixed])) <= BOUND
 
 
 def test_hours_are_those_of_utc_whatever_zone_a_time_is_written_in() -> None:
     newer = [entry(100 + number, START + timedelta(days=1, minutes=number)) for number in range(NEWEST, 0, -1)]
     one = [entry(2, "2026-11-23T09:50:00+09:30"), entry(1, "2026-11-23T00:10:00Z")]
-    assert [each.snapshot for each in kept_entries([*newer, *one])[NEWEST:]] == ["s2"]
+    assert [each.snapshot for each in retained_entries([*newer, *one])[NEWEST:]] == ["s2"]

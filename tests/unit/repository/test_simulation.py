@@ -21,8 +21,8 @@ import pytest
 from statecore.errors import Retryable
 from statecore.images.model import Run
 from statecore.objectstore.base import Blobs
-from statecore.repository.conflicts import Asked, Others
-from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskPart
+from statecore.repository.conflicts import Asked, Conflicts
+from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
 from tests.harness.simulated_store import SimulatedPointers, version_of
@@ -81,7 +81,7 @@ def _not_refusing(*_: object) -> None:
     """What others have published is replaced."""
 
 
-def _as_it_was_made(self: Others, seen: Any, asked: Asked) -> list[TaskPart]:
+def _as_it_was_made(self: Conflicts, seen: Any, asked: Asked) -> list[TaskManifest]:
     """Whatever the newest snapshot has, the job's own part is published."""
     return list(asked.parts)
 
@@ -101,7 +101,7 @@ def _never_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     return False
 
 
-def _of_their_own(part: TaskPart, cut_ms: int | None) -> TaskPart:
+def _of_their_own(part: TaskManifest, cut_ms: int | None) -> TaskManifest:
     """What a manifest knows of the ends of a part is forgotten when the part is written anew."""
     return part
 
@@ -138,14 +138,14 @@ _OWN, _SWAP = Publication._own, SimulatedPointers.swap
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
-        ("statecore.repository.conflicts.Others.refuse", _not_refusing),
-        ("statecore.repository.conflicts.Others._refuse_older", _not_refusing),
-        ("statecore.repository.conflicts.Others.above", _as_it_was_made),
+        ("statecore.repository.conflicts.Conflicts.refuse", _not_refusing),
+        ("statecore.repository.conflicts.Conflicts._refuse_older", _not_refusing),
+        ("statecore.repository.conflicts.Conflicts.above", _as_it_was_made),
         ("statecore.repository.rebase._above", taken_for_expired),
         ("statecore.repository.rebase._tail", _above_anything),
         ("statecore.repository.rebase._place", _at_the_first),
         ("statecore.repository.rebase._is_ahead", _never_ahead),
-        ("statecore.repository.manifest.TaskPart.as_of", _of_their_own),
+        ("statecore.repository.manifest.TaskManifest.as_of", _of_their_own),
         ("statecore.repository.publication.Publication._own", _only_what_was_there_first),
         ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
         ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from statecore.documents import Document
 from statecore.errors import Corrupted
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.listing import look_at_snapshots
+from statecore.repository.listing import list_snapshots
 from statecore.repository.manifest import Manifest
 from statecore.repository.pins import pin
 from statecore.repository.space_usage import held_bytes
-from statecore.repository.verification import Examined, PartKey, key_of
+from statecore.repository.verification import PartKey, VerifiedSnapshot, key_of
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.snapshots import publication, reference_of, uploaded
@@ -31,7 +31,7 @@ SNAPSHOTS = st.lists(st.lists(st.frozensets(st.sampled_from(sorted(SIZES))), min
 """The files of each task of each snapshot, newest first."""
 
 
-def examined(number: int, tasks: list[frozenset[str]], files: dict[PartKey, dict[str, int]]) -> Examined:
+def examined(number: int, tasks: list[frozenset[str]], files: dict[PartKey, dict[str, int]]) -> VerifiedSnapshot:
     references = tuple(
         replace(reference_of(f"0_{task}", "".join(sorted(named))), cut_ms=number) for task, named in enumerate(tasks)
     )
@@ -39,7 +39,7 @@ def examined(number: int, tasks: list[frozenset[str]], files: dict[PartKey, dict
     entry = SnapshotEntry(f"s{number}", "", "", "", None, "", "restore", 1, 0, 0)
     guarantee = ProcessingGuarantee.EXACTLY_ONCE_V2
     manifest = Manifest(f"s{number}", "", "", 0, 0, None, "", "", "", "", guarantee, {}, "", references)
-    return Examined(entry, Document(manifest, {}), {})
+    return VerifiedSnapshot(entry, Document(manifest, {}), {})
 
 
 @settings(deadline=None, max_examples=100)
@@ -67,17 +67,19 @@ def test_what_is_older_than_something_damaged_is_not_guessed(lost: bool) -> None
     assert [one.held_bytes for one in held_bytes(found, files)] == [0, SIZES["b"], None, None]
 
 
-def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+) -> None:
     for number, every in enumerate((50, 50, 200)):
         parts = uploaded(shelf, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
         publication(shelf, f"r{number}", name=lambda number=number: f"{number:08x}").publish(parts, whole=True)
     oldest = shelf.head().snapshots[-1]
     pin(shelf, oldest.snapshot)
-    found = look_at_snapshots(shelf, shelf.head(), held=True)
+    found = list_snapshots(shelf, shelf.head(), held=True)
     assert [one.held_bytes for one in found] == [0, 3 * 40, 0], "of 40 bytes each, all in the second as well"
-    assert [one.held_bytes for one in look_at_snapshots(shelf, shelf.head())] == [None, None, None]
+    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head())] == [None, None, None]
     del storage.blobs[shelf.names.manifest(found[1].entry.snapshot)]
-    assert [one.held_bytes for one in look_at_snapshots(shelf, shelf.head(), held=True)] == [0, None, None]
+    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head(), held=True)] == [0, None, None]
     apply_repair(shelf, plan_repair(shelf))
-    found = look_at_snapshots(shelf, shelf.head(), held=True)
+    found = list_snapshots(shelf, shelf.head(), held=True)
     assert [(one.held_bytes, one.entry.pinned) for one in found] == [(0, False), (2 * 40, True)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid
-from statecore.repository.manifest import PART, Extent, StoredRun, TaskPart
+from statecore.repository.manifest import PART, Extent, StoredRun, TaskManifest
 from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, joined_parts, opened
 from statecore.repository.upload import LocalFile
 from tests.harness.raising import raises
@@ -25,14 +25,14 @@ from tests.unit.repository.snapshots import run_of, store_of
 @given(
     st.lists(
         st.builds(
-            lambda task, names: TaskPart(task, tuple(store_of("0_0", name, (), end=len(name)) for name in names)),
+            lambda task, names: TaskManifest(task, tuple(store_of("0_0", name, (), end=len(name)) for name in names)),
             st.text(max_size=4),
             st.lists(st.text(max_size=4), max_size=3),
         ),
         max_size=4,
     )
 )
-def test_every_part_is_found_where_its_reference_says(parts: list[TaskPart]) -> None:
+def test_every_part_is_found_where_its_reference_says(parts: list[TaskManifest]) -> None:
     content, references = joined_parts([(part, None) for part in parts])
     assert len(content) == sum(reference.extent.bytes for reference in references)
     for part, reference in zip(parts, references, strict=True):
@@ -46,20 +46,22 @@ def test_every_part_is_found_where_its_reference_says(parts: list[TaskPart]) -> 
 
 def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
     left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
-    before = PART.to_json(TaskPart("0_0", (left, right)))
+    before = PART.to_json(TaskManifest("0_0", (left, right)))
     for store in before["stores"]:
         store["codec"] = "of another release"
         store["changelogs"][0]["tier"] = 2
         store["databases"][0]["filter"] = []
     ahead = store_of("0_0", "right", (), end=9)
-    content = opened(joined_parts([(TaskPart("0_0", (left, ahead)), before)])[0], "It", "Look.")
+    content = opened(joined_parts([(TaskManifest("0_0", (left, ahead)), before)])[0], "It", "Look.")
     after = json.loads(content)["stores"]
     assert after[0] == before["stores"][0]
-    assert after[1] == PART.to_json(TaskPart("0_0", (ahead,)))["stores"][0], "of what has changed nothing old is said"
-    assert PART.decode(content) == TaskPart("0_0", (left, ahead))
+    assert after[1] == PART.to_json(TaskManifest("0_0", (ahead,)))["stores"][0], (
+        "of what has changed nothing old is said"
+    )
+    assert PART.decode(content) == TaskManifest("0_0", (left, ahead))
 
 
-def part_of(runs: int) -> TaskPart:
+def part_of(runs: int) -> TaskManifest:
     """A task whose store has so many runs, in a few packs."""
     stored = []
     for number in range(runs):
@@ -67,7 +69,7 @@ def part_of(runs: int) -> TaskPart:
         file = LocalFile(None, digest, 1000)  # type: ignore[arg-type]
         run = replace(run_of(file, "0_0", "s", number, number + 1), min_key=digest[:24], max_key=digest[-24:])
         stored.append(StoredRun(run, Extent(f"apps/orders/packs/{number % 6:064}", 1000 * number, 1000)))
-    return TaskPart("0_0", (store_of("0_0", "s", stored, end=runs),))
+    return TaskManifest("0_0", (store_of("0_0", "s", stored, end=runs),))
 
 
 @pytest.mark.parametrize(("runs", "share"), [(6, 3), (156, 5)])
@@ -78,7 +80,7 @@ def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int)
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
-    part = TaskPart("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
+    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
     assert PART.decode(opened(joined_parts([(part, None)])[0], "It", "Look.")) == part
 
 

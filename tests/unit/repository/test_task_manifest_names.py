@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from statecore.errors import Corrupted
-from statecore.repository.manifest import BaseFile, Extent, StoredDatabase, TaskPart
+from statecore.repository.manifest import BaseFile, Extent, StoredDatabase, TaskManifest
 from statecore.repository.task_manifest_names import check_names
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import store_of
@@ -24,14 +24,14 @@ WRONG = {
 PLACE = Extent("apps/a/files/aa", 0, 1)
 
 
-def with_base(part: TaskPart, file: BaseFile) -> TaskPart:
+def with_base(part: TaskManifest, file: BaseFile) -> TaskManifest:
     database = StoredDatabase(None, (), (file,))
     return replace(part, stores=(replace(part.stores[0], databases=(database,)),))
 
 
 @pytest.mark.parametrize("wrong", sorted(WRONG))
 def test_names_by_which_other_files_could_be_reached_are_refused(wrong: str) -> None:
-    part = TaskPart("0_0", (store_of("0_0", "left", (), end=1),))
+    part = TaskManifest("0_0", (store_of("0_0", "left", (), end=1),))
     check_names(with_base(part, BaseFile("MANIFEST-000005", "a" * 64, PLACE)), "apps/a/")
     with raises(Corrupted, "manifest-names-invalid"):
         check_names(WRONG[wrong](part), "apps/a/")

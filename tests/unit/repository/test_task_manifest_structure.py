@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import RunFormat
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     OTHER_RELEASE,
     BaseFile,
@@ -25,7 +25,7 @@ from statecore.repository.manifest import (
     Extent,
     StoredDatabase,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
 from statecore.repository.task_manifest_documents import joined_parts
 from statecore.repository.task_manifest_structure import check_made, check_structure, wrong_in
@@ -35,7 +35,7 @@ from tests.unit.repository.snapshots import APPLICATION, publication, repository
 
 TOPIC = f"{APPLICATION}-left-changelog"
 BASE = BaseFile("CURRENT", "a" * 64, Extent(f"apps/{APPLICATION}/files/x", 0, 1))
-Change = Callable[[TaskPart], TaskPart]
+Change = Callable[[TaskManifest], TaskManifest]
 
 
 def store(**changes: Any) -> Change:
@@ -51,7 +51,7 @@ def database(**changes: Any) -> Change:
 
 
 def second_run(extent_bytes: int = 40, **changes: Any) -> Change:
-    def changed(part: TaskPart) -> TaskPart:
+    def changed(part: TaskManifest) -> TaskManifest:
         first, second = part.stores[0].databases[0].runs
         new = replace(second, run=replace(second.run, **changes), extent=replace(second.extent, bytes=extent_bytes))
         return database(runs=(first, new))(part)
@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture
-def part(shelf: Shelf, tmp_path: Path) -> TaskPart:
+def part(shelf: ApplicationRepository, tmp_path: Path) -> TaskManifest:
     """A task of one store of two runs, each of 40 bytes."""
     (found,) = uploaded(shelf, tmp_path, {"0_0": {"left": 100}})
     return found
@@ -117,7 +117,7 @@ def part(shelf: Shelf, tmp_path: Path) -> TaskPart:
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
-    name: str, part: TaskPart, shelf: Shelf, storage: Storage
+    name: str, part: TaskManifest, shelf: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
     job = publication(shelf)
@@ -130,7 +130,7 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_corrupted_where_it_is_read(
-    name: str, part: TaskPart, shelf: Shelf, storage: Storage
+    name: str, part: TaskManifest, shelf: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
     document, (reference,) = joined_parts([(change(part), None)])
@@ -142,7 +142,7 @@ def test_what_contradicts_itself_is_corrupted_where_it_is_read(
 
 
 def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_is_read(
-    part: TaskPart, shelf: Shelf
+    part: TaskManifest, shelf: ApplicationRepository
 ) -> None:
     other = store(layout="9.9")(part)
     with raises(StatecoreError, "defect") as caught:
@@ -153,7 +153,7 @@ def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_i
     assert read.value.action == OTHER_RELEASE
 
 
-def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskPart) -> None:
+def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskManifest) -> None:
     change = second_run(store="x", kind=StoreKind.LIST, segment=1, file_bytes=3, partition=7)
     with raises(StatecoreError, "defect") as caught:
         check_made([change(part)])
@@ -161,7 +161,9 @@ def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskPar
     assert re.search(r"; and \d more\.$", caught.value.what)
 
 
-def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_by_partition(part: TaskPart) -> None:
+def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_by_partition(
+    part: TaskManifest,
+) -> None:
     (one,) = part.stores
     first, second = one.databases[0].runs
     third = replace(first, run=replace(first.run, partition=1))
@@ -169,7 +171,7 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
     names = replace(one, changelogs=ends, databases=(StoredDatabase(None, (first, second, third)),))
 
     def wrong(found: StoreSnapshot) -> str:
-        return "; ".join(wrong_in(TaskPart("global", (found,))))
+        return "; ".join(wrong_in(TaskManifest("global", (found,))))
 
     assert wrong(names) == ""
     assert "cannot follow" in wrong(replace(names, databases=(StoredDatabase(None, (second, third, first)),)))
@@ -189,10 +191,10 @@ def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
     nothing = replace(empty, changelogs=(replace(unknown[0], offset=9, end=10),))
     of_global = replace(empty, changelogs=(replace(unknown[0], offset=0, end=0),))
     for task, found in (("0_0", left), ("0_0", empty), ("0_0", placed), ("0_0", nothing), ("global", of_global)):
-        assert wrong_in(TaskPart(task, (found,))) == []
+        assert wrong_in(TaskManifest(task, (found,))) == []
 
 
-def test_runs_of_a_versioned_store_have_no_offsets(part: TaskPart) -> None:
+def test_runs_of_a_versioned_store_have_no_offsets(part: TaskManifest) -> None:
     versioned = store(kind=StoreKind.VERSIONED_KEY_VALUE)(part)
     runs = tuple(
         replace(one, run=replace(one.run, kind=None, store="", topic="", partition=-1, start=0, end=0))
@@ -212,7 +214,7 @@ ENDS = st.dictionaries(
 @given(ENDS, st.integers(1, 120))
 def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, int]], every: int) -> None:
     network = Network(Storage(), Random(0))
-    shelf = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    shelf = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     with tempfile.TemporaryDirectory() as directory:
         parts = uploaded(shelf, Path(directory), ends, every=every)
     assert [wrong_in(part) for part in parts] == [[]] * len(parts)

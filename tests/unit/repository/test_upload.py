@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import Named, lost
 from statecore.repository.manifest import Extent
 from statecore.repository.upload import LocalFile, put_files, put_whole
@@ -28,7 +28,7 @@ def files_of(directory: Path, *sizes: int, seed: int = 0) -> list[LocalFile]:
     return [file_of(directory, random.Random((seed << 20) + at).randbytes(size)) for at, size in enumerate(sizes)]
 
 
-def check(shelf: Shelf, files: list[LocalFile], extents: list[Extent]) -> None:
+def check(shelf: ApplicationRepository, files: list[LocalFile], extents: list[Extent]) -> None:
     """Each file is where its extent says."""
     assert len(files) == len(extents)
     for file, extent in zip(files, extents, strict=True):
@@ -55,7 +55,7 @@ LITTLE = {"small": 100, "pack_bytes": 250}
     ],
 )
 def test_small_files_share_blobs_and_large_ones_have_their_own(
-    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], files: int, packs: int
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], files: int, packs: int
 ) -> None:
     local = files_of(tmp_path, *sizes)
     check(shelf, local, put_files(shelf.blobs, shelf.names, local, **LITTLE))
@@ -70,7 +70,7 @@ def test_whatever_is_put_lies_where_it_is_said(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], again: list[int]
 ) -> None:
     network = Network(Storage(), random.Random(0))
-    shelf = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    shelf = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     local = files_of(tmp_path_factory.mktemp("files"), *sizes)
     local += [local[at] for at in again if at < len(local)]
     told: list[int] = []
@@ -86,7 +86,9 @@ def test_whatever_is_put_lies_where_it_is_said(
 
 
 @pytest.mark.parametrize("sizes", [(0,), (10,), (10, 20), (1 << 20,), (1 << 20, 5), ((1 << 20) + 1, 1 << 20, 3, 4)])
-def test_a_second_attempt_puts_nothing(shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_a_second_attempt_puts_nothing(
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
     local = files_of(tmp_path, *sizes)
     first = put_files(shelf.blobs, shelf.names, local)
     before = dict(storage.blobs)
@@ -98,7 +100,7 @@ def test_a_second_attempt_puts_nothing(shelf: Shelf, storage: Storage, tmp_path:
 @pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
 @pytest.mark.parametrize("change", [lambda content: content + b"x", lambda content: content[:-1], lambda _: b""])
 def test_a_file_of_another_size_than_was_said_is_not_put(
-    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], change: object
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], change: object
 ) -> None:
     local = files_of(tmp_path, *sizes)
     local[-1].path.write_bytes(change(local[-1].path.read_bytes()))  # type: ignore[operator]
@@ -108,7 +110,9 @@ def test_a_file_of_another_size_than_was_said_is_not_put(
     assert not storage.blobs
 
 
-def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+) -> None:
     local = files_of(tmp_path, 10, 20)
     local[0].path.write_bytes(bytes(10))
     with raises(Corrupted, "upload-file-changed", path=str(local[0].path)):
@@ -117,7 +121,7 @@ def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(shelf: Shelf, stor
 
 
 @pytest.mark.parametrize("sizes", [(10, 20), ((1 << 20) + 1,), (1 << 20, 1 << 20)])
-def test_a_file_that_is_gone_is_not_found(shelf: Shelf, tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_a_file_that_is_gone_is_not_found(shelf: ApplicationRepository, tmp_path: Path, sizes: tuple[int, ...]) -> None:
     local = files_of(tmp_path, *sizes)
     local[-1].path.unlink()
     with raises(NotFound, "upload-file-missing", path=str(local[-1].path)):
@@ -127,7 +131,11 @@ def test_a_file_that_is_gone_is_not_found(shelf: Shelf, tmp_path: Path, sizes: t
 @pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: flipped(content, 17)])
 def test_a_damaged_blob_is_replaced_and_is_never_missing(
-    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], damage: Callable[[bytes], bytes]
+    shelf: ApplicationRepository,
+    storage: Storage,
+    tmp_path: Path,
+    sizes: tuple[int, ...],
+    damage: Callable[[bytes], bytes],
 ) -> None:
     local = files_of(tmp_path, *sizes)
     (extent, *_) = put_files(shelf.blobs, shelf.names, local)
@@ -142,7 +150,9 @@ def test_a_damaged_blob_in_a_directory_is_replaced(
     tmp_path: Path, sizes: tuple[int, ...], damage: Callable[[bytes], bytes]
 ) -> None:
     local, blobs = files_of(tmp_path / "files", *sizes), DirectoryBlobs(tmp_path / "blobs")
-    shelf = Shelf(repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION)
+    shelf = ApplicationRepository(
+        repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION
+    )
     (extent, *_) = put_files(blobs, shelf.names, local)
     path = blobs.local_path(extent.blob)
     content = damage(path.read_bytes())
@@ -154,7 +164,7 @@ def test_a_damaged_blob_in_a_directory_is_replaced(
 
 @pytest.mark.parametrize("damage", [lambda content: content, lambda content: content[:-1]])
 def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
-    shelf: Shelf, storage: Storage, tmp_path: Path, damage: Callable[[bytes], bytes]
+    shelf: ApplicationRepository, storage: Storage, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     """Nor one that is damaged itself: nobody would look for the damage in what was put last."""
     local = files_of(tmp_path, (1 << 20) + 1)
@@ -171,7 +181,9 @@ def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
 @pytest.mark.parametrize("size", [3 << 20, 40 << 20])
 def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_one(tmp_path: Path, size: int) -> None:
     blobs = IMPLEMENTATIONS["s3"](tmp_path)
-    shelf = Shelf(repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION)
+    shelf = ApplicationRepository(
+        repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION
+    )
     local = files_of(tmp_path / "files", size)
     extents = put_files(blobs, shelf.names, local)
     local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 8 * (size // 2)))
@@ -182,7 +194,9 @@ def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_o
     check(shelf, local, extents)
 
 
-def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(shelf: Shelf, storage: Storage, network: Network) -> None:
+def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(
+    shelf: ApplicationRepository, storage: Storage, network: Network
+) -> None:
     """Another writer has deleted it, because it was of another size."""
     storage.put("apps/orders/packs/1", b"damaged")
     network.fault = (  # type: ignore[method-assign]
@@ -193,7 +207,7 @@ def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(shelf: Shelf, storage: 
 
 
 def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
-    shelf: Shelf, storage: Storage, network: Network
+    shelf: ApplicationRepository, storage: Storage, network: Network
 ) -> None:
     storage.put("a", b"whole")
     hidden = iter(["missing", "missing", ""])
@@ -207,7 +221,7 @@ def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
 
 @pytest.mark.parametrize("sizes", [(10,), (10, 20), (1 << 20, (1 << 20) + 1)])
 def test_a_put_without_a_reply_is_an_error_and_the_next_attempt_finds_what_was_put(
-    shelf: Shelf, storage: Storage, network: Network, tmp_path: Path, sizes: tuple[int, ...]
+    shelf: ApplicationRepository, storage: Storage, network: Network, tmp_path: Path, sizes: tuple[int, ...]
 ) -> None:
     local = files_of(tmp_path, *sizes)
     network.fault = lambda request, possible: "timeout" if request == "put" else ""  # type: ignore[method-assign]
@@ -221,7 +235,7 @@ def test_a_put_without_a_reply_is_an_error_and_the_next_attempt_finds_what_was_p
 
 
 def test_what_is_new_costs_a_request_a_blob_and_what_is_there_one_more(
-    shelf: Shelf, network: Network, tmp_path: Path
+    shelf: ApplicationRepository, network: Network, tmp_path: Path
 ) -> None:
     local = files_of(tmp_path, *[100] * 100, 1 << 20, (1 << 20) + 1)
     asked: Counter[str] = Counter()
@@ -232,7 +246,7 @@ def test_what_is_new_costs_a_request_a_blob_and_what_is_there_one_more(
     assert asked == {"put": 6, "head": 3}
 
 
-def test_a_small_file_that_cannot_be_read_is_said(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_small_file_that_cannot_be_read_is_said(shelf: ApplicationRepository, tmp_path: Path) -> None:
     local = files_of(tmp_path, 10, 20)
     local[0].path.unlink()
     local[0].path.mkdir()

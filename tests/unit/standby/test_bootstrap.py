@@ -23,7 +23,7 @@ from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFaul
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import Patience
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import make_repository
 from statecore.standby.bootstrap import KEPT_MS, Bases, sweep_bases
 from statecore.statedir.state_directory import StateDirectory
@@ -63,7 +63,7 @@ class Warm:
     def __init__(self, shop: Shop, path: Path, application: str = "orders") -> None:
         self.shop, self.path, self.said = shop, path, list[str]()
         self.fetch: Callable[..., FetchReport] = fitting
-        self.opens: Callable[..., Shelf] = Shelf.at
+        self.opens: Callable[..., ApplicationRepository] = ApplicationRepository.at
         self.directory = StateDirectory(path, application)
         self.place = self.directory.task_path(TASK)
         self.work = self.directory.work_path / "standby" / TASK
@@ -373,7 +373,7 @@ def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_th
             with pytest.raises(Invalid) as caught:
                 bases.is_coming(TASK)
             assert caught.value is NO_RIGHTS
-        warm.opens = Shelf.at
+        warm.opens = ApplicationRepository.at
         brought(bases)
     assert warm.rows == of_task(300)
 

@@ -8,11 +8,11 @@ import pytest
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.model import ApplicationSpec
-from statecore.standby.eligible_tasks import FollowedTasks, followed_tasks, is_all
+from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_all
 from tests.unit.jobs.topics_gone import KEY_VALUE, Brokers, spec
 
 
-def found(declared: ApplicationSpec, *gone: str) -> FollowedTasks:
+def found(declared: ApplicationSpec, *gone: str) -> EligibleTasks:
     brokers: Any = Brokers(*gone)
     return followed_tasks(declared, brokers)
 

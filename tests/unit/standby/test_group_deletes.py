@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from statecore.standby.assignment.leader import assign
 from statecore.standby.assignment.model import Assignment, Member, Placement, Role
 from statecore.standby.assignment.protocol import decode_subscription
-from statecore.standby.group import Assigned, TaskGroup
+from statecore.standby.group import AssignmentResult, TaskGroup
 from tests.unit.standby.group_world import Coordinator
 
 ENDS = {f"0_{number}": 100 for number in range(4)}
@@ -29,9 +29,9 @@ class Process:
     def __init__(self, coordinator: Coordinator, name: str, disk: dict[str, int]) -> None:
         self.name, self.disk = name, disk
         self.group: TaskGroup = coordinator.start(name, disk)
-        self.assigned: Assigned | None = None
+        self.assigned: AssignmentResult | None = None
 
-    def poll(self) -> Assigned | None:
+    def poll(self) -> AssignmentResult | None:
         found = self.group.poll(0)
         if found is not None:
             self.assigned = found

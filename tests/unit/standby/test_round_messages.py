@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statecore.standby.report import StandbyReport, StandbyStore, StandbyTaskReport
-from statecore.standby.round_messages import RoundNews
+from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
+from statecore.standby.round_messages import RoundMessages
 
 
 class World:
@@ -11,11 +11,11 @@ class World:
 
     def __init__(self) -> None:
         self.now, self.rounds, self.told = 0.0, 0, list[int]()
-        self.news = RoundNews(lambda report: self.told.append(report.rounds), 30, lambda: self.now)
+        self.news = RoundMessages(lambda report: self.told.append(report.rounds), 30, lambda: self.now)
 
     def round(self, lag: int | None = 0, *, exit_code: int = 0, is_whole: bool = False) -> None:
         self.rounds += 1
-        store = StandbyStore("counts", "app-counts-changelog-0", 9, lag, 0, 0, None)
+        store = StandbyStoreReport("counts", "app-counts-changelog-0", 9, lag, 0, 0, None)
         task = StandbyTaskReport("0_0", "standby", (store,), None, exit_code)
         self.news.round(StandbyReport("app", "/d", self.rounds, (task,)), is_whole=is_whole)
 

@@ -17,7 +17,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.jobs.fields import declared_fields
 from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
 from statecore.standby import service as standby
-from statecore.standby.promote.request import HandOverRequest
+from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
 from statecore.tasks.standby_task import StandbySettings
@@ -126,9 +126,9 @@ def test_to_clean_even_the_best_copy_is_refused_where_nothing_is_cleaned() -> No
         StandbyRequest(spec_path="s", state_dir="d", group="g", cleanup_even_best=True)
 
 
-@pytest.mark.parametrize("request_type", [StandbyRequest, HandOverRequest])
+@pytest.mark.parametrize("request_type", [StandbyRequest, PromoteRequest])
 def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(request_type: type[Any]) -> None:
-    more = {"warm_dir": "/w"} if request_type is HandOverRequest else {}
+    more = {"warm_dir": "/w"} if request_type is PromoteRequest else {}
     with raises(Invalid, "global-task-unsupported"):
         request_type(spec_path="s", state_dir="d", tasks=("0_0", "global"), **more)
     assert "global" not in declared_fields(request_type)["tasks"].said.help

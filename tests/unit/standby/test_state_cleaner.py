@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
 from statecore.standby.state_cleaner import Cleaned, CleaningSettings, clean_unowned, could_go
 from statecore.statedir.database_state import create_database
-from statecore.statedir.quarantine import moved_aside
+from statecore.statedir.quarantine import quarantined
 from statecore.statedir.task_layout import stores_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.filesystems import refusing
@@ -313,7 +313,7 @@ def test_killed_at_any_point_a_task_is_whole_or_gone_and_the_next_cleaner_ends_i
     with world.directory.lock():
         clean(world, {"0_0": 10, "0_1": 10})
     assert world.directory.task_directories() == ["0_2"]
-    assert not moved_aside(world.directory, "cleaned")
+    assert not quarantined(world.directory, "cleaned")
 
 
 @pytest.mark.parametrize("call", ["rename", "rmdir"])

@@ -23,7 +23,7 @@ from statecore.metrics import (
 )
 from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
-from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, Held, KeptTasks
+from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, Held, TaskManager
 from statecore.tasks.standby_task import Followed, Round
 
 SPEC = parse_spec(
@@ -98,7 +98,7 @@ class World:
         self.ends: Callable[[set[str]], dict[TopicPartition, int]] = lambda _: {}
         self.asked: list[int] = []
         cluster: Any = None
-        self.kept = KeptTasks(
+        self.kept = TaskManager(
             SPEC,
             cluster,
             self.open,
@@ -419,7 +419,7 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
 
     bases: Any = SimpleNamespace(is_coming=lambda _: False, close=close)
     cluster: Any = None
-    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
+    kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.take_up("0_0")
     kept.close()
     assert open_then == [False]
@@ -435,7 +435,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
 
     bases: Any = SimpleNamespace(is_coming=lambda name: asked.append(name) is not None, close=lambda: None)
     cluster: Any = None
-    kept = KeptTasks(
+    kept = TaskManager(
         SPEC,
         cluster,
         world.open,
@@ -456,7 +456,7 @@ def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(w
     given_up: list[str] = []
     bases: Any = SimpleNamespace(is_coming=lambda _: True, give_up=given_up.append)
     cluster: Any = None
-    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
+    kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.take_up("0_0")
     assert (kept.is_waiting, given_up) == (True, [])
     assert kept.drop("0_0") == {}

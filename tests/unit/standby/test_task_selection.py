@@ -10,7 +10,7 @@ import pytest
 from statecore.errors import NotFound, Retryable
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
-from statecore.standby.task_selection import WantedTasks
+from statecore.standby.task_selection import TaskSelection
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import raises
 from tests.unit.jobs.topics_gone import Brokers, spec
@@ -23,7 +23,7 @@ class World:
         self.now, self.brokers = 0.0, brokers
         asked = StandbyRequest(spec_path="stores.yaml", state_dir=str(directory.path.parent), **request)
         cluster: Any = brokers
-        self.wanted = WantedTasks(asked, spec(), cluster, directory, clock=lambda: self.now)
+        self.wanted = TaskSelection(asked, spec(), cluster, directory, clock=lambda: self.now)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.statedir.file_ownership import Ownership, Process, decide_ownership, parse_owner, unwritable
+from statecore.statedir.file_ownership import FileOwnership, Process, decide_ownership, parse_owner, unwritable
 from statecore.statedir.file_trees import link_tree
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import raises
@@ -115,7 +115,7 @@ def test_a_kept_file_that_changes_its_owner_is_copied_because_a_link_would_chang
     (live / "000001.sst").write_bytes(b"rows")
     for owner, linked in ((0, True), (4242, False)):
         target = tmp_path / f"of-{owner}"
-        link_tree(live, target, Ownership(owner, owner, 0o750, ""))
+        link_tree(live, target, FileOwnership(owner, owner, 0o750, ""))
         sst = target / "000001.sst"
         assert sst.samefile(live / "000001.sst") is linked
         assert (sst.stat().st_uid, target.stat().st_uid) == (owner, owner)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity, Fenced
-from statecore.statedir.quarantine import KEPT_MS, delete_expired, move_aside, move_store_aside, moved_aside
+from statecore.statedir.quarantine import KEPT_MS, delete_expired, quarantine_store, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import STALE
 from tests.harness.raising import raises
@@ -36,9 +36,9 @@ def test_a_store_lies_aside_where_it_lay_in_its_task_and_the_others_stay(
     directory: StateDirectory, task: str, store: str
 ) -> None:
     other = put(directory, task, "rocksdb/other")
-    moved = [move_store_aside(directory, task, put(directory, task, store), STALE, 7) for _ in range(2)]
+    moved = [quarantine_store(directory, task, put(directory, task, store), STALE, 7) for _ in range(2)]
     assert [one.at_ms for one in moved] == [7, 8]
-    assert moved_aside(directory, STALE) == moved
+    assert quarantined(directory, STALE) == moved
     assert {one.task for one in moved} == {task}
     assert all((one.path / store / "CURRENT").read_text() == "rows" for one in moved)
     assert other.is_dir()
@@ -47,12 +47,12 @@ def test_a_store_lies_aside_where_it_lay_in_its_task_and_the_others_stay(
 
 def test_only_what_has_lain_there_long_enough_is_deleted(directory: StateDirectory) -> None:
     put(directory, "0_1", "rocksdb/plain")
-    old = move_aside(directory, "0_1", STALE, 1000)
-    young = move_store_aside(directory, "0_1", put(directory, "0_1", "clicks"), STALE, 2000)
+    old = quarantine_task(directory, "0_1", STALE, 1000)
+    young = quarantine_store(directory, "0_1", put(directory, "0_1", "clicks"), STALE, 2000)
     delete_expired(directory, STALE, 1000 + KEPT_MS)
-    assert moved_aside(directory, STALE) == [old, young]
+    assert quarantined(directory, STALE) == [old, young]
     delete_expired(directory, STALE, 1001 + KEPT_MS)
-    assert moved_aside(directory, STALE) == [young]
+    assert quarantined(directory, STALE) == [young]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES])
@@ -63,10 +63,10 @@ def test_what_cannot_be_deleted_is_no_reason_to_stop(
         raise OSError(number, "refused")
 
     put(directory, "0_1", "rocksdb/plain")
-    old = move_aside(directory, "0_1", STALE, 1000)
+    old = quarantine_task(directory, "0_1", STALE, 1000)
     monkeypatch.setattr(os, "rmdir", fail)
     delete_expired(directory, STALE, 1001 + KEPT_MS)
-    assert moved_aside(directory, STALE) == [old]
+    assert quarantined(directory, STALE) == [old]
 
 
 def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
@@ -79,7 +79,7 @@ def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
 
     monkeypatch.setattr(Path, "rename", full)
     with raises(Capacity, "no-space", task="0_1"):
-        move_store_aside(directory, "0_1", store, STALE, 7)
+        quarantine_store(directory, "0_1", store, STALE, 7)
     assert (store / "CURRENT").exists()
 
 
@@ -87,5 +87,5 @@ def test_nothing_is_moved_without_the_lock(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "app")
     store = put(directory, "0_1", "rocksdb/plain")
     with pytest.raises(Fenced):
-        move_store_aside(directory, "0_1", store, STALE, 7)
+        quarantine_store(directory, "0_1", store, STALE, 7)
     assert store.is_dir()

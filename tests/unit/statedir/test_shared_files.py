@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.statedir.file_ownership import Ownership
+from statecore.statedir.file_ownership import FileOwnership
 from statecore.statedir.shared_files import SharedFiles
 
 ELSEWHERE = 4242
@@ -33,12 +33,12 @@ def staging(tmp_path: Path) -> Path:
     return tmp_path / "staging"
 
 
-def to(mode: int, uid: int | None = None) -> Ownership:
+def to(mode: int, uid: int | None = None) -> FileOwnership:
     uid, gid = (os.geteuid(), os.getegid()) if uid is None else (uid, uid)
-    return Ownership(uid, gid, mode, "")
+    return FileOwnership(uid, gid, mode, "")
 
 
-def give(staging: Path, ownership: Ownership, image: str = "one") -> Path:
+def give(staging: Path, ownership: FileOwnership, image: str = "one") -> Path:
     SharedFiles(ownership, (staging / "files", staging / "images")).give_tree(staging / "images" / image)
     return staging / "images" / image / "000001.sst"
 
@@ -109,7 +109,7 @@ def test_a_tree_is_given_with_its_modes_and_links_are_not_followed(tmp_path: Pat
     (tree / "below").mkdir(parents=True)
     (tree / "below" / "file").write_bytes(b"")
     (tree / "link").symlink_to(outside)
-    SharedFiles(Ownership(os.geteuid(), os.getegid(), 0o770, ""), ()).give_tree(tree)
+    SharedFiles(FileOwnership(os.geteuid(), os.getegid(), 0o770, ""), ()).give_tree(tree)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tree, tree / "below", tree / "below/file", outside)] == [
         *(0o770, 0o770, 0o660, 0o604)
     ]

@@ -17,7 +17,7 @@ from statecore.progress import NullProgress
 from statecore.statedir.apply import recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_swap import Exchange, Outcome
+from statecore.statedir.task_swap import Outcome, TaskSwap
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import raises
@@ -46,7 +46,7 @@ def exchanged(directory: StateDirectory, *tasks: str, keeps: bool = False, fault
     """A row more in each copy, and no file beside it; where what was kept lies."""
     with (
         directory.lock(),
-        Exchange(directory, "request", faults or NO_FAULTS, NullProgress(), keeps=keeps) as exchange,
+        TaskSwap(directory, "request", faults or NO_FAULTS, NullProgress(), keeps=keeps) as exchange,
     ):
         for task in tasks:
             exchange.keep(task, [".checkpoint"])
@@ -91,7 +91,7 @@ def test_what_was_replaced_is_kept_for_a_week_if_that_is_asked_for(directory: St
 
 
 def test_a_copy_shares_the_data_with_the_live_directory(directory: StateDirectory) -> None:
-    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         live, copy = directory.task_path("0_0"), exchange.copy("0_0")
         assert list(live.rglob("*.sst"))
         for file in live.rglob("*"):
@@ -100,7 +100,7 @@ def test_a_copy_shares_the_data_with_the_live_directory(directory: StateDirector
 
 def test_nothing_is_left_where_nothing_was_put_in_place(directory: StateDirectory) -> None:
     before = {task: fingerprint(directory.task_path(task)) for task in TASKS}
-    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         exchange.copy("0_0")
         assert list(directory.work_path.iterdir())
     assert {task: fingerprint(directory.task_path(task)) for task in TASKS} == before
@@ -108,7 +108,7 @@ def test_nothing_is_left_where_nothing_was_put_in_place(directory: StateDirector
 
 
 def test_a_directory_that_changed_meanwhile_is_not_replaced(directory: StateDirectory) -> None:
-    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         for task in ("0_0", "0_1"):
             exchange.copy(task)
         with RocksDBStore(directory.task_path("0_1") / "rocksdb" / "s", KIND) as store:
@@ -120,7 +120,7 @@ def test_a_directory_that_changed_meanwhile_is_not_replaced(directory: StateDire
 
 
 def test_a_store_that_is_open_is_neither_copied_nor_replaced(directory: StateDirectory) -> None:
-    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         with RocksDBStore(directory.task_path("0_0") / "rocksdb" / "s", KIND), pytest.raises(Fenced):
             exchange.copy("0_0")
 
@@ -132,7 +132,7 @@ def test_what_is_a_link_is_not_copied_for_a_change_would_be_one_of_the_live_dire
     place = directory.task_path("0_0") / name
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         with pytest.raises(Invalid, match="is a link to"):
             exchange.copy("0_0")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.database_inspection import Depth, look_at_database
+from statecore.doctor.database_inspection import Depth, inspect_database
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
-from statecore.images.bases import Base, Bases, base_identity
+from statecore.images.bases import ImageBase, ImageBases, base_identity
 from statecore.images.image import build_image
 from statecore.jobs.diff.store_diff import have_same_files
 from statecore.statedir.database_state import read_database_state
@@ -20,7 +20,7 @@ from statecore.statedir.readonly_database import Database
 from statecore.statedir.task_layout import Segment
 from statecore.stores.rocksdb import files as rocksdb_files
 from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
-from statecore.stores.rocksdb.checkpoint import named_files, take_moment
+from statecore.stores.rocksdb.checkpoint import named_files, take_checkpoint
 from statecore.stores.rocksdb.files import live_files, manifest_of, sst_formats
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
@@ -52,13 +52,13 @@ def test_blob_files_are_files_of_a_database(store: Path, tmp_path: Path) -> None
     assert {name: size for name, size in found.items() if name in names} == {
         file.name: file.stat().st_size for file in blob_files(store)
     }
-    moment = take_moment(store, tmp_path / "moment")
+    moment = take_checkpoint(store, tmp_path / "moment")
     assert {file.name for file in blob_files(moment.path)} == names
     assert rows_of(moment.path) == EXPECTED
 
 
 def test_an_image_on_a_base_has_its_blob_files(store: Path, tmp_path: Path) -> None:
-    bases = Bases({None: Base(store)}, {CHANGELOG: ROWS})
+    bases = ImageBases({None: ImageBase(store)}, {CHANGELOG: ROWS})
     build_image(tmp_path / "image", KIND, [], {CHANGELOG: ROWS + 5}, bases=bases)
     assert rows_of(tmp_path / "image") == EXPECTED
     assert [file.stat().st_ino for file in blob_files(tmp_path / "image")] == [
@@ -101,18 +101,22 @@ def test_a_blob_file_that_is_missing_or_cut_is_damage_before_anything_is_opened(
         read_database_state(store, sample=True)
     with pytest.raises(Corrupted, match=r"\.blob"):
         build_image(
-            tmp_path / "image", KIND, [], {CHANGELOG: ROWS}, bases=Bases({None: Base(store)}, {CHANGELOG: ROWS})
+            tmp_path / "image",
+            KIND,
+            [],
+            {CHANGELOG: ROWS},
+            bases=ImageBases({None: ImageBase(store)}, {CHANGELOG: ROWS}),
         )
     assert {file.name: file.read_bytes() for file in store.iterdir()} == before
 
 
 @pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
 def test_a_look_at_a_database_finds_it(store: Path, damage: Callable[[Path], None], cause: str) -> None:
-    found = look_at_database(Segment(store, None), None, Depth())
+    found = inspect_database(Segment(store, None), None, Depth())
     assert found is not None
     assert (found.cause, found.rows) == ("", ROWS - 20)
     damage(store)
-    found = look_at_database(Segment(store, None), None, Depth(count=False))
+    found = inspect_database(Segment(store, None), None, Depth(count=False))
     assert found is not None
     assert (found.cause, found.error) == (cause, "Corrupted")
 
@@ -144,11 +148,11 @@ def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(s
             ask(store)
         assert "db_paths" in caught.value.what
     with raises(Invalid, NOT_READABLE_HERE):
-        take_moment(store, tmp_path / "moment")
+        take_checkpoint(store, tmp_path / "moment")
     assert not (tmp_path / "moment").exists()
     for file in store.glob("*.sst"):
         file.unlink()
-    found = look_at_database(Segment(store, None), None, Depth())
+    found = inspect_database(Segment(store, None), None, Depth())
     assert found is not None
     assert found.cause == NOT_READABLE_HERE
 

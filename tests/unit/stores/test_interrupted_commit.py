@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore
+from statecore.stores.delegating_store import DelegatingStore
 from tests.unit.stores.implementations import QUICK, Factory, file, in_memory, rocksdb
 from tests.unit.stores.test_commit_arguments import FACTORIES
 from tests.unit.stores.test_conformance import CHANGELOG
@@ -95,7 +95,7 @@ def test_an_exception_at_any_line_of_a_commit_leaves_it_done_or_not_done_and_kno
         over = len(lines) < at
         found = check(store, committed, committed + 1)
         outcomes.add(found > committed)
-        if notes and not isinstance(store, WrappedStore):
+        if notes and not isinstance(store, DelegatingStore):
             assert ("was published" in notes[0]) == (found > committed), lines[-1]
         if at % 10 == 0 and factory in (rocksdb, file):
             store.close()

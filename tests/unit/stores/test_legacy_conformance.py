@@ -11,7 +11,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import WrappedStore
+from statecore.stores.delegating_store import DelegatingStore
 from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.metered import MeteredStore
@@ -78,7 +78,7 @@ class TestCommit(conformance.TestCommit):
         self, filled: StateStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         inside = filled
-        while isinstance(inside, WrappedStore):
+        while isinstance(inside, DelegatingStore):
             inside = inside.wrapped
         with monkeypatch.context() as patch:
             patch.setattr(type(inside), "_publish", conformance._fails)

@@ -15,7 +15,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.active_context import InputRecord
 from statecore.tasks.active_task import TaskState
-from statecore.tasks.standby_log_state import FollowedLogs
+from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.task_offsets import MeantFor
 from tests.unit.tasks.active_world import EXACTLY_ONCE, World, rows
 from tests.unit.tasks.counting import (
@@ -202,7 +202,7 @@ def test_stores_go_from_standby_to_active_and_back_as_the_same_open_databases(
         assert dict(closed.all()) == {b"a": b"1"}
 
 
-def full_disk(self: FollowedLogs) -> None:
+def full_disk(self: StandbyLogStates) -> None:
     raise Capacity("The disk is full.", code="test-error", action="Make room.")
 
 
@@ -223,7 +223,7 @@ def test_a_full_disk_keeps_no_database_open_when_a_task_is_closed(
             task.commit()
     assert task.state is state
     path = task.stores.store(COUNTS).path
-    monkeypatch.setattr(FollowedLogs, "write", full_disk)
+    monkeypatch.setattr(StandbyLogStates, "write", full_disk)
     task.close()
     assert task.state is TaskState.CLOSED
     with RocksDBStore(path, StoreKind.KEY_VALUE) as closed:

@@ -16,7 +16,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.task_layout import stores_in
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.clean_close_record import ClosedOffsets
+from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import Source, read_task_sum
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from statecore.tasks.task_offsets import MeantFor
@@ -116,7 +116,7 @@ def test_a_database_that_somebody_has_written_to_or_put_in_its_place_is_asked_it
 ) -> None:
     change(world)
     assert sources(world) == {STORE: (Source.DATABASES, 3), CLICKS: (Source.NOTE, 9)}
-    note = ClosedOffsets(world.directory, TASK)
+    note = CleanCloseRecord(world.directory, TASK)
     note.read()
     assert note.untouched == set(databases(world, CLICKS))
 
@@ -213,7 +213,7 @@ def test_a_store_that_has_lost_one_of_its_segments_is_not_known_by_its_note(tmp_
     for segment in segments:
         create_database(segment, StoreKind.WINDOW, {at: 9})
     (directory.work_path / "standby" / TASK).mkdir(parents=True)
-    note = ClosedOffsets(directory, TASK)
+    note = CleanCloseRecord(directory, TASK)
     (place,) = stores_in(directory.task_path(TASK))
     note.write({place.name: (at, 9)})
     note.read()

@@ -17,18 +17,18 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.task_layout import segments_in
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.standby_store import FollowedSpec, FollowedStore
+from statecore.tasks.standby_store import FollowedSpec, StandbyStore
 from tests.harness.raising import raises
 
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
 
 
-def store_of(tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False) -> FollowedStore:
+def store_of(tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False) -> StandbyStore:
     segmentation = Segmentation(60_000, 60_000) if kind.is_segmented else None
     (tmp_path / "scratch").mkdir(exist_ok=True)
     (tmp_path / "0_0").mkdir(exist_ok=True)
     spec = FollowedSpec("store", kind, CHANGELOG, segmentation)
-    return FollowedStore(spec, tmp_path / "0_0", tmp_path / "scratch", exactly_once=exactly_once)
+    return StandbyStore(spec, tmp_path / "0_0", tmp_path / "scratch", exactly_once=exactly_once)
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -141,7 +141,7 @@ def test_what_a_process_left_that_had_begun_to_make_a_database_is_made_anew(tmp_
     store.close()
 
 
-def databases(store: FollowedStore) -> dict[str, int | None]:
+def databases(store: StandbyStore) -> dict[str, int | None]:
     """The segments on the disk, each with its offset."""
     return {
         one.path.name: read_database_state(one.path).offsets.get(CHANGELOG)
@@ -159,7 +159,7 @@ def segment(tmp_path: Path, number: int, offset: int | None) -> Path:
 FOLLOWED = [kind for kind in StoreKind if kind.can_be_built and not kind.is_versioned]
 
 
-def opened_with(tmp_path: Path, offsets: dict[int, int | None]) -> FollowedStore:
+def opened_with(tmp_path: Path, offsets: dict[int, int | None]) -> StandbyStore:
     for number, offset in offsets.items():
         segment(tmp_path, number, offset)
     store = store_of(tmp_path, StoreKind.WINDOW)

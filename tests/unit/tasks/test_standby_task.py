@@ -20,7 +20,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.quarantine import moved_aside
+from statecore.statedir.quarantine import quarantined
 from statecore.statedir.work_directory import STALE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.changelog_ends import ChangelogEnd
@@ -98,7 +98,7 @@ def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(wor
     done = world.follow(task)
     assert code_of(done.stale[STORE]) == "tail-read-too-late"
     task.rebuild(STORE)
-    assert not moved_aside(world.directory, STALE), "the log tells of every row of it"
+    assert not quarantined(world.directory, STALE), "the log tells of every row of it"
     assert not world.follow(task).stale
     assert b"gone" not in rows_of(task)
     assert len(rows_of(task)) == 9
@@ -169,7 +169,7 @@ def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: Wor
     task.rebuild(STORE)
     assert not world.follow(task).stale
     assert set(rows_of(task)) == {b"new%d" % number for number in range(5, 10)}
-    (aside,) = moved_aside(world.directory, STALE)
+    (aside,) = quarantined(world.directory, STALE)
     assert (aside.task, aside.at_ms) == (TASK, 1_000_000_000)
     with RocksDBStore(aside.path / "rocksdb" / STORE, StoreKind.KEY_VALUE, read_only=True) as kept:
         assert [key for keys, _ in kept.scan_lists() for key in keys] == [b"old%d" % number for number in range(5)]
@@ -178,11 +178,11 @@ def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: Wor
     world.now += 6 * 86_400
     again = world.task()
     again.open()
-    assert moved_aside(world.directory, STALE), "a week is not over"
+    assert quarantined(world.directory, STALE), "a week is not over"
     again.close()
     world.now += 2 * 86_400
     again.open()
-    assert not moved_aside(world.directory, STALE)
+    assert not quarantined(world.directory, STALE)
     again.close()
 
 
@@ -427,7 +427,7 @@ def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_n
     task.open()
     task.rebuild(STORE)
     assert not world.follow(task).stale
-    assert len(moved_aside(world.directory, STALE)) == 1
+    assert len(quarantined(world.directory, STALE)) == 1
     task.close()
     task = world.task()
     task.open()
@@ -474,7 +474,7 @@ def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_sam
         expected = {b"k%d" % (number % 7): b"v%d" % number for number in range(30) if number != 27}
         del expected[b"k6"]
         assert rows_of(task) == expected
-        assert not moved_aside(world.directory, STALE)
+        assert not quarantined(world.directory, STALE)
         task.close()
 
 

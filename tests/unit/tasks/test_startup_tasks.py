@@ -12,7 +12,7 @@ from statecore.errors import Capacity, Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.quarantine import moved_aside
+from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Standing
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
@@ -331,18 +331,18 @@ def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is
     assert (start().corrupt["0_0"].copy, start().corrupt["0_0"].reason) == ("copy of 0_0", "")
     world.put_task("0_0", 1)
     assert not start().corrupt, "there is another one in its place"
-    assert moved_aside(world.directory, "corrupt")
+    assert quarantined(world.directory, "corrupt")
     now[0] += 1
     start()
-    assert not moved_aside(world.directory, "corrupt")
+    assert not quarantined(world.directory, "corrupt")
 
 
 def test_a_task_of_a_named_topology_keeps_its_name_aside(world: World) -> None:
-    from statecore.statedir.quarantine import move_aside
+    from statecore.statedir.quarantine import quarantine_task
 
     world.put_plain("__north__/0_1", 3)
-    one = move_aside(world.directory, "__north__/0_1", "corrupt", 5)
-    assert moved_aside(world.directory, "corrupt") == [one]
+    one = quarantine_task(world.directory, "__north__/0_1", "corrupt", 5)
+    assert quarantined(world.directory, "corrupt") == [one]
     assert one.task == "__north__/0_1"
     assert not world.path("__north__").exists()
 
@@ -394,7 +394,7 @@ def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_pat
         assert tasks.corrupt["0_1"].copy == "copy of 0_1"
         assert not world.path("0_1").exists()
         tasks.close_rest()
-    assert len(moved_aside(world.directory, "corrupt")) == 1
+    assert len(quarantined(world.directory, "corrupt")) == 1
 
 
 def test_rows_that_no_changelog_tells_of_keep_a_corrupt_task_where_it_is_also_where_nobody_can_open_them(

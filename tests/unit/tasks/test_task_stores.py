@@ -21,10 +21,10 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.quarantine import moved_aside
+from statecore.statedir.quarantine import quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, STALE
-from statecore.stores.rocksdb.manifest_guard import forget_witness
+from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Source, read_task_sum
 from statecore.tasks.task_stores import TaskStores, tasks_of
@@ -42,7 +42,7 @@ def with_status(path: Path, status: int) -> None:
     with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
         store._write_status(status)
         store._rows_ahead = True  # so that closing it changes no status
-    forget_witness(path)
+    forget_manifest_guard(path)
     assert read_database_state(path).status == status
 
 
@@ -119,7 +119,7 @@ def test_a_versioned_store_is_left_empty_at_minus_four_and_what_it_was_lies_asid
         assert (dict(state.offsets), state.status) == ({at: OFFSET_UNKNOWN}, 0)
         with RocksDBStore(database, StoreKind.VERSIONED_KEY_VALUE, read_only=True) as store:
             assert next(store.scan_lists(), None) is None
-        (aside,) = moved_aside(world.directory, STALE)
+        (aside,) = quarantined(world.directory, STALE)
         assert (aside.path / "rocksdb" / "versions" / "CURRENT").exists()
 
 

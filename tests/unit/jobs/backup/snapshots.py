@@ -8,10 +8,10 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.backup.report import SnapshotReport
-from statecore.jobs.backup.request import SnapshotRequest
-from statecore.jobs.backup.run import run_snapshot
-from statecore.repository.application_repository import Shelf
+from statecore.jobs.backup.report import BackupReport
+from statecore.jobs.backup.request import BackupRequest
+from statecore.jobs.backup.run import run_backup
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, Wanted, download
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
@@ -60,16 +60,16 @@ class World:
                 store.put(row, value)
             store.commit({} if offset is None else {changelog or self.changelog(): offset})
 
-    def snapshot(self, *, request_id: str | None = None, faults: Any = None, **changes: Any) -> SnapshotReport:
+    def snapshot(self, *, request_id: str | None = None, faults: Any = None, **changes: Any) -> BackupReport:
         given = {"spec": self.spec, "offline": True, **changes}
         if request_id is not None:
             given["request_id"] = request_id
-        request = SnapshotRequest(state_dir=str(self.state_dir), repository=self.url, **given)
-        return run_snapshot(request, faults=faults, say=self.said.append)
+        request = BackupRequest(state_dir=str(self.state_dir), repository=self.url, **given)
+        return run_backup(request, faults=faults, say=self.said.append)
 
     @property
-    def shelf(self) -> Shelf:
-        return Shelf.at(self.url, "app")
+    def shelf(self) -> ApplicationRepository:
+        return ApplicationRepository.at(self.url, "app")
 
     def stored(self) -> dict[tuple[str, str], StoreSnapshot]:
         """The stores of the newest snapshot, by task and name."""
@@ -91,7 +91,7 @@ class World:
             return dict(store.all()), store.committed_offsets(), store.status
 
 
-def lay_out(shelf: Shelf, where: Path) -> dict[tuple[str, str, int | None], Path]:
+def lay_out(shelf: ApplicationRepository, where: Path) -> dict[tuple[str, str, int | None], Path]:
     """The databases of the newest snapshot, brought out of the repository under their names."""
     entry = shelf.head().newest
     assert entry is not None

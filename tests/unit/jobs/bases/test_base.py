@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import DIRECTORY, SHOWN, Chosen, Key, Parent, Refused, Younger, choose, grouped
+from statecore.jobs.bases.base import DIRECTORY, SHOWN, Base, ChosenBases, Key, Refused, Younger, choose, grouped
 from tests.unit.jobs.published import Shop
 
 CHANGELOG = TopicPartition("changelog", 0)
@@ -22,19 +22,19 @@ LOG = LogOffsets(0, 1000, 1000)
 class Listed:
     """Candidates in a list; counts how far anybody looked."""
 
-    def __init__(self, *candidates: Parent | Refused) -> None:
+    def __init__(self, *candidates: Base | Refused) -> None:
         self.candidates = candidates
         self.looked = 0
 
-    def of(self, key: Key) -> Iterator[Parent | Refused]:
+    def of(self, key: Key) -> Iterator[Base | Refused]:
         for candidate in self.candidates:
             self.looked += 1
             yield candidate
 
 
-def parent(name: str = "newest", end: int = 900, epoch: int = -1, read_at_ms: int | None = 1) -> Parent:
-    ends = {CHANGELOG: ParentEnd(CHANGELOG, TOPIC.topic_id, end, epoch, read_at_ms)}
-    return Parent(name, ends, frozenset([None]))
+def parent(name: str = "newest", end: int = 900, epoch: int = -1, read_at_ms: int | None = 1) -> Base:
+    ends = {CHANGELOG: BaseEnd(CHANGELOG, TOPIC.topic_id, end, epoch, read_at_ms)}
+    return Base(name, ends, frozenset([None]))
 
 
 def chosen(
@@ -44,7 +44,7 @@ def chosen(
     end: int | None = None,
     epochs: Mapping[TopicPartition, int | None] | None = None,
     by_cost: bool = False,
-) -> Chosen:
+) -> ChosenBases:
     return choose(
         {KEY: frozenset([CHANGELOG])},
         candidates,
@@ -100,8 +100,8 @@ def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
 
 def test_a_parent_of_other_partitions_is_refused() -> None:
     other = TopicPartition("changelog", 1)
-    ends = {other: ParentEnd(other, TOPIC.topic_id, 1, -1, None)}
-    found = chosen(Listed(Parent("newest", ends, frozenset())))
+    ends = {other: BaseEnd(other, TOPIC.topic_id, 1, -1, None)}
+    found = chosen(Listed(Base("newest", ends, frozenset())))
     assert (found.refused[0].code, found.refused[0].values["found"]) == ("partitions-differ", ["changelog-1"])
 
 
@@ -134,7 +134,7 @@ def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     newest = shelf.head().snapshots[0]
     parts = shelf.parts(shelf.manifest(newest).value.parts)
     (store,) = (one for one in parts["0_0"].part.stores if one.store == "clicks")
-    found = Parent.of_snapshot("newest", store, 17)
+    found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()
     assert (end.end, end.read_at_ms, end.topic_id) == (90, 17, store.changelogs[0].topic_id)
     assert found.segments == {database.segment for database in store.databases}

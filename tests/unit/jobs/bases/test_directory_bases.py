@@ -11,8 +11,8 @@ from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import DIRECTORY, Parent, Refused
-from statecore.jobs.bases.directory_bases import DirectoryParents
+from statecore.jobs.bases.base import DIRECTORY, Base, Refused
+from statecore.jobs.bases.directory_bases import DirectoryBases
 from statecore.spec.reader import parse_spec
 from statecore.statedir.database_state import create_database
 from statecore.statedir.state_directory import StateDirectory
@@ -51,12 +51,12 @@ class Application:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         create_database(self.path / name, kind, offsets)
 
-    def found(self, task: str = "0_0", store: str = "plain", refused: Any = None) -> list[Parent | Refused]:
-        return list(DirectoryParents(self.directory, self.spec, refused or {}).of((task, store)))
+    def found(self, task: str = "0_0", store: str = "plain", refused: Any = None) -> list[Base | Refused]:
+        return list(DirectoryBases(self.directory, self.spec, refused or {}).of((task, store)))
 
-    def parent(self, task: str = "0_0", store: str = "plain") -> Parent:
+    def parent(self, task: str = "0_0", store: str = "plain") -> Base:
         (found,) = self.found(task, store)
-        assert isinstance(found, Parent), found
+        assert isinstance(found, Base), found
         return found
 
     def why(self, task: str = "0_0", store: str = "plain") -> Reason:
@@ -145,6 +145,6 @@ def test_a_store_that_is_not_there_is_no_candidate(application: Application) -> 
     application.plain()
     assert not application.found(store="clicks")
     assert not application.found("0_1")
-    parents = DirectoryParents(application.directory, application.spec, {})
+    parents = DirectoryBases(application.directory, application.spec, {})
     assert parents.has(("0_0", "plain"))
     assert not parents.has(("0_1", "plain"))

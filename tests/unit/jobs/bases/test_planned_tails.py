@@ -10,12 +10,12 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Key, Parent, Refused
+from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.planned_tails import PlannedTails, still_standing, topics_of
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -46,10 +46,10 @@ class Brokers:
 class Parents:
     """Who finds parents again, and what was asked for."""
 
-    def __init__(self, found: Mapping[Key, Parent]) -> None:
+    def __init__(self, found: Mapping[Key, Base]) -> None:
         self.found, self.asked = found, list[tuple[Key, str]]()
 
-    def named(self, key: Key, name: str) -> Parent | None:
+    def named(self, key: Key, name: str) -> Base | None:
         self.asked.append((key, name))
         return self.found.get(key)
 
@@ -61,15 +61,15 @@ def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent:
     )
 
 
-def parent(*parts: PartitionPlan) -> Parent:
+def parent(*parts: PartitionPlan) -> Base:
     """What ends where tails begin."""
-    ends = {part.topic_partition: ParentEnd(part.topic_partition, "", part.start, -1, None) for part in parts}
-    return Parent(parts[0].parent, ends, frozenset([None]))
+    ends = {part.topic_partition: BaseEnd(part.topic_partition, "", part.start, -1, None) for part in parts}
+    return Base(parts[0].parent, ends, frozenset([None]))
 
 
 def stands(
-    *plan: PartitionPlan, found: Mapping[Key, Parent] | None = None, brokers: Brokers | None = None, age: float = 0.0
-) -> dict[Key, Parent] | str:
+    *plan: PartitionPlan, found: Mapping[Key, Base] | None = None, brokers: Brokers | None = None, age: float = 0.0
+) -> dict[Key, Base] | str:
     if found is None:
         stores = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
         found = {key: parent(*parts) for key, parts in stores.items()}

@@ -20,7 +20,7 @@ from statecore.images.digest import EMPTY, combined, digest_of
 from statecore.images.model import Below, RunFile, StoreDigest
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
-from statecore.jobs.bases.base import Parent, Refused
+from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.bases.reconcile import Reconciler, Reconciliation, divided, rebased
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.in_process import InProcessEngine
@@ -30,7 +30,7 @@ from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
 from statecore.repository.download import FILES, Wanted, download
-from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskPart
+from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskManifest
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.filesystems import with_free_room
 from tests.unit.images.changelog import Record, batches, expected_rows
@@ -73,7 +73,7 @@ class World:
         return self.shop.shelf.head().snapshots[0].snapshot
 
     def planned(self, *keys: tuple[str, str], **config: str) -> CheckpointPlan:
-        parents = {key: Parent.of_snapshot(self.snapshot, self.stores[key], None) for key in keys}
+        parents = {key: Base.of_snapshot(self.snapshot, self.stores[key], None) for key in keys}
         parts = []
         for key, parent in parents.items():
             store = parent.snapshot
@@ -161,7 +161,7 @@ class World:
             found[key] = (RangeResult(*key, span, runs, self.seen, 1.0, {}, {}, stream_time),)
         return found
 
-    def published(self, key: tuple[str, str], made: Reconciliation) -> TaskPart:
+    def published(self, key: tuple[str, str], made: Reconciliation) -> TaskManifest:
         """The part with a store that was made right."""
         planned = self.planned(key)
         (part,) = task_parts(
@@ -340,16 +340,16 @@ def test_what_else_is_wrong_with_a_parent_is_left_as_it_is_said(world: World) ->
 
 
 def test_what_was_compared_is_put_upon_the_parent_alone(world: World) -> None:
-    below = TaskPart("0_0", (world.stores[PLAIN],))
+    below = TaskManifest("0_0", (world.stores[PLAIN],))
     mine = world.published(PLAIN, world.reconcile(PLAIN))
     (made,) = mine.stores
     assert rebased(mine, below, below, {PLAIN}) == mine
     (database,) = below.stores[0].databases
     other = replace(below.stores[0], identity="f" * 64, databases=(replace(database, runs=database.runs[:1]),))
-    theirs = TaskPart("0_0", (other,))
+    theirs = TaskManifest("0_0", (other,))
     assert rebased(mine, theirs, below, {PLAIN}) == mine, "with the runs that it was compared with"
     assert rebased(mine, theirs, below, {}) != mine, "which is what a tail becomes"
     further = replace(other, changelogs=tuple(replace(one, end=NEW_END, offset=NEW_END - 1) for one in made.changelogs))
-    assert rebased(mine, TaskPart("0_0", (further,)), below, {PLAIN}) is None
+    assert rebased(mine, TaskManifest("0_0", (further,)), below, {PLAIN}) is None
     with pytest.raises(Fenced):
-        rebased(mine, TaskPart("0_0", ()), below, {PLAIN})
+        rebased(mine, TaskManifest("0_0", ()), below, {PLAIN})

@@ -12,8 +12,8 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Key, Parent, Refused
-from statecore.jobs.bases.snapshot_bases import SnapshotParents
+from statecore.jobs.bases.base import Base, Key, Refused
+from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.repository.manifest import ChangelogEnd
 from statecore.repository.snapshot_composition import Cut
 from tests.unit.repository.published import CUT_MS, STORE, TOPIC, Publishing
@@ -30,7 +30,7 @@ class Application(Publishing):
 
     def candidates(
         self, refused: Mapping[tuple[Key, str], str] | None = None, *, is_read: bool = True
-    ) -> SnapshotParents:
+    ) -> SnapshotBases:
         """Its snapshots as a job finds them.
 
         Args:
@@ -39,10 +39,10 @@ class Application(Publishing):
         """
         if is_read:
             job = self.begin()
-            return SnapshotParents(self.shelf, self.spec, job.entries, job.newest, job.parts(), refused or {})
-        return SnapshotParents(self.shelf, self.spec, self.shelf.head().snapshots, None, {}, refused or {})
+            return SnapshotBases(self.shelf, self.spec, job.entries, job.newest, job.parts(), refused or {})
+        return SnapshotBases(self.shelf, self.spec, self.shelf.head().snapshots, None, {}, refused or {})
 
-    def of(self, key: Key = KEY, **asked: Any) -> list[Parent | Refused]:
+    def of(self, key: Key = KEY, **asked: Any) -> list[Base | Refused]:
         return list(self.candidates(**asked).of(key))
 
     def damage_manifest(self, snapshot: str) -> None:
@@ -62,9 +62,9 @@ def application(tmp_path: Path) -> Application:
     return Application(tmp_path)
 
 
-def names(found: list[Parent | Refused]) -> list[str]:
-    assert all(isinstance(one, Parent) for one in found), found
-    return [one.name for one in found if isinstance(one, Parent)]
+def names(found: list[Base | Refused]) -> list[str]:
+    assert all(isinstance(one, Base) for one in found), found
+    return [one.name for one in found if isinstance(one, Base)]
 
 
 def test_the_newest_snapshot_is_tried_first_and_older_ones_where_they_end_elsewhere(application: Application) -> None:
@@ -73,7 +73,7 @@ def test_the_newest_snapshot_is_tried_first_and_older_ones_where_they_end_elsewh
     third, fourth = application.publish(20).snapshot, application.publish(30).snapshot
     assert names(application.of()) == [fourth, third, first]
     (newest, *_) = application.of()
-    assert isinstance(newest, Parent)
+    assert isinstance(newest, Base)
     (end,) = newest.ends.values()
     assert (end.topic_partition, end.end, end.leader_epoch, end.read_at_ms) == (CHANGELOG, 30, 3, CUT_MS)
 
@@ -113,7 +113,7 @@ def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_youn
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)
-        assert isinstance(found, Parent)
+        assert isinstance(found, Base)
         assert (found.name, found.ends[CHANGELOG].read_at_ms) == (done.snapshot, CUT_MS + 7)
 
 
@@ -137,7 +137,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
     assert newest is not None
     refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
     assert isinstance(refused, Refused)
-    assert isinstance(other, Parent)
+    assert isinstance(other, Base)
     assert other.name == older
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_i
     assert isinstance(refused, Refused)
     assert refused.parent == newest
     assert "The part of task 0_0" in refused.why
-    assert isinstance(other, Parent)
+    assert isinstance(other, Base)
     assert other.name == older
     assert names(list(found.of(("0_1", STORE)))) == [newest, older]
     application.damage_part(newest, "0_0")  # the other way round, so that it is whole
@@ -185,7 +185,7 @@ def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application:
         assert isinstance(refused, Refused)
         assert (refused.key, refused.parent) == (key, newest)
         assert f"manifest of snapshot {newest}" in refused.why
-        assert isinstance(other, Parent)
+        assert isinstance(other, Base)
         assert other.name == older
         application.shelf.blobs.delete(application.shelf.names.manifest(newest))  # "missing" would be another word
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
 from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Key, Parent
+from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.tail_check import Unsound, truncations, unsound
 from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -54,7 +54,7 @@ def judged(
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
     )
-    parent = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, horizon_ms)}, segments)
+    parent = Base("newest", {CHANGELOG: BaseEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, horizon_ms)}, segments)
     return unsound(
         plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
     )
@@ -167,14 +167,14 @@ def test_deletes_that_may_be_missing_are_told_apart_only_where_nothing_else_is_w
 def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[int, int]) -> None:
     seen = {order[0]: HOLES, order[1]: replace(WHOLE, log_start_moved_to=150)}
     parts = tuple(replace(PART, task="global", partition=number) for number in seen)
-    ends = {part.topic_partition: ParentEnd(part.topic_partition, "a" * 32, 100, 3, None) for part in parts}
+    ends = {part.topic_partition: BaseEnd(part.topic_partition, "a" * 32, 100, 3, None) for part in parts}
     results = [
         RangeResult("global", "store", OffsetRange("changelog", number, 100, 300), (), one, 0.0, {}, {})
         for number, one in seen.items()
     ]
     key = ("global", "store")
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
-    parent = Parent("newest", ends, frozenset([None]))
+    parent = Base("newest", ends, frozenset([None]))
     found = unsound(plan, {key: parent}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
     (refused,) = found.refused
     assert not refused.missed_deletes

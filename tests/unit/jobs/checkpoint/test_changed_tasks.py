@@ -12,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.bases.base import Key, Parent
-from statecore.jobs.bases.snapshot_bases import SnapshotParents
-from statecore.jobs.checkpoint.changed_tasks import News, is_aged, news_of, oldest_cut
+from statecore.jobs.bases.base import Base, Key
+from statecore.jobs.bases.snapshot_bases import SnapshotBases
+from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_cut
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.repository.manifest import ChangelogEnd, Extent, Manifest, PartReference, StoreSnapshot, TaskPart
+from statecore.repository.manifest import (
+    ChangelogEnd,
+    Extent,
+    Manifest,
+    StoreSnapshot,
+    TaskManifest,
+    TaskManifestReference,
+)
 from statecore.repository.publication import Publication
 from statecore.repository.snapshot_composition import Cut
 from statecore.spec.model import ProcessingGuarantee
@@ -67,7 +74,9 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
 
 
 def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
-    parts = tuple(PartReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items())
+    parts = tuple(
+        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items()
+    )
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
 
@@ -81,7 +90,7 @@ def news(
     horizon_ms: int | None = None,
     more: Mapping[str, StoreSnapshot] = {},
     goes: Callable[[str], bool] = lambda _: False,
-) -> News:
+) -> ChangedTasks:
     """What is news of a plan, where the newest snapshot has all its stores as they were when their tails began.
 
     Args:
@@ -99,7 +108,7 @@ def news(
         of_task[task].append(store)
     for task, store in more.items():
         of_task[task].append(store)
-    parts = {task: TaskPart(task, tuple(stores)) for task, stores in of_task.items()}
+    parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
         newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
         parts=lambda: {} if is_first else parts,
@@ -107,11 +116,11 @@ def news(
     frozen = FrozenPlan(
         RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest=NEWEST
     )
-    parents = {(part.task, part.store): Parent(part.parent, {}, frozenset()) for part in plan if part.parent}
+    parents = {(part.task, part.store): Base(part.parent, {}, frozenset()) for part in plan if part.parent}
     of = CheckpointPlan(
-        frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotParents, None)
+        frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
     )
-    return news_of(of, cast(Publication, publication), reconciled, goes)
+    return changed_tasks(of, cast(Publication, publication), reconciled, goes)
 
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
@@ -255,11 +264,11 @@ def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes
     oldest_ms: int | None, horizon_ms: int | None, aged: bool
 ) -> None:
     assert is_aged(oldest_ms, NOW, horizon_ms) is aged
-    assert News(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
 
 
 def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:
-    assert not News(frozenset(), {}, None, NOW).is_aged(HOUR)
+    assert not ChangedTasks(frozenset(), {}, None, NOW).is_aged(HOUR)
 
 
 def test_a_snapshot_that_says_nothing_of_one_task_says_nothing_of_all() -> None:

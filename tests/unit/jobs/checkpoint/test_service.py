@@ -10,7 +10,7 @@ from statecore.jobs.checkpoint.run import Warm
 from statecore.jobs.checkpoint.service import follow
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from tests.unit.jobs.published import Shop
 
 
@@ -22,7 +22,7 @@ class Service:
         self.now = 0.0
         self.waited: list[float] = []
         self.requests: list[str] = []
-        self.opened: list[Shelf] = []
+        self.opened: list[ApplicationRepository] = []
         self.began: list[float] = []
         self.said: list[str] = []
         self.made: list[RestoreReport] = []

@@ -15,13 +15,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Image, RunFile, RunOrigin, segment_order
-from statecore.jobs.compact.report import FoldReport
-from statecore.jobs.compact.run import run_fold
+from statecore.jobs.compact.report import CompactionReport
+from statecore.jobs.compact.run import run_compact
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
 from statecore.repository.identity import store_identity
-from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskPart
+from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import advanced
 from statecore.repository.repository import make_repository
@@ -100,10 +100,10 @@ class Farm:
         make_repository(self.url)
 
     @property
-    def shelf(self) -> Shelf:
-        return Shelf.at(self.url, APPLICATION)
+    def shelf(self) -> ApplicationRepository:
+        return ApplicationRepository.at(self.url, APPLICATION)
 
-    def parts(self) -> dict[str, TaskPart]:
+    def parts(self) -> dict[str, TaskManifest]:
         """The tasks of the newest snapshot."""
         found = self.shelf.read_head()
         if found is None or found.head.newest is None:
@@ -137,7 +137,7 @@ class Farm:
         for (at, file), extent in zip(made, extents, strict=True):
             new.setdefault(at.task, {}).setdefault(at.store, []).append(StoredRun(file.run, extent))
         parts = [
-            TaskPart(
+            TaskManifest(
                 task, tuple(self._advanced(task, store, before.get(task), stores[store]) for store in sorted(stores))
             )
             for task, stores in sorted(new.items())
@@ -148,8 +148,8 @@ class Farm:
         assert published is not None
         return published
 
-    def fold(self, *, faults: FaultPoints = NO_FAULTS, **options: object) -> FoldReport:
-        return run_fold(self.shelf, self.spec, scratch=self.root, faults=faults, **options)  # type: ignore[arg-type]
+    def fold(self, *, faults: FaultPoints = NO_FAULTS, **options: object) -> CompactionReport:
+        return run_compact(self.shelf, self.spec, scratch=self.root, faults=faults, **options)  # type: ignore[arg-type]
 
     def image(self, task: str, store: str) -> Image:
         """The store, built of the newest snapshot; every row is read."""
@@ -203,7 +203,7 @@ class Farm:
         origin = RunOrigin(at.store, self._kind(at.store), self._changelog(at))
         return origin.of(replace(file, segment=at.segment, start=self.end, end=self.end + STEP, stream_time=-1))
 
-    def _advanced(self, task: str, store: str, part: TaskPart | None, new: list[StoredRun]) -> StoreSnapshot:
+    def _advanced(self, task: str, store: str, part: TaskManifest | None, new: list[StoredRun]) -> StoreSnapshot:
         before = next((one for one in (part.stores if part else ()) if one.store == store), None)
         kind = self._kind(store)
         newest = segments(kind)[-1]

@@ -17,7 +17,7 @@ from statecore.repository.manifest import (
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
-    TaskPart,
+    TaskManifest,
 )
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.compact.folding import spec_of
@@ -48,11 +48,11 @@ def run_of(number: int, size: int, store: str = "plain", partition: int = 0, **c
     return StoredRun(replace(run, **changes), Extent("apps/orders/packs/p", 0, size))  # type: ignore[arg-type]
 
 
-def part_of(*databases: StoredDatabase, task: str = "0_0", store: str = "plain", **changes: object) -> TaskPart:
+def part_of(*databases: StoredDatabase, task: str = "0_0", store: str = "plain", **changes: object) -> TaskManifest:
     kind = StoreKind.WINDOW if store == "clicks" else StoreKind.KEY_VALUE
     end = ChangelogEnd(f"orders-{store}-changelog", int(task[-1]) if "_" in task else 0, "", 99, 100)
     found = StoreSnapshot(store, kind, "i", (end,), "read_uncommitted", databases)
-    return TaskPart(task, (replace(found, **changes),))  # type: ignore[arg-type]
+    return TaskManifest(task, (replace(found, **changes),))  # type: ignore[arg-type]
 
 
 def small(count: int, first: int = 1, **changes: object) -> list[StoredRun]:

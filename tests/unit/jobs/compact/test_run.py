@@ -21,7 +21,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.images.compaction_policy import FOLD
 from statecore.images.model import Run
-from statecore.jobs.compact.report import FoldOutcome
+from statecore.jobs.compact.report import CompactionOutcome
 from statecore.repository.content_digests import keep_content, known_content
 from statecore.repository.manifest import StoredRun
 from tests.harness.tiers import three_of
@@ -54,7 +54,7 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 14))
     before = farm.store("0_0", "plain")
     done = farm.fold()
-    assert done.outcome is FoldOutcome.PUBLISHED
+    assert done.outcome is CompactionOutcome.PUBLISHED
     after = farm.store("0_0", "plain")
     assert len(farm.runs(PLAIN)) < 8
     ends = [end for _, end in spans(farm.runs(PLAIN))]
@@ -71,7 +71,7 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
 def test_where_no_fold_is_due_nothing_is_published(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 6))
     before = farm.shelf.head()
-    assert farm.fold().outcome is FoldOutcome.NOT_DUE
+    assert farm.fold().outcome is CompactionOutcome.NOT_DUE
     assert farm.shelf.head() == before
 
 
@@ -79,7 +79,7 @@ def test_a_plan_says_what_would_be_merged_and_changes_nothing(farm: Farm) -> Non
     farm.checkpoint(*many(PLAIN, 14))
     before = farm.shelf.head()
     done = farm.fold(plan_only=True)
-    assert done.outcome is FoldOutcome.PLANNED
+    assert done.outcome is CompactionOutcome.PLANNED
     assert done.runs > 6
     assert [one.folded_bytes for one in done.folded] == [None] * len(done.folded)
     assert farm.shelf.head() == before
@@ -105,7 +105,7 @@ def test_stores_of_every_kind_are_folded_and_hold_the_same(tmp_path: Path, kind:
     ats = [At("0_0", "plain", segment) for segment in segments(kind)]
     farm.checkpoint(*({at: some_rows(number) for at in ats} for number in range(13)))
     farm.check()
-    assert farm.fold().outcome is FoldOutcome.PUBLISHED
+    assert farm.fold().outcome is CompactionOutcome.PUBLISHED
     assert all(len(farm.runs(at)) < 8 for at in ats)
     farm.check()
 
@@ -113,15 +113,15 @@ def test_stores_of_every_kind_are_folded_and_hold_the_same(tmp_path: Path, kind:
 def test_stores_with_versions_are_left_alone(tmp_path: Path) -> None:
     farm = Farm(tmp_path / "farm", spec_of({"plain": StoreKind.VERSIONED_KEY_VALUE}))
     farm.checkpoint(*({PLAIN: {b"%d" % number: b"row"}} for number in range(14)))
-    assert farm.fold().outcome is FoldOutcome.NOT_DUE
+    assert farm.fold().outcome is CompactionOutcome.NOT_DUE
 
 
 def test_a_store_that_is_not_what_is_declared_is_left_alone(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 14))
     farm.spec = spec_of({"plain": StoreKind.TIMESTAMPED_KEY_VALUE})
-    assert farm.fold().outcome is FoldOutcome.NOT_DUE
+    assert farm.fold().outcome is CompactionOutcome.NOT_DUE
     farm.spec = spec_of({"other": StoreKind.KEY_VALUE})
-    assert farm.fold().outcome is FoldOutcome.NOT_DUE
+    assert farm.fold().outcome is CompactionOutcome.NOT_DUE
 
 
 def test_of_a_global_store_the_runs_of_each_partition_are_merged_by_themselves(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_of_a_global_store_the_runs_of_each_partition_are_merged_by_themselves(t
     # The same keys in both: of these the second partition's count, whatever came when.
     farm.checkpoint(*({zero: some_rows(number), one: some_rows(number + 3, 5)} for number in range(14)))
     farm.check()
-    assert farm.fold().outcome is FoldOutcome.PUBLISHED
+    assert farm.fold().outcome is CompactionOutcome.PUBLISHED
     runs = farm.runs(zero)
     assert len(runs) < 14
     assert [stored.run.partition for stored in runs] == sorted(stored.run.partition for stored in runs)
@@ -228,7 +228,7 @@ def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_fol
         blob.write_bytes(content)
     said: list[str] = []
     done = farm.fold(say=said.append)
-    assert done.outcome is FoldOutcome.PUBLISHED
+    assert done.outcome is CompactionOutcome.PUBLISHED
     assert "'plain' of task 0_0" in done.findings[0]
     assert set(done.findings) <= set(said)
     assert {one.folded_bytes is None for one in done.folded if one.task == "0_0"} == {True}
@@ -242,7 +242,7 @@ def test_where_every_database_is_damaged_nothing_is_published(farm: Farm) -> Non
     before = farm.shelf.head()
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
     done = farm.fold()
-    assert (done.outcome, len(done.findings)) == (FoldOutcome.NOTHING_LEFT, len(done.folded))
+    assert (done.outcome, len(done.findings)) == (CompactionOutcome.NOTHING_LEFT, len(done.folded))
     assert farm.shelf.head() == before
 
 
@@ -269,7 +269,7 @@ POINTS = [*FOLD_POINTS, *(point for point in PUBLISH_POINTS if point != "publish
 def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, lambda: farm.checkpoint({PLAIN: some_rows(99)})))
-    assert done.outcome is FoldOutcome.PUBLISHED
+    assert done.outcome is CompactionOutcome.PUBLISHED
     for at in (PLAIN, BESIDE):
         assert len(farm.runs(at)) < 9
         assert spans(farm.runs(at))[0][0] == 0
@@ -282,7 +282,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, poi
 def test_of_two_folds_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
-    assert done.outcome is FoldOutcome.NOTHING_LEFT
+    assert done.outcome is CompactionOutcome.NOTHING_LEFT
     assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "tests"]
     farm.check()
 
@@ -296,7 +296,7 @@ def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_ar
         farm.fold(settings=replace(FOLD, left=3, possible=11, old=0))
 
     done = farm.fold(settings=replace(FOLD, old=0), faults=Between("fold.after-files", fold_one))
-    assert done.outcome is FoldOutcome.PUBLISHED
+    assert done.outcome is CompactionOutcome.PUBLISHED
     assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
     farm.check()
@@ -334,8 +334,8 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str
     if point != "publish.after-head":
         assert farm.parts() == before
         farm.check()
-        assert farm.fold().outcome is FoldOutcome.PUBLISHED
-    assert farm.fold().outcome is FoldOutcome.NOT_DUE
+        assert farm.fold().outcome is CompactionOutcome.PUBLISHED
+    assert farm.fold().outcome is CompactionOutcome.NOT_DUE
     for at in (PLAIN, BESIDE):
         assert run_names(farm.runs(at)) == run_names(undisturbed.runs(at))
     farm.check()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor_topics import look_at_topics
+from statecore.doctor.doctor_topics import inspect_topics
 from statecore.errors import Invalid, NotFound, Retryable
-from statecore.jobs.diagnose.request import ExamineRequest
-from statecore.jobs.diagnose.run import run_examine
+from statecore.jobs.diagnose.request import DiagnoseRequest
+from statecore.jobs.diagnose.run import run_diagnose
 from statecore.jobs.repair.request import RepairRequest
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.file_trees import fingerprint
@@ -26,26 +26,26 @@ def state_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def request(state_dir: Path, **fields: object) -> ExamineRequest:
-    return ExamineRequest.from_json({"state_dir": str(state_dir), **fields})
+def request(state_dir: Path, **fields: object) -> DiagnoseRequest:
+    return DiagnoseRequest.from_json({"state_dir": str(state_dir), **fields})
 
 
 def test_every_application_is_examined_or_the_one_that_is_named_and_nothing_is_changed(state_dir: Path) -> None:
     before = [fingerprint(path) for path in sorted(state_dir.iterdir())]
-    found = run_examine(request(state_dir))
+    found = run_diagnose(request(state_dir))
     assert [one.application_id for one in found.applications] == ["billing", "shop"]
     assert (found.exit_code, found.unasked) == (21, None)
     assert found.to_json()["exit_code"] == 21
     assert found.to_json()["applications"][0]["findings"] == []
-    assert run_examine(request(state_dir, application_id="billing")).exit_code == 0
+    assert run_diagnose(request(state_dir, application_id="billing")).exit_code == 0
     assert [fingerprint(path) for path in sorted(state_dir.iterdir())] == before
 
 
 def test_the_request_says_what_it_is_judged_by(state_dir: Path) -> None:
     careless = request(state_dir, application_id="shop", processing_guarantee="at_least_once")
     assert careless.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
-    assert run_examine(careless).exit_code == 20
-    (found,) = run_examine(request(state_dir, application_id="billing", release="4.2")).applications
+    assert run_diagnose(careless).exit_code == 20
+    (found,) = run_diagnose(request(state_dir, application_id="billing", release="4.2")).applications
     assert [one.code for one in found.findings] == ["release-cannot-open"]
     assert request(state_dir, cleanup_max_age_ms="7d").cleanup_max_age_ms == 7 * 86_400_000
 
@@ -53,22 +53,22 @@ def test_the_request_says_what_it_is_judged_by(state_dir: Path) -> None:
 def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = look_at_topics.__kwdefaults__ or {}
-    monkeypatch.setattr(look_at_topics, "__kwdefaults__", {**usual, "timeout": 1.0})
+    usual = inspect_topics.__kwdefaults__ or {}
+    monkeypatch.setattr(inspect_topics, "__kwdefaults__", {**usual, "timeout": 1.0})
     fields = {"bootstrap_servers": "127.0.0.1:1", "processing_guarantee": "exactly_once_v2"}
-    well = run_examine(request(state_dir, application_id="billing", **fields))
+    well = run_diagnose(request(state_dir, application_id="billing", **fields))
     assert isinstance(well.unasked, Retryable)
     assert well.exit_code == Retryable.exit_code
     assert "[broker-unreachable]" in well.applications[0].undecided[0]
-    assert run_examine(request(state_dir, application_id="shop", **fields)).exit_code == 21
-    assert run_examine(request(state_dir, application_id="billing", offline=True, **fields)).exit_code == 0
+    assert run_diagnose(request(state_dir, application_id="shop", **fields)).exit_code == 21
+    assert run_diagnose(request(state_dir, application_id="billing", offline=True, **fields)).exit_code == 0
 
 
 def test_what_is_not_there_is_said(state_dir: Path) -> None:
     with raises(NotFound, "application-not-found", application_id="orders"):
-        run_examine(request(state_dir, application_id="orders"))
+        run_diagnose(request(state_dir, application_id="orders"))
     with raises(NotFound, "state-dir-not-found"):
-        run_examine(request(state_dir / "shop" / "0_0" / "rocksdb"))
+        run_diagnose(request(state_dir / "shop" / "0_0" / "rocksdb"))
 
 
 def test_a_repair_is_asked_for_as_an_examination_is_and_for_the_newest_release_alone() -> None:
@@ -76,7 +76,7 @@ def test_a_repair_is_asked_for_as_an_examination_is_and_for_the_newest_release_a
     repair = RepairRequest.from_json({**said, "apply": True, "approved": "p"})
     assert {name: repair.to_json()[name] for name in said} == said
     words = "--state-dir /s --application-id shop --task 0_1 --scan --bootstrap-servers k:9"
-    assert " ".join(ExamineRequest.from_json(said).to_words()) == words
+    assert " ".join(DiagnoseRequest.from_json(said).to_words()) == words
     with raises(Invalid, "field-missing", fields=["application_id"]):
         RepairRequest.from_json({"state_dir": "/s"})
     with raises(Invalid, "release-invalid"):

@@ -18,7 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from tests.harness.raising import raises
 from tests.unit.jobs.published import CUT, TOPIC_ID, Shop
 
@@ -64,7 +64,7 @@ def fetch(
     say: Callable[[str], None] = lambda _: None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    shelf: Shelf | None = None,
+    shelf: ApplicationRepository | None = None,
     cluster: Any = Cluster,
     **changes: Any,
 ) -> FetchReport:

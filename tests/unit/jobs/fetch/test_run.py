@@ -15,7 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.fetch.report import FETCH_REPORT
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX, plan_path
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import known_content
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.state_directory import StateDirectory
@@ -116,7 +116,7 @@ def test_whoever_may_only_read_fetches_all_the_same(tmp_path: Path, state_dir: P
 
     found = shop.shelf.repository
     place = found.place._replace(blobs=ReadOnly(shop.root / "repository"))
-    assert fetch(shop, state_dir, shelf=Shelf(found._replace(place=place), "orders")).placed
+    assert fetch(shop, state_dir, shelf=ApplicationRepository(found._replace(place=place), "orders")).placed
     assert rows_in(state_dir) == expected(200)
 
 

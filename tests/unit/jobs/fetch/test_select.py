@@ -17,10 +17,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.repository.application_repository import ReadPart, Shelf
+from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.manifest import Extent, Manifest, PartReference, TaskPart
+from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference
 from statecore.repository.publication import Publication
 from statecore.repository.repository import MARK_NAME, make_repository, place_of
 from tests.harness import s3_server
@@ -94,7 +94,7 @@ def thin(shop: Shop, *dropped: str) -> None:
         shop.shelf.blobs.delete(shop.shelf.names.manifest(one))
 
 
-class Watched(Shelf):
+class Watched(ApplicationRepository):
     """Lets something happen before something is read of the repository for the first time.
 
     Args:
@@ -119,7 +119,7 @@ class Watched(Shelf):
         self._reads("manifest")
         return super().manifest(entry)
 
-    def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
+    def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
         self._reads("parts")
         return super().parts(references)
 
@@ -223,7 +223,7 @@ def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
     flipped(data / head)
     with raises(Corrupted, "head-damaged"):
         run_fetch(request, say=lambda _: None)
-    shelf = Shelf.at(url, "orders")
+    shelf = ApplicationRepository.at(url, "orders")
     apply_repair(shelf, plan_repair(shelf))
     flipped(data / MARK_NAME)
     with raises(Corrupted, "repository-descriptor-damaged"):
@@ -257,7 +257,7 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
     publication = Publication(own_shop.shelf, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT)
     with monkeypatch.context() as unchecked:
         unchecked.setattr("statecore.repository.publication.check_made", lambda parts: None)
-        wrong = publication.publish([TaskPart("0_0", (turned,))], whole=False)
+        wrong = publication.publish([TaskManifest("0_0", (turned,))], whole=False)
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
     assert report.snapshot == whole.snapshot
@@ -371,7 +371,7 @@ def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_b
 ) -> None:
     (own_shop.root / "runs").mkdir(exist_ok=True)
     more = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
-    parts = [TaskPart("0_2", (more,))]
+    parts = [TaskManifest("0_2", (more,))]
     publication = Publication(
         own_shop.shelf, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
     )
@@ -388,7 +388,9 @@ def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure
     shop = Shop(tmp_path / "shop")
     shop.root.mkdir()
     publication = Publication(shop.shelf, shop.declared, request="one", origin="restore", clock=lambda: CUT)
-    publication.publish([TaskPart("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], whole=True)
+    publication.publish(
+        [TaskManifest("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], whole=True
+    )
     asked: tuple[dict[str, Any], ...] = ({}, {"plan_only": True})
     for options in asked:
         report = fetch(shop, state_dir, instance="5/7", **options)

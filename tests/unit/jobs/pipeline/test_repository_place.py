@@ -12,7 +12,7 @@ import pytest
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.jobs.pipeline.repository_place import BlobsBelow, RepositoryPlace, blobs_at
 from statecore.objectstore.base import Blob, Blobs
-from statecore.repository.application_repository import Shelf
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import Layout
 from statecore.repository.repository import make_repository
 from tests.harness.raising import raises
@@ -95,6 +95,6 @@ def test_tasks_in_the_process_of_the_job_put_their_runs_by_its_client_and_others
     own = blobs_at(url)
     assert blobs_at(url) is own, "one for all tasks of a process"
     make_repository(url)
-    shelf = Shelf.at(url, "orders")
+    shelf = ApplicationRepository.at(url, "orders")
     assert blobs_at(shelf.url) is shelf.blobs is not own
     assert blobs_at(f"{url}/another") not in (own, shelf.blobs)

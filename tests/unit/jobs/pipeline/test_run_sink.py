@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from statecore.images.model import RunFile, RunFormat
-from statecore.jobs.pipeline.run_sink import Publisher, ShelfAddress
+from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import place_of
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> ShelfAddress:
-    return ShelfAddress((tmp_path / "repository").as_uri(), "orders")
+def address(tmp_path: Path) -> ApplicationAddress:
+    return ApplicationAddress((tmp_path / "repository").as_uri(), "orders")
 
 
 def run(path: Path, content: bytes) -> RunFile:
@@ -27,7 +27,7 @@ def run(path: Path, content: bytes) -> RunFile:
 
 
 def test_small_runs_of_several_ranges_share_a_pack_that_is_put_at_the_end(
-    address: ShelfAddress, tmp_path: Path
+    address: ApplicationAddress, tmp_path: Path
 ) -> None:
     publisher, told = Publisher(address), dict[str, tuple[Extent, ...]]()
     ranges = {name: [run(tmp_path / name / str(n), name.encode() * n) for n in (1, 2)] for name in ("a", "b")}
@@ -46,7 +46,7 @@ def test_small_runs_of_several_ranges_share_a_pack_that_is_put_at_the_end(
         assert address.holds(zip((file.sha256 for file in files), told[name], strict=True))
 
 
-def test_a_range_of_large_runs_does_not_wait(address: ShelfAddress, tmp_path: Path) -> None:
+def test_a_range_of_large_runs_does_not_wait(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address, small=3), list[Extent]()
     large = run(tmp_path / "large", b"12345")
     publisher.publish([large], told.extend)
@@ -56,7 +56,7 @@ def test_a_range_of_large_runs_does_not_wait(address: ShelfAddress, tmp_path: Pa
     assert len(told) == 1
 
 
-def test_a_range_with_both_is_told_when_all_of_it_is_there(address: ShelfAddress, tmp_path: Path) -> None:
+def test_a_range_with_both_is_told_when_all_of_it_is_there(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address, small=3), list[Extent]()
     publisher.publish([run(tmp_path / "large", b"12345"), run(tmp_path / "small", b"1")], told.extend)
     assert len(list(place_of(address.url).blobs.list())) == 1
@@ -65,7 +65,7 @@ def test_a_range_with_both_is_told_when_all_of_it_is_there(address: ShelfAddress
     assert [extent.bytes for extent in told] == [5, 1]
 
 
-def test_a_pack_that_is_full_is_put(address: ShelfAddress, tmp_path: Path) -> None:
+def test_a_pack_that_is_full_is_put(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address, pack_bytes=4), list[Extent]()
     publisher.publish([run(tmp_path / "1", b"11")], told.extend)
     assert not told
@@ -73,7 +73,7 @@ def test_a_pack_that_is_full_is_put(address: ShelfAddress, tmp_path: Path) -> No
     assert len(told) == 2
 
 
-def test_what_is_gone_or_shorter_or_other_bytes_is_not_held(address: ShelfAddress, tmp_path: Path) -> None:
+def test_what_is_gone_or_shorter_or_other_bytes_is_not_held(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address), list[Extent]()
     one = run(tmp_path / "1", b"11")
     publisher.publish([one], told.extend)

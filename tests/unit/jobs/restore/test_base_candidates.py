@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import LogOffsets
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Parent, Refused
+from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.statedir.state_directory import StateDirectory
@@ -23,8 +23,8 @@ LOGS = {CHANGELOG: LogOffsets(100, 1100, 1100)}
 KEY = ("0_0", "plain")
 
 
-def here(end: int) -> Parent:
-    return Parent("here", {CHANGELOG: ParentEnd(CHANGELOG, "", end, -1, None)}, frozenset(), databases={None: "/s"})
+def here(end: int) -> Base:
+    return Base("here", {CHANGELOG: BaseEnd(CHANGELOG, "", end, -1, None)}, frozenset(), databases={None: "/s"})
 
 
 def test_what_is_here_costs_its_tail_alone_and_nothing_the_whole_log() -> None:
@@ -36,7 +36,7 @@ def test_what_has_to_be_brought_costs_that_as_well(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     snapshot = shop.publish([40]).snapshot
     (found,) = candidates(shop).of(KEY)
-    assert isinstance(found, Parent)
+    assert isinstance(found, Base)
     assert found.name == snapshot
     assert found.snapshot is not None
     end = next(iter(found.ends.values()))
@@ -52,9 +52,9 @@ def candidates(shop: Shop, directory: StateDirectory | None = None, **asked: Any
 def test_snapshots_that_end_elsewhere_are_tried_one_after_the_other(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     older, newer = shop.publish([40]).snapshot, shop.publish([40, 90]).snapshot
-    assert [one.name for one in candidates(shop).of(KEY) if isinstance(one, Parent)] == [newer, older]
-    assert [one.name for one in candidates(shop, start_from=older).of(KEY) if isinstance(one, Parent)] == [older]
-    assert [one.name for one in candidates(shop, start_from="latest").of(KEY) if isinstance(one, Parent)] == [newer]
+    assert [one.name for one in candidates(shop).of(KEY) if isinstance(one, Base)] == [newer, older]
+    assert [one.name for one in candidates(shop, start_from=older).of(KEY) if isinstance(one, Base)] == [older]
+    assert [one.name for one in candidates(shop, start_from="latest").of(KEY) if isinstance(one, Base)] == [newer]
 
 
 def test_a_snapshot_that_does_not_count_is_not_passed_over_in_silence(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Invalid, Reason
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.bases.base import DIRECTORY, Parent, Refused
+from statecore.jobs.bases.base import DIRECTORY, Base, Refused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
 from statecore.jobs.planning.selection import left_as_they_are
@@ -45,7 +45,7 @@ def asked(**fields: Any) -> RestoreRequest:
 
 def planned(
     *refused: Refused,
-    parents: dict[Any, Parent] | None = None,
+    parents: dict[Any, Base] | None = None,
     directory: StateDirectory | None = None,
     kind: str = "key-value",
 ) -> PlannedRestoreOf:
@@ -82,7 +82,7 @@ def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replac
     with raises(RefusedPlan, "placement-refused"):
         check_plan(planned(), asked(start_from="none"), directory)
     assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ()
-    assert check_plan(planned(parents={KEY: Parent(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
+    assert check_plan(planned(parents={KEY: Base(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
     assert check_plan(planned(), asked(), None) == ()
 
 

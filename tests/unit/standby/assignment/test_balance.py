@@ -10,7 +10,7 @@ from hypothesis import given as forall
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from statecore.standby.assignment.balance import Shape, Spread
+from statecore.standby.assignment.balance import Balance, Shape
 from statecore.standby.assignment.model import Member
 from tests.unit.standby.assignment.slow_spread import SlowSpread
 
@@ -33,7 +33,7 @@ def tables(draw: st.DrawFn, *, shared_hosts: bool) -> tuple[Shape, Table, list[s
 
 
 def spread(shape: Shape, costs: Table, taken: list[set[int]], copies: int) -> list[set[int]]:
-    made = Spread(shape, np.array(costs, np.int64).reshape(len(costs), len(shape.hosts)), taken)
+    made = Balance(shape, np.array(costs, np.int64).reshape(len(costs), len(shape.hosts)), taken)
     made.start(copies)
     assert made.even_out(lambda: False)
     return [made.members_of(task) for task in range(len(costs))]
@@ -102,7 +102,7 @@ def test_no_host_has_more_copies_of_a_task_than_it_may_and_no_move_makes_it_more
 
 
 def test_it_ends_early_when_it_is_late() -> None:
-    made = Spread(Shape([0, 1], [1, 1], 1), np.array([[0, 9]] * 4, np.int64), [set()] * 4)
+    made = Balance(Shape([0, 1], [1, 1], 1), np.array([[0, 9]] * 4, np.int64), [set()] * 4)
     made.start(1)
     late = iter([False, True])
     assert not made.even_out(lambda: next(late))

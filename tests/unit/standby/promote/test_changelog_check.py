@@ -10,13 +10,13 @@ import pytest
 
 from statecore.changelog.horizon import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import ParentEnd
+from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.standby.promote.changelog_check import Ask, Copy, judge
 from statecore.tasks.changelog_ends import ChangelogEnd
-from statecore.tasks.standby_log_state import FollowedLogs
+from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import FollowedSpec
 from tests.harness.raising import raises
 
@@ -41,9 +41,9 @@ def known(
 ) -> Path:
     """The standby's record of a copy that had come to an end of its topic."""
     file = tmp_path / "logs.json"
-    logs = FollowedLogs(file)
+    logs = StandbyLogStates(file)
     logs.read()
-    logs.reached(ParentEnd(changelog, OLD, end, 3, read_at, horizon))
+    logs.reached(BaseEnd(changelog, OLD, end, 3, read_at, horizon))
     logs.write()
     return file
 

@@ -8,7 +8,7 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.standby.promote.report import Verdict
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import bound_at
@@ -134,7 +134,7 @@ def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt
     said: list[str] = []
     missing = str(tmp_path / "liv")
     for state_dir in (missing, str(world.live.state_dir)):
-        run_hand_over(world.request(state_dir=state_dir, apply=False), say=said.append)
+        run_promote(world.request(state_dir=state_dir, apply=False), say=said.append)
     (note,) = said
     assert missing in note
     assert not Path(missing).exists()
@@ -154,7 +154,7 @@ def test_a_state_dir_that_is_called_like_the_application_is_told_of(world: World
     said: list[str] = []
     for name in ("orders", "payments"):
         (tmp_path / name).mkdir()
-        run_hand_over(world.request(state_dir=str(tmp_path / name), apply=False), say=said.append)
+        run_promote(world.request(state_dir=str(tmp_path / name), apply=False), say=said.append)
     (note,) = said
     assert f"{tmp_path / 'orders' / 'orders'}" in note
     assert "--state-dir" in note

@@ -16,9 +16,9 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.target_release import TargetRelease
-from statecore.standby.promote.report import HandOverReport, Outcome, Verdict
-from statecore.standby.promote.request import HandOverRequest
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.report import Outcome, PromoteReport, Verdict
+from statecore.standby.promote.request import PromoteRequest
+from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
@@ -58,9 +58,9 @@ class Older:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 create_database(path, kind, {TopicPartition(f"{name}-{store}-changelog", int(task[-1])): 500})
 
-    def hand_over(self) -> HandOverReport:
-        return run_hand_over(
-            HandOverRequest(
+    def hand_over(self) -> PromoteReport:
+        return run_promote(
+            PromoteRequest(
                 spec_path=str(self.spec),
                 warm_dir=str(self.warm.state_dir),
                 state_dir=str(self.live.state_dir),

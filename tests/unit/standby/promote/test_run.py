@@ -19,9 +19,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.standby.promote.changelog_check import Ask
-from statecore.standby.promote.report import HAND_OVER_REPORT, HandOverReport, Outcome, Verdict
-from statecore.standby.promote.request import HandOverRequest
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.report import HAND_OVER_REPORT, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.request import PromoteRequest
+from statecore.standby.promote.run import run_promote
 from statecore.statedir import file_trees as trees
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import fingerprint
@@ -86,8 +86,8 @@ class World:
         with RocksDBStore(path / f"{store}.{start}" if kind.is_segmented else path, kind, read_only=True) as opened:
             return (opened.get(b"key") or b"").decode()
 
-    def request(self, **asked: Any) -> HandOverRequest:
-        return HandOverRequest(
+    def request(self, **asked: Any) -> PromoteRequest:
+        return PromoteRequest(
             **{
                 "spec_path": str(self.spec),
                 "warm_dir": str(self.warm.state_dir),
@@ -98,11 +98,11 @@ class World:
             }
         )
 
-    def hand_over(self, ask: Ask | None = None, **asked: Any) -> HandOverReport:
-        return run_hand_over(self.request(**asked), ask=ask)
+    def hand_over(self, ask: Ask | None = None, **asked: Any) -> PromoteReport:
+        return run_promote(self.request(**asked), ask=ask)
 
 
-def verdicts(report: HandOverReport) -> Mapping[str, Verdict]:
+def verdicts(report: PromoteReport) -> Mapping[str, Verdict]:
     return {one.task: one.verdict for one in report.tasks}
 
 
@@ -353,14 +353,14 @@ def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World,
         world.store(world.warm, "totals", 9, task=task)
     request = world.request()
     try:
-        run_hand_over(request, faults=InjectedFault(point))
+        run_promote(request, faults=InjectedFault(point))
     except FaultInjected:
         pass
     else:
         assert point not in (*HAND_OVER_POINTS, "placement.start", "placement.after-swap")
     seen = {world.row("totals", task=task) for task in ("0_0", "0_1") if world.live.task_path(task).exists()}
     assert seen <= {"live at 5", "warm at 9"}
-    run_hand_over(request)
+    run_promote(request)
     assert [world.row("totals", task=task) for task in ("0_0", "0_1")] == ["warm at 9"] * 2
     assert not list(world.live.work_path.glob("placement-*"))
     assert not list(world.live.work_path.glob("plans/*.attempt"))

@@ -15,7 +15,7 @@ from statecore.errors import Fenced
 from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, VARIABLE, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.standby.promote.report import Verdict
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -102,7 +102,7 @@ def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point:
             words = [*command(one), *(["--apply"] if apply else [])]
             codes.append(subprocess.run(words, capture_output=True, check=False).returncode)
 
-    run_hand_over(world.request(), faults=Doing(point, again))
+    run_promote(world.request(), faults=Doing(point, again))
     assert codes == [Fenced.exit_code] * 2
     assert [world.row("totals", task=task) for task in TASKS] == ["warm at 9"] * 2
 
@@ -119,5 +119,5 @@ def test_neither_standby_nor_application_can_start_while_a_hand_over_is_at_work(
     def start() -> None:
         codes.append(subprocess.run([sys.executable, "-c", locks], check=False).returncode)
 
-    run_hand_over(world.request(), faults=Doing("hand-over.during-copy", start))
+    run_promote(world.request(), faults=Doing("hand-over.during-copy", start))
     assert codes == [Fenced.exit_code] * 2

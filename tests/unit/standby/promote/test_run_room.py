@@ -11,7 +11,7 @@ from statecore.errors import Capacity
 from statecore.filesystem import tree_bytes
 from statecore.progress import NullProgress
 from statecore.standby.promote.report import Verdict
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.run import run_promote
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import disk
@@ -70,6 +70,6 @@ def test_how_far_the_copying_is_is_told_by_the_bytes_of_each_file(tmp_path: Path
     world, told = World(tmp_path), Told()
     stores = [big(world, task) for task in ("0_0", "0_1")]
     size, files = sum(map(tree_bytes, stores)), sum(len([*store.iterdir()]) for store in stores)
-    run_hand_over(world.request(), told)
+    run_promote(world.request(), told)
     total, unit, amounts = told.steps["copy"]
     assert (total, unit, sum(amounts), len(amounts)) == (size, "bytes", size, files)

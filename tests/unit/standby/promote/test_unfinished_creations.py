@@ -17,16 +17,16 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import Parent
-from statecore.jobs.bases.directory_bases import DirectoryParents
+from statecore.jobs.bases.base import Base
+from statecore.jobs.bases.directory_bases import DirectoryBases
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.target_release import TargetRelease
 from statecore.spec.reader import parse_spec
 from statecore.standby.promote.report import Verdict
-from statecore.standby.promote.request import HandOverRequest
-from statecore.standby.promote.run import run_hand_over
+from statecore.standby.promote.request import PromoteRequest
+from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_offsets import standing_of
@@ -123,8 +123,8 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
     clicks = {one.name: one for one in survey(world.live)}["clicks"]
     assert (clicks.trouble, clicks.topics) == ("", {world.changelog("clicks").topic})
 
-    (parent,) = DirectoryParents(world.live, world.spec, {}).of((TASK, "clicks"))
-    assert isinstance(parent, Parent)
+    (parent,) = DirectoryBases(world.live, world.spec, {}).of((TASK, "clicks"))
+    assert isinstance(parent, Base)
     assert parent.segments == frozenset(others)
 
     inspected = {one.store: one for one in inspect(world.live, spec=world.spec).stores}["clicks"]
@@ -212,8 +212,8 @@ def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str
         world.make(store, segments)
         world.make(store, segments, offset=20, at=world.warm)
     interrupt_creation(world.path("clicks", killed), *families)
-    report = run_hand_over(
-        HandOverRequest(
+    report = run_promote(
+        PromoteRequest(
             spec_path=str(world.file),
             warm_dir=str(world.warm.state_dir),
             state_dir=str(world.live.state_dir),

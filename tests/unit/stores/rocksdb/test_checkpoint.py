@@ -18,7 +18,7 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb.checkpoint import named_files, take_moment, understood
+from statecore.stores.rocksdb.checkpoint import named_files, take_checkpoint, understood
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 
@@ -79,7 +79,7 @@ def test_rows_and_offset_are_of_one_moment_while_somebody_writes(written: Path, 
     for number in itertools.count():
         if number >= 25 and (len(set(seen)) > 5 or time.monotonic() > deadline):
             break
-        moment = take_moment(written, tmp_path / f"copy-{number}")
+        moment = take_checkpoint(written, tmp_path / f"copy-{number}")
         if moment.is_empty:
             continue
         with RocksDBStore(moment.path, KIND, read_only=True) as store:
@@ -96,7 +96,7 @@ def test_rows_and_offset_are_of_one_moment_while_somebody_writes(written: Path, 
 def test_files_have_second_names_and_the_database_stays_as_it_was(tmp_path: Path) -> None:
     path = closed(tmp_path / "db")
     before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
-    moment = take_moment(path, tmp_path / "copy")
+    moment = take_checkpoint(path, tmp_path / "copy")
     assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
     assert moment.data_files
     for file in moment.data_files:
@@ -116,7 +116,7 @@ def test_rows_in_a_log_are_taken_along(tmp_path: Path) -> None:
     with RocksDBStore(path, KIND, create=True) as store:
         store.put(b"k", b"v")
         store.commit({CHANGELOG: 3})
-        moment = take_moment(path, tmp_path / "copy")
+        moment = take_checkpoint(path, tmp_path / "copy")
     assert moment.logs
     assert not moment.is_empty
     with RocksDBStore(tmp_path / "copy", KIND, read_only=True) as copy:
@@ -126,7 +126,7 @@ def test_rows_in_a_log_are_taken_along(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     with raises(NotFound, "database-not-found"):
-        take_moment(tmp_path / "db", tmp_path / "copy")
+        take_checkpoint(tmp_path / "db", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_stays_away_is_no_moment(tmp_path: Path) -> None:
     path, pauses = closed(tmp_path / "db"), list[float]()
     next(path.glob("*.sst")).unlink()
     with raises(Fenced, "store-open"):
-        take_moment(path, tmp_path / "copy", sleep=pauses.append)
+        take_checkpoint(path, tmp_path / "copy", sleep=pauses.append)
     assert pauses == sorted(pauses)
     assert max(pauses) == 0.5
     assert sum(pauses) > 15, "who writes for some seconds is waited for"
@@ -148,7 +148,7 @@ def test_a_manifest_that_nobody_understands_is_refused(tmp_path: Path) -> None:
     content[6] = 99  # the type of the first fragment
     manifest.write_bytes(content)
     with raises(Invalid, "manifest-unsupported"):
-        take_moment(path, tmp_path / "copy")
+        take_checkpoint(path, tmp_path / "copy")
 
 
 def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
     def meanwhile(_: float) -> None:
         manifest.write_bytes(whole[: next(sizes)])
 
-    moment = take_moment(path, tmp_path / "copy", sleep=meanwhile)
+    moment = take_checkpoint(path, tmp_path / "copy", sleep=meanwhile)
     assert next(sizes, None) is None
     assert moment.manifest == understood(path, whole)
 
@@ -187,18 +187,18 @@ def test_a_file_that_may_not_be_linked_is_copied(tmp_path: Path, monkeypatch: py
         raise OSError(1, os.strerror(1))
 
     monkeypatch.setattr(os, "link", refuse)
-    moment = take_moment(path, tmp_path / "copy")
+    moment = take_checkpoint(path, tmp_path / "copy")
     for file in moment.data_files:
         assert not file.samefile(path / file.name)
         assert file.read_bytes() == (path / file.name).read_bytes()
 
 
 def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path: Path) -> None:
-    moment = take_moment(written, tmp_path / "first")
+    moment = take_checkpoint(written, tmp_path / "first")
     for number in range(500):
         if len(moment.manifest.files) > 3:
             break
-        moment = take_moment(written, tmp_path / f"copy-{number}")
+        moment = take_checkpoint(written, tmp_path / f"copy-{number}")
     content = next(moment.path.glob("MANIFEST-*")).read_bytes()
     ends = {understood(written, content[:size]).whole_bytes for size in range(len(content) + 1)} - {0}
     left = [understood(written, content[:end]).group_left for end in sorted(ends)]
@@ -218,7 +218,7 @@ def test_another_database_in_its_place_is_not_mixed_with_what_was_named_of_the_f
         closed(path, 7)
 
     monkeypatch.setattr(os, "link", replaced_first)
-    moment = take_moment(path, tmp_path / "copy")
+    moment = take_checkpoint(path, tmp_path / "copy")
     with RocksDBStore(moment.path, KIND, read_only=True) as store:
         assert (sum(1 for _ in store.all()), store.committed_offset(CHANGELOG)) == (7, 7)
 
@@ -236,6 +236,6 @@ def test_a_log_of_an_earlier_attempt_is_not_kept(tmp_path: Path, monkeypatch: py
         return found
 
     monkeypatch.setattr(shutil, "copyfile", copy)
-    moment = take_moment(path, tmp_path / "copy")
+    moment = take_checkpoint(path, tmp_path / "copy")
     assert not moment.logs
     assert not list(moment.path.glob("*.log"))
