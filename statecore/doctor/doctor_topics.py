@@ -4,7 +4,7 @@
 
     inspection = inspect(directory, spec=spec, estimate=True)
     topics = inspect_topics(inspection, "localhost:9092", spec=spec)
-    look.findings, look.undecided
+    topics.findings, topics.undecided
 
 The directory is looked at first and the brokers are asked after that, so that an application that runs meanwhile is not
 taken for one whose offsets lie past the end. A few requests tell of all partitions together; after these the logs

@@ -9,5 +9,5 @@ A user of the library imports all of it from :mod:`statecore`. It lies here::
     settings     StoreSettings, Durability
     transaction  Transaction, made by StateStore.transaction()
     query        QueryView, made by StateStore.query_view(): reads from other threads
-    staged       StagedStore: to make another store of, with staging, transactions and views ready
+    write_buffer_store  WriteBufferStore: base of other stores, with staging, transactions and views
 """
