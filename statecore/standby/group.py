@@ -14,7 +14,7 @@ Members subscribe to the application's changelogs and are given no partition of 
 (`assignment/protocol.py`). The leader asks for another assignment when it reads the ends and finds other tasks than
 those it assigned, as when a changelog was given more partitions.
 
-kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where whatever takes long stops heartbeats. There,
+kafka-python calls an assignor on its I/O loop (`kafka_group.py`), where whatever takes long stops heartbeats. There,
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
 :meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
 a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.

@@ -22,7 +22,6 @@ from statecore.images.image import verify_image
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.advance_request import AdvanceRequest
@@ -30,6 +29,7 @@ from statecore.jobs.restore.plan_with_bases import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics

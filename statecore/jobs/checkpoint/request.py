@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from statecore.jobs.field_types import Choice, Duration, Flag, Text
 from statecore.jobs.fields import declare
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.restore.request import (
     TRANSACTION_WAIT,
     VERSIONED,
@@ -19,6 +18,7 @@ from statecore.jobs.restore.request import (
     Selected,
     check_repository,
 )
+from statecore.jobs.versioned_start import VersionedStart
 
 POLICY = "Where the tail is not enough"
 

@@ -37,9 +37,9 @@ from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_cut
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_progress_marker import heard_of
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.planning.plan import consumed, end_of, is_left
 from statecore.jobs.planning.selection import check_partitions, select_stores
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry

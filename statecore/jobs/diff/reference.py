@@ -27,10 +27,10 @@ from statecore.jobs.diff.scratch_dir import scratch
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.restore.plan_with_bases import Until
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest

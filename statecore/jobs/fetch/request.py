@@ -9,7 +9,6 @@ from statecore.errors import Invalid
 from statecore.jobs.field_types import Choice, Flag, Size, Text, Whole
 from statecore.jobs.fields import Request, declare
 from statecore.jobs.instance_share import INSTANCE, Instance
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.restore.request import (
     APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
@@ -24,6 +23,7 @@ from statecore.jobs.restore.request import (
     optional_spec,
 )
 from statecore.jobs.task_names import check_instance, only_tasks
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"

@@ -25,7 +25,6 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import NO_PARENTS, BaseCandidates, ChosenBases, Cost, Key, Younger, choose
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import (
@@ -40,6 +39,7 @@ from statecore.jobs.planning.plan import (
 from statecore.jobs.planning.plan_request import PlanRequest
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 

@@ -17,8 +17,8 @@ from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
-from statecore.jobs.pipeline.versioned_start import VersionedStart
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest

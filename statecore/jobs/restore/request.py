@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 from statecore.jobs.fields import Request, declare
-from statecore.jobs.pipeline.versioned_start import VersionedStart
+from statecore.jobs.versioned_start import VersionedStart
 
 DEFAULT_MEMORY_BUDGET = 512 * 1024 * 1024
 

@@ -47,7 +47,7 @@ USED = {
 
 
 GROUP = {"_client", "_conns", "_coordinator", "_heartbeat_enabled", "_join_task", "_manager", "_sock"}
-"""Those of ``group_consumer.py``, which says what for."""
+"""Those of ``kafka_group.py``, which says what for."""
 GIVEN_UP = {"_sender"}
 """That of ``bounded_producer.py``, whose tests hold it to the pinned version: what a producer sends with."""
 
@@ -74,7 +74,7 @@ def test_three_modules_use_what_is_kafka_pythons_own_and_every_name_is_listed() 
     assert PACKAGE / "changelog" / "sockets.py" in WHO_KNOWS_KAFKA
     found = {path.name: set(private(path)) for path in WHO_KNOWS_KAFKA}
     assert found.pop("sockets.py") == set(USED)
-    assert found.pop("group_consumer.py") == GROUP
+    assert found.pop("kafka_group.py") == GROUP
     assert found.pop("bounded_producer.py") == GIVEN_UP
     assert {name: names for name, names in found.items() if names} == {}
 

@@ -135,7 +135,7 @@ AWAY = Retryable("No broker answered.", code="broker-unreachable", action="Look 
 def test_restore(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
     nothing = restore_report(stores=())
     noted = restore_report(notes=("2 tasks are at the end of their changelogs.",), published=PUBLISHED)
-    answer(monkeypatch, "restore.run_restore", PLAN, replace(noted, repository="file:///r"), nothing, AWAY)
+    answer(monkeypatch, "restore.run.run_restore", PLAN, replace(noted, repository="file:///r"), nothing, AWAY)
     words = ("restore", "--spec", spec, "--state-dir", root / "state", "--engine", "processes")
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [], ["--request-id", "r"])] == [0, 0, 0, 10]
     assert transcript.run("restore", "--spec", root / "absent.yaml", "--state-dir", root / "state") == 14
@@ -143,7 +143,7 @@ def test_restore(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: 
 
 
 def test_advance(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
-    answer(monkeypatch, "advance.run_advance", PLAN, restore_report())
+    answer(monkeypatch, "restore.advance.run_advance", PLAN, restore_report())
     words = ("advance", "--spec", spec, "--state-dir", root, "--engine", "processes")
     assert [transcript.run(*words, *more) for more in (["--plan"], [])] == [0, 0]
     transcript.check("advance")
@@ -159,7 +159,9 @@ def test_advance_refused(transcript: Transcript, spec: Path, root: Path) -> None
 def test_checkpoint(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
     assert transcript.run("checkpoint", "--spec", spec, "--repository", (root / "none").as_uri()) == 14
     made = restore_report(state_dir="", repository="file:///r")
-    answer(monkeypatch, "checkpoint.run_checkpoint", PLAN, replace(made, published=PUBLISHED), replace(made, stores=()))
+    answer(
+        monkeypatch, "checkpoint.run.run_checkpoint", PLAN, replace(made, published=PUBLISHED), replace(made, stores=())
+    )
     words = ("checkpoint", "--spec", spec, "--repository", "file:///r", "--engine", "processes")
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [])] == [0, 0, 0]
     for more in (["--interval", "5m"], ["--follow", "--plan"], ["--master", "local[1]"]):
@@ -331,7 +333,7 @@ def test_recover_global(transcript: Transcript, monkeypatch: pytest.MonkeyPatch,
         next_starts=(fails,),
     )
     done = replace(planned, outcome=Outcome.REPAIRED, kept="/state/shop/.statecore/replaced/one", seconds=1.5)
-    answer(monkeypatch, "recover_global.run_recover_global", planned, done)
+    answer(monkeypatch, "recover_global.run.run_recover_global", planned, done)
     words = ("recover-global", "--spec", spec, "--state-dir", root)
     assert [transcript.run(*words, *more) for more in ([], ["--apply"])] == [0, 0]
     transcript.check("recover-global")

@@ -48,7 +48,7 @@ def test_every_kernel_stays_between_guard_pages_in_thousands_of_cases(seed: int)
 @pytest.mark.parametrize("at_end", [True, False])
 def test_a_kernel_that_reads_one_byte_too_far_is_noticed(at_end: bool) -> None:
     code = (
-        "from tests.unit.kernels.guard import guarded; from statecore.images import kernel\n"
+        "from tests.unit.kernels.guard import guarded; from statecore.images.kernels import kernel\n"
         f"array = guarded(9, at_end={at_end}, fill=1)\n"
         "kernel.run('xxh64', address=array, length=9, seed=0); print('inside', flush=True)\n"
         f"kernel.run('xxh64', address=int(array.ctypes.data) - {int(not at_end)}, length=10, seed=0)"

@@ -92,17 +92,17 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from statecore.formats.kinds import StoreKind
-from statecore.stores import rocksdb_handles
+from statecore.stores.rocksdb import handles
 from statecore.stores.rocksdb.store import RocksDBStore
 
-open_database = rocksdb_handles.open_database
+open_database = handles.open_database
 
 def killed(*arguments, **options):
     if sys.argv[2] == "made":
         open_database(*arguments, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 
-rocksdb_handles.open_database = killed
+handles.open_database = killed
 RocksDBStore(Path(sys.argv[1]), StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True).open()
 """
 
