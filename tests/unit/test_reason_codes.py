@@ -22,7 +22,7 @@ from statecore.errors import Reason
 
 PACKAGE = Path(statecore.__file__).parent
 REASON = Reason.__name__
-FINDINGS = "maintenance/"
+FINDINGS = ("doctor/",)
 """Where findings are made, whose codes have pages of their own (``docs/findings``)."""
 
 
