@@ -131,8 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if name.lower() not in ("connection", "expect"):
                     connection.putheader(name, value)
             connection.endheaders(body)
-            response = connection.getresponse()
-            answer = response.read()
+            with connection.getresponse() as response:  # one that is cut short keeps the socket otherwise
+                answer = response.read()
             headers = [(name, value) for name, value in response.getheaders() if name.lower() not in _HOP]
             if self.command == "HEAD":
                 headers.append(("Content-Length", response.getheader("Content-Length") or "0"))

@@ -203,9 +203,9 @@ def test_a_process_that_may_only_chown_gives_files_away_with_their_mode(tmp_path
     code = """
         import sys
         from pathlib import Path
-        from statecore.statedir.file_ownership import Ownership
+        from statecore.statedir.file_ownership import FileOwnership
         for name in sys.argv[1:]:
-            Ownership(4242, 4343, 0o2770, "").give(Path(name))
+            FileOwnership(4242, 4343, 0o2770, "").give(Path(name))
     """
     directory, file = made(tmp_path / "directory", 0, 0, 0o700), tmp_path / "file"
     file.touch(0o600)

@@ -177,14 +177,14 @@ from pathlib import Path
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS
 from statecore.statedir.apply import recover
-from statecore.statedir.task_swap import Exchange
+from statecore.statedir.task_swap import TaskSwap
 from statecore.statedir.state_directory import StateDirectory
 from statecore.progress import NullProgress
 
 directory = StateDirectory(Path(sys.argv[1]), "app")
 with directory.lock():
     print(recover(directory))
-    with Exchange(directory, "request", NO_FAULTS, NullProgress(), keeps=True) as exchange:
+    with TaskSwap(directory, "request", NO_FAULTS, NullProgress(), keeps=True) as exchange:
         exchange.copy("0_0")
         try:
             print(exchange.swap(["0_0"]))
