@@ -158,3 +158,43 @@ def test_a_package_imports_what_the_table_says(package: str) -> None:
     assert LISTED[package] - {"nobody"} <= set().union(*map(imports_of, together))
     found = imports_of(package)
     assert {other: found[other] for other in found.keys() - reached(package) - IMPORTED_BY_ALL - together} == {}
+
+
+RIDDLES = {
+    *(
+        "sight",
+        "sights",
+        "look",
+        "looking",
+        "seen",
+        "judge",
+        "judging",
+        "upon",
+        "kept",
+        "news",
+        "told",
+        "telling",
+        "said",
+    ),
+    *("believed", "anew", "mending", "surroundings", "circumstances", "shelf", "fold", "parent", "parents", "others"),
+    *(
+        "taken",
+        "aside",
+        "mark",
+        "word",
+        "moment",
+        "moments",
+        "instant",
+        "whoever",
+        "nobody",
+        "hand",
+        "lateness",
+        "sides",
+    ),
+}
+"""Words that no engineer would search for; ``docs/glossary.md`` has those that we use instead."""
+
+
+def test_modules_are_called_by_words_that_a_reader_would_search_for() -> None:
+    named = {module: set(re.split(r"[._]", module)) for module in MODULES if not module.startswith("statecore.cli.")}
+    assert {module: words & RIDDLES for module, words in named.items() if words & RIDDLES} == {}
