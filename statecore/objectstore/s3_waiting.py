@@ -1,4 +1,4 @@
-"""Says what a request to S3 waits for: botocore tries again for minutes, and whoever watches would see nothing."""
+"""Logs retries of S3 requests: botocore retries for minutes without any output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SECONDS_BETWEEN = 10.0
 
 
 class RetryNotes:
-    """Logs a warning when a request is about to be tried again, not oftener than every ten seconds.
+    """Logs a warning before a retry, at most every ten seconds.
 
     Args:
-        attempts: how often a request is tried at most.
-        clock: seconds that never go back.
+        attempts: maximum number of tries of a request.
+        clock: monotonic seconds.
     """
 
     def __init__(self, attempts: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,10 +29,10 @@ class RetryNotes:
     def __call__(
         self, *, response: Any, endpoint: Any, operation: Any, attempts: int, caught_exception: Any, **_: Any
     ) -> None:
-        """What botocore calls after each try (its event ``needs-retry``).
+        """Handle botocore's event ``needs-retry``, sent after each try.
 
         Args:
-            response: the HTTP response and what was parsed of it; ``None`` where there was none.
+            response: the HTTP response and its parsed content; ``None`` if there was none.
             endpoint: botocore's, whose ``host`` is a URL.
             operation: botocore's model of it.
             attempts: tries so far.
@@ -45,7 +45,7 @@ class RetryNotes:
             if self._clock() < self._next:
                 return
             self._next = self._clock() + _SECONDS_BETWEEN
-        why = str(caught_exception or f"it answered {status}").rstrip(".")
+        why = str(caught_exception or f"status {status}").rstrip(".")
         _log.warning(
-            "%s: %s is tried again (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
+            "%s: retrying %s (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
         )
