@@ -16,8 +16,8 @@ from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
 
 WRITERS, ROUNDS = 8, 12
-"""Concurrent writer threads, and writes of each. An s3proxy, which checks a condition and then writes without a lock, lost
-14 to 31 of 100 swaps of eight writers."""
+"""Concurrent writer threads, and writes of each. An s3proxy, which checks a condition and then writes without a lock,
+lost 14 to 31 of 100 swaps of eight writers."""
 
 _SWAPS = 4
 _MOST_TRIES = 300
