@@ -122,17 +122,17 @@ class DocumentType(Generic[T]):
             Invalid: it is no document of this type, or of an unsupported version.
         """
         version = self.check_version(document)
-        said = {name: value for name, value in document.items() if name != "version"}
-        seal = said.pop(_SEAL, None) if self.is_sealed else None
+        fields_read = {name: value for name, value in document.items() if name != "version"}
+        seal = fields_read.pop(_SEAL, None) if self.is_sealed else None
         try:
-            said = self.older.get(version, _unchanged)(said)
+            fields_read = self.older.get(version, _unchanged)(fields_read)
             _analyse(self.type)
-            value = msgspec.convert(self.lift(said), type=self.type)
+            value = msgspec.convert(self.lift(fields_read), type=self.type)
         except msgspec.ValidationError as error:
             raise self._invalid(str(error)) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._invalid(f"it has another shape ({error!r})") from error
-        unknown = "" if self.is_open else _unknown(said, self.form(value))
+        unknown = "" if self.is_open else _unknown(fields_read, self.form(value))
         if unknown:
             raise self._invalid(f"it has the unknown field {unknown}")
         if self.is_sealed and seal != _seal_of(document):
@@ -155,8 +155,8 @@ class DocumentType(Generic[T]):
         """A document with another value; its unknown fields are preserved."""
         before, after = self.to_json(document.value), self.to_json(value)
         changed = {name: new for name, new in after.items() if before.get(name) != new}
-        kept = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
-        return {**kept, **changed, "version": self.version}
+        preserved = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
+        return {**preserved, **changed, "version": self.version}
 
     def unknown(self, document: Mapping[str, Any]) -> Fields:
         """The unknown fields of an open document."""

@@ -276,11 +276,9 @@ os.register_at_fork(after_in_child=_in_child)
 def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
     """Set the modes that Kafka Streams expects on every file and directory; correct ones are not written.
 
-    Files deleted meanwhile are no error. Files with other hard links are skipped: they are not this directory's alone.
+    Files named in ``without`` are skipped.
 
-    Args:
-        directory: the top directory.
-        without: names of files to skip.
+    Files deleted meanwhile are no error. Files with other hard links are skipped: they are not this directory's alone.
     """
     masked = ~current_umask()
     for root, found in _walk(directory):

@@ -208,9 +208,7 @@ class Metrics(ABC):
         """Register a gauge; values of several with the same tags are added up.
 
         Args:
-            instrument: the gauge.
             read: the current value, ``None`` if unknown, which is not exported; called from the collecting thread.
-            tags: its tags.
 
         Returns:
             A function that unregisters it.
@@ -319,10 +317,7 @@ class OpenTelemetryMetrics(Metrics):
 class RestoreMetrics:
     """Metrics of one restore: its rate, and the remaining records.
 
-    Args:
-        metrics: the receiver.
-        remaining: records (offsets) to restore.
-        tags: ``task-id``, ``<type>-state-id``, or the application.
+    Tags are ``task-id`` and ``<type>-state-id``, or the application.
     """
 
     def __init__(self, metrics: Metrics, remaining: int, tags: Tags) -> None:
@@ -343,12 +338,9 @@ class RestoreMetrics:
 class CheckpointMetrics:
     """Metrics of the checkpoints of one process: time of the last success, and freshness of the snapshot.
 
-    Nothing is exported before the first success.
+    Tags are the application's.
 
-    Args:
-        metrics: the receiver.
-        tags: the application.
-        clock: seconds since the epoch.
+    Nothing is exported before the first success.
     """
 
     def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
@@ -390,11 +382,6 @@ class MeteredProgress:
 
     The remainder after a step, 0 or what a failure left, stays registered until the next step or ``close``: a short
     step may end before the first collection.
-
-    Args:
-        progress: receives the progress.
-        metrics: receives the metrics.
-        tags: what is restored.
     """
 
     def __init__(self, progress: Progress, metrics: Metrics, tags: Tags) -> None:
@@ -430,11 +417,7 @@ class MeteredProgress:
 
 
 class Stopwatch:
-    """Milliseconds since creation.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Milliseconds since creation."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

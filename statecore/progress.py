@@ -117,7 +117,6 @@ class TerminalProgress(_Stepwise):
 
     Args:
         stream: by default stderr.
-        clock: monotonic seconds.
         interval: minimum seconds between two updates; by default 0.1 on a terminal and 10 elsewhere.
     """
 
@@ -172,7 +171,6 @@ class MachineProgress(_Stepwise):
 
     Args:
         stream: by default stdout.
-        clock: monotonic seconds.
         interval: minimum seconds between two ``advance`` lines.
     """
 

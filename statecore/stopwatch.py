@@ -13,13 +13,7 @@ from statecore.progress import Clock
 
 
 class Stopwatch:
-    """Accumulates time per stage; always in exactly one stage.
-
-    Args:
-        stage: the initial stage.
-        clock: wall seconds.
-        cpu_clock: CPU seconds.
-    """
+    """Accumulates time per stage; always in exactly one stage."""
 
     def __init__(self, stage: str, *, clock: Clock = time.monotonic, cpu_clock: Clock = time.process_time) -> None:
         self._stage = stage

@@ -75,7 +75,6 @@ def system_error(
     """The library's error for a system error.
 
     Args:
-        error: the system's error.
         what: what failed, as the beginning of a sentence: "/d/file could not be written".
         action: what to do, for causes without a standard action.
         room: what to do if there is no space.

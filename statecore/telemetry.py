@@ -43,10 +43,9 @@ _BY_PROTOCOL = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc
 def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
     """Provide metrics during the ``with`` block; pending ones are exported at its end.
 
-    An existing meter provider of the process (``opentelemetry-instrument``, an application's own) is used as it is.
+    ``say`` is called once with the reason if nothing is exported although it is configured.
 
-    Args:
-        say: called once with the reason if nothing is exported although it is configured.
+    An existing meter provider of the process (``opentelemetry-instrument``, an application's own) is used as it is.
 
     Yields:
         The metrics of OpenTelemetry, or :data:`NO_METRICS`.
@@ -74,13 +73,7 @@ def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
 
 @contextmanager
 def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Iterator[Progress]:
-    """A progress listener that also exports the metrics of a restore, as the environment configures.
-
-    Args:
-        progress: receives the progress.
-        tags: what is restored.
-        say: called with the reason if nothing is exported although it is configured.
-    """
+    """A progress listener that also exports the metrics of a restore, as the environment configures."""
     with metered_checkpoints(progress, tags, say) as (told, _):
         yield told
 
@@ -89,13 +82,7 @@ def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Itera
 def metered_checkpoints(
     progress: Progress, tags: Tags, say: Callable[[str], None]
 ) -> Iterator[tuple[Progress, CheckpointMetrics]]:
-    """Like :func:`metered`, together with metrics of checkpoints.
-
-    Args:
-        progress: receives the progress.
-        tags: what is checkpointed.
-        say: called with the reason if nothing is exported although it is configured.
-    """
+    """Like :func:`metered`, together with metrics of checkpoints."""
     with ExitStack() as afterwards:
         with metrics_from_environment(say) as metrics:
             told, checkpoints = MeteredProgress(progress, metrics, tags), CheckpointMetrics(metrics, tags)

@@ -122,7 +122,6 @@ def _configured_directory() -> Path | None:
 
 
 def _warn_once(sentence: str) -> None:
-    """Log a warning once per process."""
     if sentence not in _warned:
         _warned.add(sentence)
         _log.warning("%s", sentence)

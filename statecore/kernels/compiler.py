@@ -23,10 +23,6 @@ _SYMBOLS_OF_LIBC = {"memcpy", "memset", "memmove"}
 def compile_kernels(module: str, machine: Any) -> tuple[dict[str, tuple[str, tuple[str, ...]]], bytes]:
     """Compile the kernels that a module names in ``__all__``.
 
-    Args:
-        module: the source module.
-        machine: LLVM's target machine.
-
     Returns:
         Symbol and parameter names of each kernel, and the object file.
 

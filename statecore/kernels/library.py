@@ -36,8 +36,7 @@ from statecore.kernels import native
 class KernelLibrary:
     """The kernels of one source module, cached as machine code in one file (:mod:`statecore.kernels.native`).
 
-    Args:
-        source: the module with their Python source; it is imported only to compile.
+    The source module is imported only to compile.
     """
 
     def __init__(self, source: str) -> None:
@@ -63,7 +62,6 @@ class KernelLibrary:
         """Call a kernel without the GIL.
 
         Args:
-            name: its name.
             arguments: numbers, contiguous arrays (passed as addresses; they live until the call returns), or ``None``
                 (address 0).
 

@@ -52,8 +52,6 @@ i64 = _load(64, types.int64)
 
 
 def _copier(raw: Any) -> Any:
-    """An intrinsic that copies bytes from one address to another."""
-
     @intrinsic
     def copier(typingctx, target, source, length):
         def emit(context, builder, signature, args):

@@ -40,7 +40,6 @@ class Kernel(NamedTuple):
     """A loaded kernel.
 
     Attributes:
-        parameters: its parameter names.
         call: takes the address of the block of arguments, returns the result. Runs without the GIL.
     """
 
@@ -49,8 +48,6 @@ class Kernel(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """The target that kernels are compiled for."""
-
     llvm: Any
     cpu: str
     features: str
@@ -59,11 +56,7 @@ class _Machine(NamedTuple):
 def load(module: str) -> dict[str, Kernel]:
     """Load the kernels of a source module, compiling and caching them first if necessary.
 
-    Args:
-        module: the source module; it is imported only to compile.
-
-    Returns:
-        Each kernel by its name.
+    The source module is imported only to compile.
 
     Raises:
         Invalid: this CPU is not supported, or Numba or llvmlite cannot be used.

@@ -13,9 +13,6 @@ def numbered(record: type[Record]) -> Record:
     ``BATCH = numbered(Batch)`` gives ``BATCH.valid``, which a kernel reads as ``get(batch, BATCH.valid)``; Numba
     compiles the index as a constant. A caller creates the record with ``numpy.array(Batch(...), numpy.int64)`` and
     reads it back with ``Batch(*array.tolist())``. It has ``len(BATCH)`` words of eight bytes.
-
-    Args:
-        record: a ``NamedTuple`` whose fields are all ``int``.
     """
     made: Record = cast(Any, record)(*range(len(cast(Any, record)._fields)))
     return made

@@ -40,7 +40,6 @@ class Blob(NamedTuple):
     """An entry of a listing.
 
     Attributes:
-        size: bytes.
         modified: when it was put, in seconds since the epoch, by the clock of the object store.
         checksum: of its bytes when they were put; ``None`` if the object store has none, and in listings.
     """
@@ -124,9 +123,6 @@ class Blobs(ABC):
         """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order.
 
         An implementation that can list them without each blob should.
-
-        Args:
-            above: one or more parts of a name.
         """
         yield from dict.fromkeys(
             rest.split("/")[0]

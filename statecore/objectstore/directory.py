@@ -67,7 +67,6 @@ class DirectoryBlobs(Blobs):
     """Blobs below a directory, which is created with the first one.
 
     Args:
-        root: the directory.
         sharing: what uploaded files share with their blobs.
         passing: whether the blobs are useless after the process dies, so that nothing is synced.
     """
@@ -250,7 +249,6 @@ class DirectoryBlobs(Blobs):
 
     @contextmanager
     def _translated(self, what: str, name: str) -> Iterator[None]:
-        """Translate system errors into this library's error kinds."""
         try:
             yield
         except OSError as error:

@@ -44,8 +44,6 @@ class Pointers(ABC):
         """Replace or create a pointer.
 
         Args:
-            name: its name.
-            content: the new content.
             expected: the version to replace; ``None`` if there must be none.
 
         Returns:

@@ -27,10 +27,7 @@ _MOST_TRIES = 300
 def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
     """Test a location.
 
-    Args:
-        place: its name, for messages.
-        blobs: its blobs, below a prefix of their own.
-        pointers: its pointers, below the same prefix.
+    Blobs and pointers are below the same prefix, which is their own.
 
     Raises:
         Invalid: a guarantee is not kept (the message says which), or missing permissions.

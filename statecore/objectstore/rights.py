@@ -16,9 +16,7 @@ def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context:
     """The error to raise if the system denies this user access to a directory.
 
     Args:
-        error: the system's error.
         failed: what failed, as the beginning of a sentence.
-        root: the top directory.
         writing: whether it was to be written.
         context: fields of the error, for machines.
     """
@@ -47,7 +45,6 @@ def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context:
 
 
 def _closest(path: Path) -> Path:
-    """The path, or its nearest existing ancestor."""
     while path != path.parent and not os.path.lexists(path):
         path = path.parent
     return path

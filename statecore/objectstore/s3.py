@@ -150,7 +150,6 @@ class S3Blobs(S3Requests, Blobs):
             raise
 
     def _part_of(self, size: int) -> int:
-        """Part size for a multipart upload."""
         return max(self._part, -(-size // _MOST_PARTS))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
@@ -192,14 +191,14 @@ class S3Blobs(S3Requests, Blobs):
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""
-        cut = len(self._location.key(""))
+        prefix_length = len(self._location.key(""))
         with self._translated("listed", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._location.key(prefix)
             )
             for page in pages:
                 for found in page.get("Contents", ()):
-                    yield Blob(found["Key"][cut:], found["Size"], found["LastModified"].timestamp())
+                    yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
 
     def directories(self, above: str) -> Iterator[str]:
         """See :meth:`Blobs.directories`."""

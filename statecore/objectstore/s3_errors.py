@@ -45,10 +45,8 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
     """The error to raise for one of botocore's.
 
     Args:
-        location: the place.
         doing: the failed operation: ``put``, ``read``, ``listed``, ``deleted``.
         name: of the blob, or the prefix of a listing.
-        error: botocore's error.
         client: the client, for the server's URL.
     """
     endpoint = location.endpoint or (client.meta.endpoint_url if client is not None else "")
@@ -110,15 +108,7 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
 
 
 def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
-    """The error to raise if the server cannot be S3: a proxy, another web server, an endpoint with a wrong path.
-
-    Args:
-        location: the place.
-        doing: the failed operation: ``put``, ``read``.
-        name: of the blob.
-        why: the evidence.
-        client: the client, for the server's URL.
-    """
+    """The error to raise if the server cannot be S3: a proxy, another web server, an endpoint with a wrong path."""
     endpoint = client.meta.endpoint_url
     return Invalid(
         f"The blob {name} in {location} could not be {doing}: the server at {endpoint} does not speak S3: {why}.",

@@ -224,7 +224,6 @@ def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout:
     """A boto3 client for a location; it is thread-safe.
 
     Args:
-        location: the place.
         attempts: maximum number of times a request is sent, with increasing random pauses by botocore.
         timeout: seconds after which a connection, or an answer without data, counts as lost.
 

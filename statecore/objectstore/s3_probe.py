@@ -25,10 +25,6 @@ _REFUSED, _ABSENT = 400, 404
 def probe(location: S3Location, client: Any = None) -> None:
     """Test a server.
 
-    Args:
-        location: the location of the future repository.
-        client: a boto3 client; created by default.
-
     Raises:
         Invalid: the server does not keep a guarantee (the message says which), no such bucket, or missing permissions.
         Retryable: it cannot be reached.

@@ -95,7 +95,6 @@ class S3Requests:
 
     @contextmanager
     def _translated(self, doing: str, name: str) -> Iterator[None]:
-        """Translate botocore's errors into this library's error kinds."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

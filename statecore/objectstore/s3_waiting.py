@@ -14,12 +14,7 @@ _SECONDS_BETWEEN = 10.0
 
 
 class RetryNotes:
-    """Logs a warning before a retry, at most every ten seconds.
-
-    Args:
-        attempts: maximum number of tries of a request.
-        clock: monotonic seconds.
-    """
+    """Logs a warning before a retry, at most every ten seconds."""
 
     def __init__(self, attempts: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._attempts, self._clock = attempts, clock
@@ -29,15 +24,7 @@ class RetryNotes:
     def __call__(
         self, *, response: Any, endpoint: Any, operation: Any, attempts: int, caught_exception: Any, **_: Any
     ) -> None:
-        """Handle botocore's event ``needs-retry``, sent after each try.
-
-        Args:
-            response: the HTTP response and its parsed content; ``None`` if there was none.
-            endpoint: botocore's, whose ``host`` is a URL.
-            operation: botocore's model of it.
-            attempts: tries so far.
-            caught_exception: why there was no response.
-        """
+        """Handle botocore's event ``needs-retry``, sent after each try."""
         status = 0 if response is None else response[0].status_code
         if attempts >= self._attempts or (caught_exception is None and status < 500 and status != 429):
             return

@@ -84,9 +84,6 @@ def read_client_settings(
 
 
 def _type_of(name: str) -> type:
-    """The type that the client expects: a number for ``..._ms`` and ``..._bytes``, a boolean for the host check, else
-    text.
-    """
     if name == "ssl_check_hostname":
         return bool
     return int if name.endswith(("_ms", "_bytes")) else str
@@ -97,7 +94,6 @@ def _typed(name: str, text: str) -> Any:
 
 
 def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> str:
-    """The text of a value with ``${NAME}`` expanded."""
     text = node.text or ""
     if "${" not in text:
         if name in SECRET_SETTINGS:

@@ -53,7 +53,6 @@ class StoreSpec:
     """One declared store.
 
     Attributes:
-        name: the store's name, as in the topology.
         subtopology: number printed by ``Topology.describe()``; -1 for a global store.
         changelog: the topic it is rebuilt from (global stores: the source topic), or :data:`NO_CHANGELOG`, or
             :data:`UNKNOWN_CHANGELOG`.
@@ -120,8 +119,6 @@ class ApplicationSpec:
         processing_guarantee: the application's own setting.
         kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...), with
             ``${NAME}`` expanded: they contain secrets and are therefore left out of ``repr``.
-        stores: the stores of the subtopologies, in file order.
-        global_stores: the global stores, in file order.
         source: where the spec was read from, for messages; not compared.
         kafka_declared: the same settings as declared, ``${NAME}`` unexpanded: the form that is written and sent.
         kafka_connection: id of the Airflow connection for ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or ``None``;

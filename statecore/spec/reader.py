@@ -67,7 +67,6 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
     """Read a spec file.
 
     Args:
-        path: the file.
         environ: variables for ``${NAME}`` in the ``kafka`` section.
 
     Raises:

@@ -59,11 +59,7 @@ class Node:
 
 
 class Problems:
-    """All problems of one document, so that a person can fix them at once.
-
-    Args:
-        source: the file's name, or a substitute.
-    """
+    """All problems of one document, so that a person can fix them at once."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -83,7 +83,6 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     """The spec as ``stores.yaml``.
 
     Args:
-        spec: what to write.
         header: comment lines at the top.
         notes: comments by store name or top-level key, such as guesses.
     """

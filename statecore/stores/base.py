@@ -134,7 +134,6 @@ class StateStore(TransactionalRows):
 
         Args:
             topic: an input topic, not the changelog.
-            partition: its partition.
             offset: the offset of the record, from 0 on.
 
         Raises:
@@ -205,9 +204,7 @@ class StateStore(TransactionalRows):
 def commit_requested(stores: Iterable[StateStore], max_bytes: int) -> bool:
     """Whether the staged writes of a task's stores together have reached a limit.
 
-    Args:
-        stores: the stores that are committed together.
-        max_bytes: ``statestore.uncommitted.max.bytes``; -1 for no limit.
+    ``max_bytes`` is ``statestore.uncommitted.max.bytes``; -1 for no limit.
     """
     staged = sum(store.uncommitted_bytes for store in stores)
     return staged > 0 and 0 <= max_bytes <= staged

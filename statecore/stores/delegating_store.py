@@ -17,11 +17,7 @@ W = TypeVar("W", bound="DelegatingStore")
 
 
 class DelegatingStore(StateStore):
-    """Forwards everything to the wrapped store; subclasses override what they change.
-
-    Args:
-        wrapped: the store inside.
-    """
+    """Forwards everything to the wrapped store; subclasses override what they change."""
 
     def __init__(self, wrapped: StateStore) -> None:
         self._store = wrapped

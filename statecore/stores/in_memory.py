@@ -18,12 +18,7 @@ from statecore.stores.write_buffer_store import Pending, WriteBufferStore
 
 
 class InMemoryStore(WriteBufferStore):
-    """Rows and offsets in memory; closing drops them.
-
-    Args:
-        name: its name, for messages.
-        settings: the limit of staged bytes.
-    """
+    """Rows and offsets in memory; closing drops them."""
 
     def __init__(self, name: str = "in-memory", settings: StoreSettings | None = None) -> None:
         super().__init__(name, settings or StoreSettings())

@@ -51,7 +51,6 @@ class LegacyCheckpointingStore(DelegatingStore):
         store: a persistent store that does not manage its offsets; its commits are durable when they return, or at the
             latest after ``flush``.
         directory: the task directory (or ``global/``).
-        name: the store's name.
         changelogs: the changelog partitions of the store; other entries of the file are ignored.
         exactly_once: whether the rows are trusted only after a clean close.
 

@@ -173,9 +173,7 @@ def _conflicting(descriptor: int, command: int) -> int | None:
 def is_open_here(identity: _Identity, *, besides: int) -> bool:
     """Whether this process has a file open with another descriptor, under any name.
 
-    Args:
-        identity: its device and inode.
-        besides: the descriptor that does not count.
+    ``identity`` is its device and inode; the descriptor ``besides`` does not count.
 
     Raises:
         OSError: no descriptor is left to check.

@@ -38,11 +38,8 @@ class MeteredStore(DelegatingStore):
 
     Args:
         store: the store; only calls through this wrapper are measured.
-        metrics: the receiver.
         task: its task, ``0_1`` (``global`` for a global store).
-        name: the store's name.
         store_type: first part of the tag ``<type>-state-id``.
-        clock: monotonic seconds.
     """
 
     def __init__(

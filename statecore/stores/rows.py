@@ -47,7 +47,6 @@ class ReadableRows(ABC):
         Args:
             lower: smallest key; ``None`` starts with the first.
             upper: the key to stop before; ``None`` goes to the end.
-            reverse: from the greatest key down.
 
         Raises:
             Invalid: it is not open, or was closed before the last row was read.

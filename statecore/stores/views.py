@@ -42,14 +42,7 @@ class Instant(Protocol):
 
 
 class View(QueryView):
-    """A view of an instant and, under READ_UNCOMMITTED, the staged rows over it.
-
-    Args:
-        name: the store, for messages.
-        lock: the store's.
-        instant: the committed rows.
-        staged: the rows over them, or ``None``.
-    """
+    """A view of an instant and, under READ_UNCOMMITTED, the staged rows over it."""
 
     def __init__(self, name: str, lock: threading.RLock, instant: Instant, staged: RowsSnapshot | None) -> None:
         self._name = name

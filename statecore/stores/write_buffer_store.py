@@ -65,12 +65,7 @@ class Pending(NamedTuple):
 
 
 class WriteBufferStore(StateStore):
-    """A store that stages writes in memory; subclasses keep the committed rows.
-
-    Args:
-        name: its path or name, for messages.
-        settings: durability and limit of staged bytes.
-    """
+    """A store that stages writes in memory; subclasses keep the committed rows."""
 
     def __init__(self, name: str, settings: StoreSettings) -> None:
         self._name = name
@@ -367,9 +362,7 @@ class WriteBufferStore(StateStore):
             view.close()
 
     def _disown_reads(self) -> None:
-        """In a forked child: close every view without touching it; the lock may be held by a thread that does not
-        exist.
-        """
+        """In a forked child: close views without touching them; the lock may be held by a thread that does not exist."""
         self._write_ready = self._read_ready = False
         self._lock = threading.RLock()
         for view in self._views:

@@ -42,9 +42,6 @@ class DatabaseCheckpoint:
     """A copy of a database at one point in time.
 
     Attributes:
-        source: the database.
-        path: the directory with its files.
-        manifest: the content of its MANIFEST.
         logs: whether it has rows in a log.
         begun: when the database was created, in seconds since the epoch; ``None`` if unknown.
         flushed: when its newest file with offsets was written, likewise; ``None`` if there is none.
@@ -199,7 +196,6 @@ def named_files(path: Path) -> tuple[Path, ...]:
 
 
 def _small_files(path: Path) -> Iterator[Path]:
-    """``IDENTITY`` and the newest ``OPTIONS`` file."""
     if (path / _IDENTITY).is_file():
         yield path / _IDENTITY
     options = [file for file in path.glob("OPTIONS-*") if file.suffix != ".dbtmp"]

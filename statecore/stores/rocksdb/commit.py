@@ -18,12 +18,8 @@ from statecore.stores.write_buffer_store import Pending
 def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iterable[bytes]) -> Any:
     """A ``WriteBatch`` with rows, offsets and position.
 
-    Args:
-        path: the database, for messages.
-        pending: what to commit.
-        data: column family handle of the rows.
-        meta: column family handle of the offsets.
-        known: the keys in the offsets family; consumed only if all offsets are forgotten.
+    ``data`` and ``meta`` are the column family handles of rows and offsets; the keys ``known`` in the offsets family
+    are consumed only if all offsets are forgotten.
 
     Raises:
         Invalid: the batch does not take a row.

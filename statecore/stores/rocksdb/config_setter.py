@@ -107,11 +107,7 @@ class ConfigurableOptions(_Guarded):
 def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, table: Any) -> None:
     """Call a setter for the options of a store.
 
-    Args:
-        setter: the user's callable.
-        store: name of the store, or of its segment.
-        options: ``rocksdict.Options``.
-        table: ``rocksdict.BlockBasedOptions``, not yet part of the options.
+    ``table`` is not yet part of the options.
 
     Raises:
         Invalid: it calls a protected method, or fails.

@@ -2,6 +2,9 @@
 
 rocksdict creates missing databases and writes ``rocksdict-config.json`` into every directory it opens, even read-only;
 RocksDB writes a ``LOG``. Neither may be left where Kafka Streams or a verifier would find it.
+
+In this package ``path`` names a database in messages, and ``where`` is the path to access it by, which follows renames
+or leads through links.
 """
 
 from __future__ import annotations
@@ -117,10 +120,6 @@ def current_manifest(path: Path) -> tuple[str, bytes]:
 def require_database(path: Path, where: Path | None = None) -> None:
     """Raise unless there is a database.
 
-    Args:
-        path: the directory, as messages name it.
-        where: the path to access it by, if another.
-
     Raises:
         NotFound: there is none.
         Invalid: missing permissions.
@@ -138,7 +137,6 @@ def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
     """Claim the directory of a database, creating it if asked; also return whether the database must be created.
 
     Args:
-        path: the directory.
         create: it must not exist.
         begun: it may be missing, or contain an interrupted creation.
 
@@ -179,9 +177,7 @@ def _exists(path: Path) -> Invalid:
 def make_directory(path: Path, *, begun: bool = False) -> None:
     """Create the directory of a new database, and its ancestors, durably.
 
-    Args:
-        path: the directory.
-        begun: continue a creation that was interrupted by a kill.
+    With ``begun``, continue a creation that was interrupted by a kill.
 
     Raises:
         Invalid: the path exists, or missing permissions.
@@ -219,9 +215,6 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     """The column families of a database, if Kafka Streams accepts them for a store of this kind.
 
     Args:
-        path: the database, as messages name it.
-        where: the path to open it by.
-        kind: the expected kind.
         begun: accept a database without the data family, if its creation was interrupted.
 
     Raises:
@@ -273,10 +266,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
 def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
     """Whether the database was written by a release of Kafka Streams that keeps no offsets in it.
 
-    Args:
-        where: the database.
-        families: its column families.
-        begun: do not count an interrupted creation.
+    With ``begun``, an interrupted creation does not count.
     """
     return OFFSETS_COLUMN_FAMILY not in families and not (begun and creation_ended_early(where, families))
 
@@ -416,8 +406,6 @@ def tidy(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] 
     """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open.
 
     Args:
-        path: the database, as messages name it.
-        where: the path to access it by.
         whole: also sync all its files, except ``LOCK``: closing that would release the lock.
         found: names of files that existed before, and keep their modes.
 

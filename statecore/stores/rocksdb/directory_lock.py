@@ -87,12 +87,9 @@ _claimed: dict[_Identity, _ClaimState] = {}
 class Claim:
     """The exclusive right of one store to a directory, until it is released or garbage-collected.
 
-    Args:
-        path: the directory, as messages name it.
-
     Attributes:
         directory: a path that stays this directory's until the claim is released, even if it is renamed and another
-            takes its name; without ``/proc`` its resolved path. Use this path for all access.
+        takes its name; without ``/proc`` its resolved path. Use this path for all access.
 
     Raises:
         Fenced: another store has it, in this process or another.

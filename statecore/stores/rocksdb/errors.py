@@ -126,7 +126,6 @@ def not_readable_here(what: str, path: Path) -> Invalid:
 
 
 def _meaning(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
-    """Kind, code and action of an error text."""
     if any(locked in text for locked in _LOCKED) and "lock" in text.lower():
         return Fenced, "store-open", STOP_THE_OTHER
     if _TOO_MANY_FILES in text:

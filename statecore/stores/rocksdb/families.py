@@ -46,10 +46,7 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
 def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
     """Refuse a database that its last writer did not close, as Kafka Streams does under exactly-once.
 
-    Args:
-        path: the database, as messages name it.
-        status: its ``status``.
-        doubt: why its rows and its offset may disagree if it was not closed, and what to do.
+    ``doubt`` says why its rows and its offset may disagree if it was not closed, and what to do.
 
     Raises:
         Corrupted: it was not closed.
@@ -109,7 +106,6 @@ def _inode(file: Path) -> tuple[int, int] | None:
 
 
 def _inodes(path: Path) -> dict[tuple[int, int], Path]:
-    """The SST files of a database by device and inode."""
     found = {file: _inode(file) for file in path.glob("*.sst")}
     return {inode: file for file, inode in found.items() if inode is not None}
 

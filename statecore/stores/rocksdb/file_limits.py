@@ -91,11 +91,9 @@ def is_crowded(path: Path, target_file_bytes: int) -> bool:
 def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
     """Wait until level 0 of each family is no longer crowded.
 
-    Returns early when RocksDB is idle or has failed; the next write raises the error.
+    The families are ``Rdict`` objects of a database opened with :func:`set_small_steps`.
 
-    Args:
-        path: the database, for the log.
-        families: ``Rdict`` objects of a database that was opened with :func:`set_small_steps`.
+    Returns early when RocksDB is idle or has failed; the next write raises the error.
     """
     for family in families:
         began, at_first, idle = time.monotonic(), _level0_files(family), 0

@@ -15,10 +15,6 @@ from statecore.stores.rocksdb.errors import not_readable_here, translate
 def understood(path: Path, content: bytes) -> Manifest:
     """Parse the MANIFEST of a database.
 
-    Args:
-        path: the database, as messages name it.
-        content: the bytes of its MANIFEST.
-
     Raises:
         Invalid: it has a record that this reader does not know, so the files of the database are unknown.
     """
@@ -116,11 +112,6 @@ def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
     """Check that blob files exist with the sizes in the MANIFEST.
 
     RocksDB checks SST files when it opens a database, but blob files only when it reads one of their values.
-
-    Args:
-        path: the database, as messages name it.
-        where: the path to access it by.
-        blobs: the blob files that its MANIFEST names.
 
     Raises:
         Corrupted: one is missing, or has another size.

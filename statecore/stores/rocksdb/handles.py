@@ -41,7 +41,6 @@ class DatabaseHandles:
     """One database, initially closed; it may be opened and closed repeatedly.
 
     Args:
-        path: its directory, as messages name it.
         kind: the store's kind; determines the data column family.
         create: create a database; ``path`` must not exist.
         create_if_missing: create a database if there is none, and finish a creation that was interrupted by a kill.

@@ -42,12 +42,7 @@ def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
 
 
 def creation_ended_early(database: Path, families: Set[str]) -> bool:
-    """Whether a database's own files show an interrupted creation; false if it has rows.
-
-    Args:
-        database: its directory, or one of links to its files.
-        families: its column families.
-    """
+    """Whether a database's own files show an interrupted creation; false if it has rows."""
     return _named(database) < families and holds_nothing(database)
 
 

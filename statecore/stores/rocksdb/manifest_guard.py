@@ -83,7 +83,6 @@ class _Inspection:
     """The files of a closed database.
 
     Attributes:
-        current: the MANIFEST's name.
         unnamed: SST files that the MANIFEST does not name.
         first_logged: sequence number of the first row in the oldest log.
         last_logged: sequence number of the last row in the newest log.
@@ -116,8 +115,6 @@ class ManifestGuard:
     """Guards one database from before it is opened until it is closed.
 
     Attributes:
-        path: the database's directory, as messages name it.
-        where: the path to access it by.
         records: whether ``statecore-witness`` is written.
     """
 
@@ -169,13 +166,7 @@ class ManifestGuard:
             _link_to_lost(self.path, self.where, inspection.unnamed)
 
     def opened(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
-        """Log what an opened database lacks, before anything is written to it.
-
-        Args:
-            families: its open column families.
-            data_family: the name of the one with the rows.
-            sequence: its latest sequence number.
-        """
+        """Log what an opened database lacks, before anything is written to it."""
         if self._inspection is None:
             return
         offsets = families.get(OFFSETS_COLUMN_FAMILY)

@@ -61,10 +61,6 @@ def offsets_options() -> Any:
 class StoreOptions:
     """The options to open a store's database with.
 
-    Args:
-        name: of the store, or of its segment.
-        settings: the user's settings.
-
     Attributes:
         database: ``rocksdict.Options`` of the database and of the data families.
         offsets: ``rocksdict.Options`` of the ``offsets`` family.

@@ -102,9 +102,7 @@ def levels_in(options: bytes) -> Mapping[str, int]:
 def keep_levels(database: Path, families: Mapping[str, Any]) -> None:
     """Set the number of levels of each family, if it is not RocksDB's default.
 
-    Args:
-        database: its directory, or one of links to its files.
-        families: the ``rocksdict.Options`` to open its column families with, by name; several may share one.
+    ``families`` has the ``rocksdict.Options`` of each column family; several may share one.
     """
     try:
         levels_of = levels_in(newest_options(database))

@@ -19,10 +19,6 @@ class OpenedFamilies:
     RocksDB and rocksdict write into a directory that they open, even read-only; so open a directory of links
     (:mod:`.readonly_links`).
 
-    Args:
-        path: the database, as messages name it.
-        where: the directory to open.
-
     Attributes:
         handles: an ``Rdict`` of each column family, by name.
 
@@ -107,5 +103,4 @@ class OpenedFamilies:
         self.close()
 
     def _translated(self, doing: str, error: Exception) -> StatecoreError:
-        """The error with the database's own path in place of the links."""
         return translate(self.path, doing, Exception(str(error).replace(str(self._where), str(self.path))))

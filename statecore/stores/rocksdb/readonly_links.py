@@ -95,7 +95,6 @@ def opened_through_links(
     """Open a database read-only, retrying while a writer changes its files.
 
     Args:
-        path: the database.
         open_there: opens the directory it is given; if it raises, it must have released everything.
         damage_beside_writer: report damage in unchanged files even if a writer has the database open, for diagnosis.
             Else that raises ``Fenced``.

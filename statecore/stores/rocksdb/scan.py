@@ -34,13 +34,7 @@ _READAHEAD_BYTES = 4 << 20
 
 
 class FamilyIterator:
-    """rocksdict's iterator of a column family at creation time, shared by cursors that take turns.
-
-    Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        native: an existing rocksdict iterator.
-    """
+    """rocksdict's iterator of a column family at creation time, shared by cursors that take turns."""
 
     def __init__(self, path: Path, family: Any, native: Any = None) -> None:
         self.path = path
@@ -62,12 +56,6 @@ class RocksDBCursor:
     """Rows of a column family with ``lower <= key < upper``, as of the creation of the iterator.
 
     Chunks grow: a short scan reads little more than it needs, a long one has little overhead per row.
-
-    Args:
-        iterator: the iterator; it moves with every chunk, and each cursor restores its own position.
-        lower: smallest key, or ``None``.
-        upper: the key to stop before, or ``None``.
-        reverse: from the greatest key down.
     """
 
     def __init__(
@@ -151,11 +139,6 @@ def committed_rows(
     The first rows are read at once. If they are all, no rocksdict object is left that would have to be closed.
 
     Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        lower: smallest key, or ``None``.
-        upper: the key to stop before, or ``None``.
-        reverse: from the greatest key down.
         lock: the store's; held for each chunk of rows.
         opened: becomes empty when the store is closed.
         scans: receives a scan that continues, to be closed with the store.
@@ -209,13 +192,9 @@ class LongScan:
     tells whether there is more.
 
     Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
         iterator: rocksdict's iterator, created at the time to show, with no commit since.
         first: the key of the first row, which exists.
         end: the key to stop before, or in reverse the last key; or ``None``.
-        reverse: from the greatest key down.
-        lock: the store's.
         keeps: referenced so that it outlives the iterators.
     """
 
@@ -305,10 +284,7 @@ def _closed(path: Path) -> Invalid:
 class ListScan:
     """All rows of a column family in key order, as lists of keys and values, with checksums verified.
 
-    Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        keeps: referenced so that it outlives the iterator: it holds the database open.
+    ``keeps`` is referenced so that it outlives the iterator: it holds the database open.
 
     Raises, while it is iterated:
         Corrupted: a block cannot be read.
@@ -353,12 +329,9 @@ class ListScan:
 def take_rows(iterator: Any, most: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
     """The next rows of RocksDB's iterator as lists of keys and of values, both empty at its end.
 
-    It also ends at a damaged block: the caller must then check its status.
+    After ``most_bytes`` of values no further row is read.
 
-    Args:
-        iterator: rocksdict's.
-        most: maximum number of rows.
-        most_bytes: bytes of values after which no further row is taken.
+    It also ends at a damaged block: the caller must then check its status.
     """
     valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
     keys: list[bytes] = []

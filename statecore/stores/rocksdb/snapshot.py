@@ -24,7 +24,6 @@ class RocksDBInstant:
     """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`.
 
     Args:
-        path: the database, for messages.
         data: rocksdict's handle of the data family.
         offsets: rocksdict's handle of the offsets family, or ``None``.
         points: whether single keys can be read, which takes another snapshot.

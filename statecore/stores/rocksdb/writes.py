@@ -34,12 +34,8 @@ class ChangedDatabase:
     After a block without an error it is closed and cleaned up: no log content, no files of tools, right modes.
 
     Args:
-        path: its directory.
         sst_format: version of SST files that are written, including flushes of the existing log.
         durably: whether it is synced at the end; else the caller syncs a whole tree at once.
-
-    Attributes:
-        families: the names of its column families.
     """
 
     def __init__(self, path: Path, sst_format: int, *, durably: bool = True) -> None:

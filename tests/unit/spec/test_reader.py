@@ -131,7 +131,7 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ('  "0":', '  "1":', "11:3: subtopologies: duplicate key '1' (first on line 6)"),
         ("orders-by-id:", "orders/by-id:", "found 'orders/by-id', expected a store name"),
         ("orders-by-id:", "profile:", "duplicate key 'profile' (first on line 8)"),
-        ("{kind: timestamped-key-value}", "timestamped-key-value", "8:21: subtopologies.0.stores.orders-by-id: found 'timestamped-key-value', expected what the store is"),
+        ("{kind: timestamped-key-value}", "timestamped-key-value", "8:21: subtopologies.0.stores.orders-by-id: found 'timestamped-key-value', expected a store, such as"),
         ("{kind: timestamped-key-value}", "{kind: timestamp-key-value}", "8:28: subtopologies.0.stores.orders-by-id.kind: found 'timestamp-key-value', expected a kind of store; did you mean 'timestamped-key-value'?"),
         ("{kind: timestamped-key-value}", "{}", "8:21: subtopologies.0.stores.orders-by-id: 'kind' is missing, expected the kind of the store: key-value"),
         ("{kind: timestamped-key-value}", "{kind: key-value, retention: 1h}", "a store of kind 'key-value' has no 'retention'"),

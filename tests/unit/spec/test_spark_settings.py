@@ -46,7 +46,7 @@ def test_how_spark_runs_the_jobs_may_be_said() -> None:
         ("{executor_cores: 0}", "a number of cores"),
         ("{conf: {cores: 1}}", "'cores' is not a Spark property"),
         ("{conf: {spark.a: [1]}}", "expected one value"),
-        ("{conf: {spark.master: yarn}}", "is said by --master"),
+        ("{conf: {spark.master: yarn}}", "is set with --master"),
         ("{conf: 3}", "a mapping of Spark properties"),
     ],
 )
