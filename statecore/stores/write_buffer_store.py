@@ -362,7 +362,7 @@ class WriteBufferStore(StateStore):
             view.close()
 
     def _disown_reads(self) -> None:
-        """In a forked child: close views without touching them; the lock may be held by a thread that does not exist."""
+        """In a forked child: close views without touching them; a thread of the parent may hold the lock."""
         self._write_ready = self._read_ready = False
         self._lock = threading.RLock()
         for view in self._views:
