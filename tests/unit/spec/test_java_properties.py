@@ -112,7 +112,7 @@ def test_kerberos_needs_no_password():
         ({"sasl.jaas.config": "${file:/etc/secrets:jaas}"}, "comes from a config provider"),
         ({"sasl.jaas.config": "Module required;"}, "has no username and password"),
         ({"sasl.login.callback.handler.class": "com.x.Y"}, "names a Java class"),
-        ({"processing.guarantee": "exactly_once_beta"}, "knows at_least_once and exactly_once_v2"),
+        ({"processing.guarantee": "exactly_once_beta"}, "supports at_least_once and exactly_once_v2"),
     ],
 )
 def test_what_cannot_be_translated_is_refused_with_what_to_do(changed, said):

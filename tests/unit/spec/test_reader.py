@@ -127,7 +127,7 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("kafka: {", "kafka: {bootstrap_servers: x, ", "'bootstrap_servers' belongs at the top level"),
         ("kafka: {", "kafka_connection: [a]\nkafka: {", "4:19: kafka_connection: found a list, expected the id of an Airflow"),
         ("kafka: {", "kafka_connection: a b\nkafka: {", "4:19: kafka_connection: found 'a b', expected the id of an Airflow"),
-        ('  "0":', '  "zero":', "6:3: subtopologies: found 'zero', expected the number of a subtopology"),
+        ('  "0":', '  "zero":', "6:3: subtopologies: found 'zero', expected a subtopology number"),
         ('  "0":', '  "1":', "11:3: subtopologies: duplicate key '1' (first on line 6)"),
         ("orders-by-id:", "orders/by-id:", "found 'orders/by-id', expected a store name"),
         ("orders-by-id:", "profile:", "duplicate key 'profile' (first on line 8)"),
