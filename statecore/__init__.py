@@ -1,10 +1,10 @@
-"""statecore: rebuilds the state directories of Kafka Streams applications, and has their stores as a library.
+"""statecore: rebuilds the state directories of Kafka Streams applications, and offers their stores as a library.
 
-What a program of yours takes from the library is named here, and stays here whatever moves inside::
+This module has the public names, which stay here whatever moves inside::
 
     from statecore import RocksDBStore, StoreKind, TopicPartition
 
-A name is loaded when it is asked for, so ``import statecore`` loads nothing: neither RocksDB nor Kafka.
+Names are loaded on first use, so ``import statecore`` loads neither RocksDB nor Kafka.
 """
 
 from __future__ import annotations
@@ -225,10 +225,10 @@ _NAMES = {
     "telemetry": ("metrics_from_environment",),
 }
 _MODULES = {name: f"statecore.{module}" for module, names in _NAMES.items() for name in names}
-"""Every public name, and the module that has it."""
+"""Every public name, with its module."""
 
 
-if not TYPE_CHECKING:  # a name that is not here is then an error to type checkers, too
+if not TYPE_CHECKING:  # so that type checkers report unknown names
 
     def __getattr__(name: str) -> object:
         module = _MODULES.get(name)

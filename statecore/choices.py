@@ -1,4 +1,4 @@
-"""Settings that are one of a few values, given as such or by their text."""
+"""Settings with a fixed set of values, given as enum members or by their text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def chosen(among: type[_Choice], given: Any, setting: str) -> _Choice:
-    """The value that was meant. A text of the same spelling must never count as another choice.
+    """The enum member for a setting; other text is refused, never defaulted.
 
     Raises:
         Invalid: it is none of them.

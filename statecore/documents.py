@@ -1,21 +1,19 @@
-"""JSON documents that this library writes for itself and reads again: plans, results, reports, journals.
+"""Versioned JSON documents that this library writes and reads: plans, results, reports, journals.
 
-A document is the JSON form of a frozen dataclass, with ``version`` beside its fields. There are two ways to read one:
+A document is the JSON form of a frozen dataclass, with ``version`` beside its fields. Two modes of reading:
 
-- **Strictly**, which is how plans, results and journals are read. Whoever reads it gets the same value back, or an
-  ``Invalid`` that says what the document is instead: of another version, of another shape, torn. A field that the type
-  does not have is refused too, because what a reader drops it would decide without.
-- **Open** to what others add, which is how reports are read. A field that the type does not have is no reason to
-  refuse, and it is not lost either: the document as it was read stays beside the value (:class:`Document`), and whoever
-  writes another value over it keeps what it did not know.
+- **Strict**, for plans, results and journals. Anything but the same value, such as another version, another shape or a
+  truncated file, raises ``Invalid``. Unknown fields are refused too, because decisions would be made without them.
+- **Open**, for reports. Unknown fields are accepted and preserved: the original document is kept beside the value
+  (:class:`Document`), and rewriting the value keeps them.
 
-Either way the versions that are understood are stated, and any other is refused by name.
+Either way, versions that are not supported are refused.
 
-A **sealed** document carries the SHA-256 of the rest of it. It is for what is acted upon without another look: a digit
-that a failing disk changed in it would be read as another number, not as damage.
+A **sealed** document carries the SHA-256 of the rest of it. It is for documents that are executed without another
+check: a digit flipped by a failing disk would be read as another number, not as damage.
 
-Text that is no UTF-8 (the name of a file may be none, and messages have it) is escaped as Python's ``json`` does it,
-and read back: msgspec, which does everything else, refuses it.
+Text that is not UTF-8 (file names may not be, and messages contain them) is escaped as by Python's ``json``, because
+msgspec, which does everything else, refuses it.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ T = TypeVar("T")
 
 _SEAL = "seal"
 
-_LEARNED: set[type] = set()
-_LEARNING = threading.Lock()
+_ANALYSED: set[type] = set()
+_ANALYSIS = threading.Lock()
 
 Fields = dict[str, Any]
 """The fields of a document, without its version."""
@@ -48,15 +46,15 @@ def _unchanged(fields: Fields) -> Fields:
 
 
 def plain(value: Any) -> Any:
-    """A value as dicts, lists, tuples and scalars."""
+    """Convert a value to dicts, lists, tuples and scalars."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_text)
 
 
 def _text(value: Any) -> str:
-    """A sentence that has a code beside it (:class:`statecore.errors.Reason`), as the text that it is."""
+    """The text of a ``str`` subclass with a code (:class:`statecore.errors.Reason`)."""
     if isinstance(value, str):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is no part of a document")
+    raise NotImplementedError(f"{type(value).__name__} cannot be part of a document")
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Document(Generic[T]):
     """A document that was read.
 
     Attributes:
-        value: what of it is understood.
+        value: its known fields.
         raw: all of it.
     """
 
@@ -77,16 +75,16 @@ class DocumentType(Generic[T]):
     """One type of document.
 
     Attributes:
-        name: what messages call it: ``plan``.
-        version: of the form that is written.
+        name: its name in messages: ``plan``.
+        version: the version that is written.
         type: the dataclass.
         action: what to do about a document that cannot be read.
-        older: other versions that are read, each with what makes today's fields of theirs.
-        unversioned: the version of a document that says none; ``None`` where that is no document.
-        is_open: whether others may add fields.
+        older: other supported versions, each with a conversion of its fields to the current ones.
+        unversioned: the version of a document without one; ``None`` to refuse it.
+        is_open: whether unknown fields are accepted.
         is_sealed: whether it carries the SHA-256 of the rest of it, as ``seal``.
-        form: the fields that are written of a value.
-        lift: its inverse: those of the dataclass, by what was read.
+        form: the fields to write for a value.
+        lift: its inverse: the dataclass's fields from those read.
     """
 
     name: str
@@ -101,7 +99,7 @@ class DocumentType(Generic[T]):
     lift: Callable[[Fields], Fields] = _unchanged
 
     def encode(self, value: T) -> bytes:
-        """The document of a value."""
+        """The bytes of the document of a value."""
         return encoded(self._with_version(value))
 
     def to_json(self, value: T) -> dict[str, Any]:
@@ -110,64 +108,64 @@ class DocumentType(Generic[T]):
         return document
 
     def decode(self, data: bytes) -> T:
-        """The value of a document.
+        """Read a value.
 
         Raises:
-            Invalid: it is none, or of another version.
+            Invalid: it is no document of this type, or of an unsupported version.
         """
         return self.read(data).value
 
     def from_json(self, document: Any) -> T:
-        """The value of a document that was parsed already.
+        """Read a value from parsed JSON.
 
         Raises:
-            Invalid: it is none, or of another version.
+            Invalid: it is no document of this type, or of an unsupported version.
         """
         version = self.check_version(document)
-        said = {name: value for name, value in document.items() if name != "version"}
-        seal = said.pop(_SEAL, None) if self.is_sealed else None
+        fields_read = {name: value for name, value in document.items() if name != "version"}
+        seal = fields_read.pop(_SEAL, None) if self.is_sealed else None
         try:
-            said = self.older.get(version, _unchanged)(said)
-            _learn(self.type)
-            value = msgspec.convert(self.lift(said), type=self.type)
+            fields_read = self.older.get(version, _unchanged)(fields_read)
+            _analyse(self.type)
+            value = msgspec.convert(self.lift(fields_read), type=self.type)
         except msgspec.ValidationError as error:
-            raise self._refused(str(error)) from error
+            raise self._invalid(str(error)) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._refused(f"it has another shape ({error!r})") from error
-        unknown = "" if self.is_open else _unknown(said, self.form(value))
+            raise self._invalid(f"it has another shape ({error!r})") from error
+        unknown = "" if self.is_open else _unknown(fields_read, self.form(value))
         if unknown:
-            raise self._refused(f"it has a field {unknown} that this release does not know")
+            raise self._invalid(f"it has the unknown field {unknown}")
         if self.is_sealed and seal != _seal_of(document):
-            raise self._refused("it is not what was written (its SHA-256 differs)")
+            raise self._invalid("its SHA-256 differs from the one recorded when it was written")
         return value
 
     def read(self, data: bytes) -> Document[T]:
-        """The value of a document, and the document.
+        """Read a value together with its document.
 
         Raises:
-            Invalid: it is none, or of another version.
+            Invalid: it is no document of this type, or of an unsupported version.
         """
         try:
             document = parsed(data)
         except ValueError as error:
-            raise self._refused(f"it is no JSON ({error})") from error
+            raise self._invalid(f"it is not JSON ({error})") from error
         return Document(self.from_json(document), document)
 
     def rewritten(self, document: Document[T], value: T) -> dict[str, Any]:
-        """A document with another value in its place; what this release does not know of it stays as it was."""
+        """A document with another value; its unknown fields are preserved."""
         before, after = self.to_json(document.value), self.to_json(value)
         changed = {name: new for name, new in after.items() if before.get(name) != new}
-        kept = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
-        return {**kept, **changed, "version": self.version}
+        preserved = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
+        return {**preserved, **changed, "version": self.version}
 
     def unknown(self, document: Mapping[str, Any]) -> Fields:
-        """What an open document says that this release does not know."""
+        """The unknown fields of an open document."""
         known = {"version", _SEAL, *(each.name for each in fields(self.type))}  # type: ignore[arg-type]
         return {name: value for name, value in document.items() if name not in known}
 
     @staticmethod
     def seal_holds(data: bytes) -> bool:
-        """Whether a sealed document is what was written, of whatever version it is."""
+        """Whether the seal of a document is correct, in any version."""
         try:
             document = parsed(data)
         except ValueError:
@@ -175,18 +173,18 @@ class DocumentType(Generic[T]):
         return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
 
     def check_version(self, document: Any) -> int:
-        """The version of a document that was parsed already.
+        """The version of parsed JSON.
 
         Raises:
-            Invalid: it is none, or of a version that is not understood.
+            Invalid: it is no object, or of an unsupported version.
         """
         if not isinstance(document, Mapping):
-            raise self._refused("it is no object")
+            raise self._invalid("it is not a JSON object")
         version = document.get("version", self.unversioned)
         understood = sorted({self.version, *self.older})
         if type(version) is not int or version not in understood:
             known = ", ".join(map(str, understood))
-            raise self._refused(f"it is of version {version}, and this release knows {known}", "format-unsupported")
+            raise self._invalid(f"it has version {version}, and this release supports {known}", "format-unsupported")
         return version
 
     def _with_version(self, value: T) -> Fields:
@@ -195,28 +193,27 @@ class DocumentType(Generic[T]):
 
     @staticmethod
     def sealed(document: Mapping[str, Any]) -> Fields:
-        """A document, as dicts and lists, with the seal of what it says now."""
+        """A document, as dicts and lists, with its current seal."""
         return {**document, _SEAL: _seal_of(parsed(encoded(document)))}
 
-    def _refused(self, why: str, code: str = "document-invalid") -> Invalid:
+    def _invalid(self, why: str, code: str = "document-invalid") -> Invalid:
         return Invalid(f"This {self.name} cannot be read: {why}.", code=code, action=self.action, document=self.name)
 
 
 def kept(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
-    """The entries of a list that is written anew, each as it was before where nothing of it has changed, so that what
-    this release does not know of them stays.
+    """Entries of a rewritten list; an unchanged entry is taken from the old list, with its unknown fields.
 
     Args:
-        entries: what is known of each.
-        before: the entries of the document that it replaces, as they were read.
-        key: the field by which they are told apart.
+        entries: the new entries.
+        before: the entries of the old document.
+        key: the field that identifies an entry.
     """
     known = {entry.get(key): entry for entry in before}
     return [old if _covers(old := known.get(entry[key]), entry) else entry for entry in entries]  # type: ignore[misc]
 
 
 def _covers(old: Any, new: Any) -> bool:
-    """Whether a value that was read says all of another, and perhaps more."""
+    """Whether a value that was read contains all of another."""
     if isinstance(old, dict) and isinstance(new, dict):
         return all(name in old and _covers(old[name], value) for name, value in new.items())
     if isinstance(old, list) and isinstance(new, list | tuple):
@@ -225,7 +222,7 @@ def _covers(old: Any, new: Any) -> bool:
 
 
 def encoded(document: Any) -> bytes:
-    """JSON of dicts, lists and scalars, one to a line."""
+    """JSON of dicts, lists and scalars, one per line."""
     try:
         return msgspec.json.format(msgspec.json.encode(document, enc_hook=_text), indent=1)
     except UnicodeEncodeError:
@@ -233,7 +230,7 @@ def encoded(document: Any) -> bytes:
 
 
 def compact(document: Any) -> bytes:
-    """JSON of dicts, lists and scalars, without white space: for programs alone."""
+    """JSON of dicts, lists and scalars, without white space."""
     try:
         return msgspec.json.encode(document, enc_hook=_text)
     except UnicodeEncodeError:
@@ -241,10 +238,10 @@ def compact(document: Any) -> bytes:
 
 
 def parsed(data: bytes | str) -> Any:
-    """The dicts, lists and scalars of JSON.
+    """Parse JSON into dicts, lists and scalars.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     try:
         return msgspec.json.decode(data)
@@ -257,13 +254,13 @@ def parsed(data: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def _learn(kind: type) -> None:
-    """Let msgspec find out what a type is made of, by one thread alone: where several do it at once, it crashes."""
-    if kind not in _LEARNED:
-        with _LEARNING:
+def _analyse(kind: type) -> None:
+    """Let msgspec analyse a type in one thread alone: concurrent analysis crashes it."""
+    if kind not in _ANALYSED:
+        with _ANALYSIS:
             with suppress(msgspec.ValidationError):
                 msgspec.convert(None, type=kind)
-            _LEARNED.add(kind)
+            _ANALYSED.add(kind)
 
 
 def _seal_of(document: Mapping[str, Any]) -> str:
@@ -272,7 +269,7 @@ def _seal_of(document: Mapping[str, Any]) -> str:
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _unknown(document: Any, understood: Any, place: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Files that must be durable and unchanged: hashes, fsync, atomic replacement, modes, links, clones."""
+"""Durable file operations: hashes, fsync, atomic replacement, modes, hard links, clones."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from typing import BinaryIO
 from statecore.errors import Invalid
 
 DIRECTORY_MODE = 0o750
-"""As Kafka Streams' ``StateDirectory`` sets it: rwxr-x---."""
+"""Mode set by Kafka Streams' ``StateDirectory``: rwxr-x---."""
 
 FILE_MODE = 0o640
 
 MOUNT_FOR_WRITING = (
-    "Mount it for writing, or name a directory elsewhere; where nobody mounted it so, the kernel did after an error of "
-    "the disk (dmesg)."
+    "Remount it writable, or name another directory; if it was not mounted read-only on purpose, the kernel did so "
+    "after a disk error (dmesg)."
 )
 """What to do about a read-only file system."""
 
 AnyPath = str | os.PathLike[str]
-"""What may be given for a path."""
+"""Any type accepted as a path."""
 
 _TICK_NS = 20_000_000
 _FICLONE = 0x40049409
-"""The request to share another file's bytes, of ``linux/fs.h``; where it has another number it is not understood."""
+"""The clone ioctl of ``linux/fs.h``; platforms with another number reject it."""
 
 _CANNOT_CLONE = (
-    errno.EAGAIN,  # of ZFS, where the blocks are not on the disk yet
+    errno.EAGAIN,  # from ZFS, if the blocks are not on disk yet
     errno.EOPNOTSUPP,
     errno.EXDEV,
     errno.EINVAL,
@@ -56,10 +56,11 @@ _waiting: ThreadPoolExecutor | None = None
 
 
 def given_path(path: AnyPath) -> Path:
-    """A path that somebody gave, absolute from now on: who changes the working directory later changes nothing.
+    """Validate a path from a caller, and make it absolute, so that later changes of the working directory do not
+    matter.
 
     Raises:
-        Invalid: it is no path, or RocksDB, which wants UTF-8, could not be told it.
+        Invalid: it is no path, or not UTF-8, which RocksDB requires.
     """
     try:
         text = os.fspath(path)
@@ -68,26 +69,26 @@ def given_path(path: AnyPath) -> Path:
         text.encode()
         return Path(text).absolute()
     except TypeError:
-        why, action = "is no path", "Give the path as a str or a pathlib.Path."
+        why, action = "is not a path", "Give the path as a str or a pathlib.Path."
     except UnicodeEncodeError:
-        why, action = "is not UTF-8", "Give a path that is: RocksDB cannot be told another."
+        why, action = "is not UTF-8", "Give a path in UTF-8, which RocksDB requires."
     except OSError as error:
-        why, action = f"is relative to a directory that is gone ({error.strerror})", "Give an absolute path."
+        why, action = f"is relative to a directory that no longer exists ({error.strerror})", "Give an absolute path."
     raise Invalid(f"{path!a} {why}.", code="path-invalid", action=action, path=ascii(path))
 
 
 @dataclass(frozen=True)
 class FileMoment:
-    """Which file it was, and when it was written to last: as long as this is the same, so are its bytes.
+    """Identity, size and modification time of a file: as long as they are the same, so are its bytes.
 
-    The clock of a file system ticks every few milliseconds, and two writes within a tick look like one. So there is no
-    moment of a file that was written to just now.
+    File system clocks tick every few milliseconds, and two writes within a tick look the same. So a file that was
+    modified just now has no ``FileMoment``.
 
     Attributes:
         device: number of its file system.
-        inode: its own number there, which links and new names share.
+        inode: its number there, shared by hard links.
         bytes: its size.
-        modified: when it was written to last, in ns.
+        modified: modification time in ns.
     """
 
     device: int
@@ -97,7 +98,7 @@ class FileMoment:
 
     @staticmethod
     def of(path: Path, clock: Callable[[], int] = time.time_ns) -> FileMoment | None:
-        """What a file is now, if that can be told from what it will be after another write."""
+        """The current state of a file; ``None`` if a further write could not be told from it."""
         found = path.stat()
         if abs(clock() - found.st_mtime_ns) < _TICK_NS:
             return None
@@ -105,7 +106,7 @@ class FileMoment:
 
 
 def is_as_it_was(path: Path, moment: FileMoment | None) -> bool:
-    """Whether nobody has written to a file since a moment; nobody can tell where there is none."""
+    """Whether a file is known to be unmodified since a recorded state."""
     return moment is not None and moment == FileMoment.of(path)
 
 
@@ -121,7 +122,7 @@ def file_sha256(path: Path) -> str:
 
 
 def file_hashes(paths: Sequence[Path]) -> list[str]:
-    """Hex digests of whole files; large ones are worked on at the same time, by as many threads as there are cores."""
+    """SHA-256 hex digests of whole files; large ones in parallel, by as many threads as cores."""
     if len(paths) < 2 or sum(path.stat().st_size for path in paths) < _WORTH_THREADS:
         return [file_sha256(path) for path in paths]
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
@@ -129,23 +130,23 @@ def file_hashes(paths: Sequence[Path]) -> list[str]:
 
 
 class NotRegularFile(OSError):
-    """What a file is expected to be is something else, such as a named pipe, which would be waited for."""
+    """Not a regular file, such as a named pipe, which would block."""
 
     def __init__(self, path: AnyPath) -> None:
         super().__init__(errno.EINVAL, "It is not a regular file", os.fspath(path))
 
 
 def open_regular(path: AnyPath) -> BinaryIO:
-    """Open a file for reading; it never waits for a writer.
+    """Open a file for reading without ever blocking.
 
     Raises:
         NotRegularFile: it is a pipe, a socket or a device.
-        OSError: it cannot be opened; that of a directory is an ``IsADirectoryError``.
+        OSError: it cannot be opened; ``IsADirectoryError`` for a directory.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise (NotRegularFile(path) if error.errno == errno.ENXIO else error) from None  # of a socket
+        raise (NotRegularFile(path) if error.errno == errno.ENXIO else error) from None  # a socket
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
@@ -159,13 +160,13 @@ def open_regular(path: AnyPath) -> BinaryIO:
 
 
 def read_regular(path: AnyPath) -> bytes:
-    """The content of a file, as :func:`open_regular` opens it."""
+    """The content of a file, opened by :func:`open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def sync_file(path: AnyPath) -> None:
-    """Force a file's (or a directory's) content to the disk."""
+    """Sync a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -174,15 +175,15 @@ def sync_file(path: AnyPath) -> None:
 
 
 def sync_if_readable(directory: Path) -> None:
-    """Force a directory's content to the disk; of another user's that may not be read nobody can."""
+    """Sync a directory, unless it is another user's and unreadable, which cannot be synced."""
     with suppress(PermissionError):
         sync_file(directory)
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash it is wholly the old or wholly the new one.
+    """Replace a file atomically and durably.
 
-    It is no more open than its directory, and root's goes to the directory's owner.
+    Its mode is at most as open as its directory's, and a file of root's is given to the directory's owner.
     """
     partial = path.with_name(path.name + ".tmp")
     try:
@@ -195,13 +196,13 @@ def write_durably(path: Path, data: bytes) -> None:
         partial.replace(path)
     except BaseException:
         with suppress(OSError):
-            partial.unlink()  # else a full disk is kept full
+            partial.unlink()  # else a full disk stays full
         raise
     sync_file(path.parent)
 
 
 def remove_durably(path: Path) -> None:
-    """Delete a file so that it does not come back after a crash; nothing there is fine."""
+    """Delete a file durably, if it exists."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -210,13 +211,13 @@ def remove_durably(path: Path) -> None:
 
 
 def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
-    """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk.
+    """Sync every file and directory below ``directory``, itself and its entry in its parent.
 
-    Files that go meanwhile are no error. Those whose names are in ``without`` are not opened: who closes any descriptor
-    of a file lets go of the record lock that the process has on it.
+    Files deleted meanwhile are no error. Names in ``without`` are not opened: closing any descriptor of a file releases
+    the process's record lock on it.
 
-    Many at once: a file system makes syncs that come together durable in one go, so a database of a dozen small files
-    takes about as long as one of them.
+    Syncs run in parallel: a file system completes concurrent syncs together, so a database of a dozen small files takes
+    about as long as one of them.
     """
     files: list[AnyPath] = []
     directories: list[AnyPath] = []
@@ -229,7 +230,7 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
 
 
 def discard_tree(directory: Path) -> None:
-    """Delete a directory with everything below it, as far as that goes; many of those two levels below it at once.
+    """Delete a directory tree as far as possible, in parallel for entries two levels below.
 
     A file system that frees blocks on the device (``discard``) waits for it with each file.
     """
@@ -257,7 +258,7 @@ def _sync_if_there(path: AnyPath) -> None:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """The threads of this process that wait for the disk: to start them takes longer than a small database."""
+    """This process's threads for disk waits: starting them takes longer than syncing a small database."""
     global _waiting
     if _waiting is None:
         _waiting = ThreadPoolExecutor(_FILES_AT_ONCE, "statecore-disk")
@@ -266,20 +267,18 @@ def _threads() -> ThreadPoolExecutor:
 
 def _in_child() -> None:
     global _waiting
-    _waiting = None  # its threads are not here
+    _waiting = None  # its threads do not exist here
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
 def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
-    """Give every file and directory the modes Kafka Streams expects; one that has them is not written to.
+    """Set the modes that Kafka Streams expects on every file and directory; correct ones are not written.
 
-    Files that go meanwhile are no error. One that has a name elsewhere, too, is left alone: it is not this directory's.
+    Files named in ``without`` are skipped.
 
-    Args:
-        directory: where.
-        without: names of files that are left alone.
+    Files deleted meanwhile are no error. Files with other hard links are skipped: they are not this directory's alone.
     """
     masked = ~current_umask()
     for root, found in _walk(directory):
@@ -294,7 +293,7 @@ def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None
 
 
 def _walk(directory: AnyPath) -> Iterator[tuple[AnyPath, list[os.DirEntry[str]]]]:
-    """A directory and all below it, each with its files, as ``os.walk`` has them; without a ``Path`` for each."""
+    """Like ``os.walk``, but faster: a directory and all below it, each with its files, without ``Path`` objects."""
     below: list[str] = []
     files: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(directory) as entries:
@@ -321,26 +320,26 @@ def _set_mode(path: Path, mode: int) -> None:
 
 
 def current_umask() -> int:
-    """This process's umask, read without setting it: other threads make files meanwhile."""
+    """This process's umask, read without setting it, which would affect files that other threads create."""
     try:
         status = Path("/proc/self/status").read_text()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         os.umask(mask := os.umask(0o077))
         return mask
     return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
 
 
 def give_to_owner(path: Path) -> None:
-    """What root makes in somebody else's directory belongs to that somebody, or they could not use it."""
+    """Give a file created by root to the owner of its directory, who could not use it otherwise."""
     above = path.parent.stat()
     if os.geteuid() == 0 and above.st_uid != 0:
         os.chown(path, above.st_uid, above.st_gid)
 
 
 def is_as_made_in(directory: Path, status: os.stat_result) -> bool:
-    """Whether a file is like those that this process makes in a directory and gives to its owner.
+    """Whether a file has owner, group and mode of those that this process creates in a directory for its owner.
 
-    Of the same owner and group; for its group to read, and no more open than this process's umask lets it be.
+    It must be readable for its group, and no more open than this process's umask allows.
     """
     above = directory.stat()
     uid, gid = os.geteuid(), above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
@@ -352,7 +351,7 @@ def is_as_made_in(directory: Path, status: os.stat_result) -> bool:
 
 
 def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
-    """Make a directory and what is missing above it, each given to the owner of the one above it."""
+    """Create a directory and its missing ancestors, each given to the owner of the one above."""
     if not path.is_dir():
         make_directories(path.parent, mode)
         path.mkdir(mode=mode, exist_ok=True)
@@ -360,19 +359,19 @@ def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a second name of ``source``, or a copy where the file system does not allow that."""
+    """Hard-link ``source`` as ``target``, or copy it if the file system does not allow links."""
     if not link(source, target):
         shutil.copyfile(source, target)
 
 
 def link(source: Path, target: Path) -> bool:
-    """Make ``target`` a second name of ``source``.
+    """Hard-link ``source`` as ``target``.
 
     Returns:
-        Whether it was done; ``False`` where the file system does not allow that, and nothing was made.
+        ``False`` if the file system does not allow it; nothing was created.
 
     Raises:
-        FileExistsError: ``target`` is there.
+        FileExistsError: ``target`` exists.
     """
     try:
         os.link(source, target)
@@ -384,14 +383,13 @@ def link(source: Path, target: Path) -> bool:
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Make ``target`` a file of its own that has the bytes of ``source`` without a copy: the disk holds them once until
-    one of the two is written to (XFS, btrfs).
+    """Clone ``source`` as ``target``: a file of its own that shares disk blocks until one is written (XFS, btrfs).
 
     Returns:
-        Whether it was done; ``False`` where the file system cannot, and nothing was made.
+        ``False`` if the file system cannot; nothing was created.
 
     Raises:
-        FileExistsError: ``target`` is there.
+        FileExistsError: ``target`` exists.
     """
     with source.open("rb") as given, target.open("xb") as made:
         try:
@@ -401,20 +399,20 @@ def clone(source: Path, target: Path) -> bool:
             if error.errno not in _CANNOT_CLONE:
                 raise
             return False
-        if os.fstat(made.fileno()).st_size != os.fstat(given.fileno()).st_size:  # ZFS 2.2 has cut some
+        if os.fstat(made.fileno()).st_size != os.fstat(given.fileno()).st_size:  # ZFS 2.2 truncated some
             target.unlink()
             return False
     return True
 
 
 def part_from_others(path: Path) -> None:
-    """Make a file that has other names, too, one that has this name alone; the others stay as they are.
+    """Replace a hard link by a file of its own; the other links are unchanged.
 
-    It has the same mode and time as before, and is not forced to the disk.
+    Mode and times are kept; the file is not synced.
     """
     status, own = path.stat(), path.with_name(f"{path.name}.own")
     try:
-        own.unlink(missing_ok=True)  # of somebody who died
+        own.unlink(missing_ok=True)  # left by a killed process
         if not clone(path, own):
             shutil.copyfile(path, own)
         own.chmod(stat.S_IMODE(status.st_mode))
@@ -422,23 +420,23 @@ def part_from_others(path: Path) -> None:
         own.replace(path)
     except BaseException:
         with suppress(OSError):
-            own.unlink()  # else a full disk is kept full
+            own.unlink()  # else a full disk stays full
         raise
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether a path lies on a file system that is mounted read-only, for this process at least."""
+    """Whether a path is on a file system mounted read-only, at least for this process."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def holds_no_files(path: Path) -> bool:
-    """Whether a path lies on a file system that has neither blocks nor inodes, as ``/proc`` and ``/sys``."""
+    """Whether a path is on a file system without blocks or inodes, such as ``/proc`` and ``/sys``."""
     system = os.statvfs(path)
     return system.f_blocks == 0 and system.f_files == 0
 
 
 def tree_bytes(directory: Path) -> int:
-    """Bytes of all files below a directory, of which some may go while one looks."""
+    """Bytes of all files below a directory; files deleted meanwhile are ignored."""
     total = 0
     for _, files in _walk(directory):
         for file in files:

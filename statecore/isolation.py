@@ -1,4 +1,4 @@
-"""Which writes a reader sees: Kafka's ``IsolationLevel``, for records of a topic and for rows of a store alike."""
+"""Kafka's ``IsolationLevel``, for records of a topic and for rows of a store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class IsolationLevel(StrEnum):
-    """What a reader sees (``org.apache.kafka.common.IsolationLevel``)."""
+    """Visibility of uncommitted writes (``org.apache.kafka.common.IsolationLevel``)."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"

@@ -1,11 +1,10 @@
-"""What a store, its checkpoints and a restore measure, and who is told: nobody by default, OpenTelemetry on request.
+"""Metrics of stores, checkpoints and restores: off by default, exported by OpenTelemetry on request.
 
 An instrument is named after Kafka Streams' own metric where one exists. Kafka Streams computes rates, averages and
-maxima itself; here that is left to whoever collects: ``commit-total`` gives ``commit-rate``, the histogram
-``commit-latency`` gives ``commit-latency-avg`` and ``commit-latency-max``. Tags are Kafka Streams' too (``task-id``,
-``<type>-state-id``).
+maxima itself; here the backend does: ``commit-total`` gives ``commit-rate``, the histogram ``commit-latency`` gives
+``commit-latency-avg`` and ``commit-latency-max``. Tags are Kafka Streams' too (``task-id``, ``<type>-state-id``).
 
-Three kinds: a counter is added to, a histogram gets one value an event, a gauge is asked when somebody collects.
+Counters are added to, histograms record one value per event, gauges are read at each collection.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Tags = Mapping[str, str]
 
 
 class InstrumentKind(StrEnum):
-    """How an instrument is used."""
+    """Kind of an instrument."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -35,14 +34,13 @@ class InstrumentKind(StrEnum):
 
 @dataclass(frozen=True)
 class Instrument:
-    """Something that is measured.
+    """A metric.
 
     Attributes:
-        name: as it is exported.
-        kind: counter, histogram or gauge.
-        unit: UCUM, as OpenTelemetry has it: ``ms``, ``s``, ``By``, or what is counted in braces.
-        meaning: what it says.
-        streams: the metrics of Kafka Streams that follow from it; empty where it has none.
+        name: the exported name.
+        unit: UCUM, as in OpenTelemetry: ``ms``, ``s``, ``By``, or the counted thing in braces.
+        meaning: its description.
+        streams: the metrics of Kafka Streams that follow from it; empty if there is none.
     """
 
     name: str
@@ -66,8 +64,8 @@ COMMIT_LATENCY = Instrument(
 COMMIT_AGE = Instrument("commit-age", _GAUGE, "s", "time since the last commit, or since the store was opened")
 UNCOMMITTED_BYTES = Instrument("uncommitted-bytes", _GAUGE, "By", "memory that staged writes take now")
 COMMITTED_BYTES = Instrument("committed-bytes", _HISTOGRAM, "By", "memory that the staged writes of a commit took")
-PUTS = Instrument("put-total", _COUNTER, "{call}", "rows written, deletes included; told at commit", ("put-rate",))
-GETS = Instrument("get-total", _COUNTER, "{call}", "rows looked up by key; told at commit", ("get-rate",))
+PUTS = Instrument("put-total", _COUNTER, "{call}", "rows written, including deletes; reported at commit", ("put-rate",))
+GETS = Instrument("get-total", _COUNTER, "{call}", "rows looked up by key; reported at commit", ("get-rate",))
 FLUSH_LATENCY = Instrument(
     "flush-latency", _HISTOGRAM, "ms", "how long a flush took", ("flush-rate", "flush-latency-avg", "flush-latency-max")
 )
@@ -96,14 +94,14 @@ ITERATOR_DURATION = Instrument(
     "iterator-duration",
     _HISTOGRAM,
     "ms",
-    "from the making of an iterator to its end, whatever made it",
+    "from the creation of an iterator to its end",
     ("iterator-duration-avg", "iterator-duration-max"),
 )
 OPEN_ITERATORS = Instrument(
     "num-open-iterators",
     _GAUGE,
     "{iterator}",
-    "iterators that were made and have not ended",
+    "iterators that are open",
     ("num-open-iterators",),
 )
 CHECKPOINTS = Instrument("checkpoint-total", _COUNTER, "{checkpoint}", "checkpoints of a task that were written")
@@ -120,29 +118,29 @@ RESTORE_REMAINING = Instrument(
     ("restore-remaining-records-total",),
 )
 UPDATED = Instrument(
-    "update-total", _COUNTER, "{record}", "records that a standby task followed", ("update-total", "update-rate")
+    "update-total", _COUNTER, "{record}", "records applied by a standby task", ("update-total", "update-rate")
 )
 STANDBY_TASKS = Instrument(
     "standby-updating-tasks",
     _GAUGE,
     "{task}",
-    "standby tasks that are kept, but for those that failed",
+    "standby tasks, without failed ones",
     ("standby-updating-tasks",),
 )
 STANDBY_FAILED = Instrument(
-    "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that could not be followed in the last round, or in part"
+    "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that were not or not completely updated in the last round"
 )
 CHECKPOINT_SUCCESS = Instrument(
     "checkpoint-last-success-time",
     _GAUGE,
     "s",
-    "when the last checkpoint into a repository ended well, whether or not it had news, in seconds since the epoch",
+    "time of the last successful checkpoint into a repository, with or without changes, in seconds since the epoch",
 )
 SNAPSHOT_CUT = Instrument(
     "snapshot-cut-time",
     _GAUGE,
     "s",
-    "the moment up to which the newest snapshot is known to be complete, in seconds since the epoch",
+    "time up to which the newest snapshot is known to be complete, in seconds since the epoch",
 )
 GLOBAL_STATE = Instrument(
     "global-state",
@@ -153,12 +151,12 @@ GLOBAL_STATE = Instrument(
 RECORDS_LAG = Instrument(
     "records-lag", _GAUGE, "{record}", "offsets that a store is behind the end of its topic", ("records-lag",)
 )
-RECOVERIES = Instrument("global-recovery-total", _COUNTER, "{recovery}", "times a global store was built anew")
+RECOVERIES = Instrument("global-recovery-total", _COUNTER, "{recovery}", "times a global store was rebuilt")
 RETRIES = Instrument(
     "global-retry-total",
     _COUNTER,
     "{attempt}",
-    "times the brokers of a global store did not answer, or its topic was gone",
+    "times the brokers of a global store did not answer, or its topic was missing",
 )
 
 INSTRUMENTS = (
@@ -191,11 +189,11 @@ INSTRUMENTS = (
     RECOVERIES,
     RETRIES,
 )
-"""All of them, in the order of the documentation."""
+"""All instruments, in the order of the documentation."""
 
 
 class Metrics(ABC):
-    """Who is told. May be called from any thread."""
+    """Receiver of metrics; called from any thread."""
 
     @abstractmethod
     def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
@@ -203,25 +201,22 @@ class Metrics(ABC):
 
     @abstractmethod
     def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
-        """Give a histogram a value."""
+        """Record a value of a histogram."""
 
     @abstractmethod
     def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
-        """Have a gauge asked from now on; where several have the same tags, their sum is told.
+        """Register a gauge; values of several with the same tags are added up.
 
         Args:
-            instrument: the gauge.
-            read: the value now, ``None`` where nobody knows it: then none is told; called from the thread that
-                collects.
-            tags: what it is of.
+            read: the current value, ``None`` if unknown, which is not exported; called from the collecting thread.
 
         Returns:
-            A function that ends it.
+            A function that unregisters it.
         """
 
 
 class NullMetrics(Metrics):
-    """Nobody is told."""
+    """Discards all metrics."""
 
     def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
         """Ignored."""
@@ -244,7 +239,7 @@ NO_METRICS = NullMetrics()
 
 
 class OpenTelemetryMetrics(Metrics):
-    """OpenTelemetry is told, through the process's meter provider (the application configures where to).
+    """Exports through the process's OpenTelemetry meter provider, which the application configures.
 
     Args:
         meter: an ``opentelemetry.metrics.Meter``; the default is the global provider's, named ``statecore``.
@@ -320,12 +315,9 @@ class OpenTelemetryMetrics(Metrics):
 
 
 class RestoreMetrics:
-    """The metrics of one restore: its rate, and how much is left.
+    """Metrics of one restore: its rate, and the remaining records.
 
-    Args:
-        metrics: who is told.
-        remaining: records (offsets) to restore.
-        tags: what is restored: ``task-id``, ``<type>-state-id``, or the application.
+    Tags are ``task-id`` and ``<type>-state-id``, or the application.
     """
 
     def __init__(self, metrics: Metrics, remaining: int, tags: Tags) -> None:
@@ -334,24 +326,21 @@ class RestoreMetrics:
         self._end = metrics.observe(RESTORE_REMAINING, lambda: self._remaining, self._tags)
 
     def restored(self, records: int) -> None:
-        """So many more are restored."""
+        """Count restored records."""
         self._remaining = max(0, self._remaining - records)
         self._metrics.add(RESTORED, records, self._tags)
 
     def close(self) -> None:
-        """The restore has ended, whether or not anything is left."""
+        """Unregister; the restore has ended, completely or not."""
         self._end()
 
 
 class CheckpointMetrics:
-    """The metrics of the checkpoints that one process makes: when the last ended well, and how fresh the state is.
+    """Metrics of the checkpoints of one process: time of the last success, and freshness of the snapshot.
 
-    Nothing is told before one has ended well.
+    Tags are the application's.
 
-    Args:
-        metrics: who is told.
-        tags: what is checkpointed: the application.
-        clock: seconds since the epoch.
+    Nothing is exported before the first success.
     """
 
     def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
@@ -361,25 +350,25 @@ class CheckpointMetrics:
 
     @property
     def is_told(self) -> bool:
-        """Whether anybody is: else nothing need be found out for it."""
+        """Whether metrics are exported: else callers can skip collecting them."""
         return not isinstance(self._metrics, NullMetrics)
 
     def succeeded(self, cut: float | None) -> None:
-        """A checkpoint has ended well.
+        """Record a successful checkpoint.
 
         Args:
-            cut: the moment up to which the newest snapshot is known to be complete, in seconds since the epoch;
-                ``None`` where nobody knows it: then it is told no more.
+            cut: the time up to which the newest snapshot is known to be complete, in seconds since the epoch; ``None``
+                if unknown: then it is no longer exported.
         """
-        self._tell(CHECKPOINT_SUCCESS, self._clock())
-        self._tell(SNAPSHOT_CUT, cut)
+        self._set(CHECKPOINT_SUCCESS, self._clock())
+        self._set(SNAPSHOT_CUT, cut)
 
     def close(self) -> None:
-        """Tell no more."""
+        """Unregister all."""
         for instrument in list(self._ends):
-            self._tell(instrument, None)
+            self._set(instrument, None)
 
-    def _tell(self, instrument: Instrument, value: float | None) -> None:
+    def _set(self, instrument: Instrument, value: float | None) -> None:
         if value is None:
             self._ends.pop(instrument, _nothing)()
             return
@@ -389,15 +378,10 @@ class CheckpointMetrics:
 
 
 class MeteredProgress:
-    """A listener of a restore's progress that also tells its metrics; steps that count no offsets are only passed on.
+    """Progress listener that also exports restore metrics; steps that count no offsets are only forwarded.
 
-    What is left when the step has ended, 0 or what a failure left, is told until the next one, or until ``close``: a
-    step may be over before anybody has collected.
-
-    Args:
-        progress: who is told the progress.
-        metrics: who is told the metrics.
-        tags: what is restored.
+    The remainder after a step, 0 or what a failure left, stays registered until the next step or ``close``: a short
+    step may end before the first collection.
     """
 
     def __init__(self, progress: Progress, metrics: Metrics, tags: Tags) -> None:
@@ -426,18 +410,14 @@ class MeteredProgress:
         self._progress.done(message)
 
     def close(self) -> None:
-        """Tell no more what is left."""
+        """Unregister the remaining records."""
         if self._restore is not None:
             self._restore.close()
             self._restore = None
 
 
 class Stopwatch:
-    """Milliseconds since it was made.
-
-    Args:
-        clock: seconds that never go back.
-    """
+    """Milliseconds since creation."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

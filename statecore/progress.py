@@ -1,11 +1,11 @@
-"""How long-running work says how far it is: to a person, to Airflow, or to nobody.
+"""Progress reports of long-running work, for a terminal, for Airflow, or discarded.
 
 ``phase`` opens a step with a total, ``advance`` adds to it, ``done`` closes it. Three listeners:
 
-* :class:`TerminalProgress`: one line on stderr that is rewritten in place on a terminal (rate and time left); on
-  anything that is not a terminal a line now and then, so that a log stays readable.
-* :class:`MachineProgress`: lines ``STATECORE_PROGRESS {json}`` on stdout, for the tap that Airflow's Spark hook has on
-  the driver's output.
+* :class:`TerminalProgress`: one line on stderr, rewritten in place on a terminal (rate and time left); elsewhere an
+  occasional line, so that a log stays readable.
+* :class:`MachineProgress`: lines ``STATECORE_PROGRESS {json}`` on stdout, which Airflow's Spark hook reads from the
+  driver's output.
 * :class:`NullProgress`.
 
 The clock is injected; nothing here sleeps or starts a thread.
@@ -21,27 +21,27 @@ from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 MACHINE_PREFIX = "STATECORE_PROGRESS "
-"""What a machine line starts with; one JSON object follows."""
+"""Start of a machine line; one JSON object follows."""
 
 Clock = Callable[[], float]
-"""Seconds from some origin, never going back (``time.monotonic``)."""
+"""Monotonic seconds (``time.monotonic``)."""
 
 
 class Progress(Protocol):
-    """What work calls while it runs."""
+    """Listener that work reports to."""
 
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """Begin a step: its name, how much there is to do (``None`` if unknown) and in which unit."""
+        """Begin a step, with its total amount (``None`` if unknown) and unit."""
 
     def advance(self, amount: int = 1) -> None:
-        """Say that this much more of the step is done."""
+        """Add to the completed amount."""
 
     def done(self, message: str = "") -> None:
-        """End the step, with a word about its outcome if there is one."""
+        """End the step, with a message about its outcome if there is one."""
 
 
 class NullProgress:
-    """Tells nobody."""
+    """Discards progress."""
 
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
         """Ignored."""
@@ -54,43 +54,43 @@ class NullProgress:
 
 
 class _Stepwise(ABC):
-    """State that both speaking listeners share: the open step, and when it last spoke."""
+    """Shared state of both listeners: the open step, and the time of the last output."""
 
     def __init__(self, clock: Clock, interval: float) -> None:
         self._clock, self._interval = clock, interval
         self._name, self._unit = "", ""
         self._total: int | None = None
         self._count = 0
-        self._began = self._spoke = 0.0
+        self._began = self._written_at = 0.0
         self._open = False
 
     @property
     def name(self) -> str:
-        """The step that was begun last; empty before the first."""
+        """The step begun last; empty before the first."""
         return self._name
 
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """Begin a step; one that is still open is ended first."""
+        """Begin a step; ends an open one first."""
         if self._open:
             self.done()
         self._name, self._total, self._unit, self._count = name, total, unit, 0
-        self._began = self._spoke = self._clock()
+        self._began = self._written_at = self._clock()
         self._open = True
-        self._say("begin", "")
+        self._write("begin", "")
 
     def advance(self, amount: int = 1) -> None:
-        """Add to the step; speaks at most once an interval."""
+        """Add to the step; writes output at most once per interval."""
         self._count += amount
         now = self._clock()
-        if now - self._spoke >= self._interval:
-            self._spoke = now
-            self._say("advance", "")
+        if now - self._written_at >= self._interval:
+            self._written_at = now
+            self._write("advance", "")
 
     def done(self, message: str = "") -> None:
         """End the step."""
         if self._open:
             self._open = False
-            self._say("done", message)
+            self._write("done", message)
 
     @property
     def _elapsed(self) -> float:
@@ -102,23 +102,22 @@ class _Stepwise(ABC):
 
     @property
     def _left(self) -> float | None:
-        """Seconds left at the rate so far, or ``None`` where that cannot be said."""
+        """Seconds left at the rate so far, or ``None`` if unknown."""
         if self._total is None or self._count <= 0 or self._rate <= 0:
             return None
         return max(0.0, (self._total - self._count) / self._rate)
 
     @abstractmethod
-    def _say(self, event: str, message: str) -> None:
-        """Speak: an ``event`` (``begin``, ``advance``, ``done``) of the open step."""
+    def _write(self, event: str, message: str) -> None:
+        """Write output for an ``event`` (``begin``, ``advance``, ``done``) of the open step."""
 
 
 class TerminalProgress(_Stepwise):
-    """A line for a person.
+    """Progress lines for a person.
 
     Args:
-        stream: where to write; stderr.
-        clock: seconds that never go back.
-        interval: least seconds between two updates; by default 0.1 on a terminal and 10 elsewhere.
+        stream: by default stderr.
+        interval: minimum seconds between two updates; by default 0.1 on a terminal and 10 elsewhere.
     """
 
     def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float | None = None):
@@ -127,7 +126,7 @@ class TerminalProgress(_Stepwise):
         super().__init__(clock, interval if interval is not None else (0.1 if self._tty else 10.0))
         self._width = 0
 
-    def _say(self, event: str, message: str) -> None:
+    def _write(self, event: str, message: str) -> None:
         if event == "begin" and not self._tty:
             return
         line = self._line(event, message)
@@ -140,7 +139,7 @@ class TerminalProgress(_Stepwise):
         self._stream.flush()
 
     def end_line(self) -> None:
-        """Leave the line that is being rewritten as it is, so that other words begin on one of their own."""
+        """End the line that is being rewritten, before other output."""
         if self._width:
             self._stream.write("\n")
             self._stream.flush()
@@ -165,22 +164,21 @@ class TerminalProgress(_Stepwise):
 
 
 class MachineProgress(_Stepwise):
-    """One JSON object a line, for a program that reads this process's stdout.
+    """One JSON object per line, for a program that reads this process's stdout.
 
     Fields: ``event`` (``begin``, ``advance``, ``done``), ``phase``, ``count``, ``total`` (or null), ``unit``,
     ``seconds`` since the step began, ``rate`` per second, ``left`` seconds (or null), ``message``.
 
     Args:
-        stream: where to write; stdout.
-        clock: seconds that never go back.
-        interval: least seconds between two ``advance`` lines.
+        stream: by default stdout.
+        interval: minimum seconds between two ``advance`` lines.
     """
 
     def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float = 2.0):
         super().__init__(clock, interval)
         self._stream = stream if stream is not None else sys.stdout
 
-    def _say(self, event: str, message: str) -> None:
+    def _write(self, event: str, message: str) -> None:
         fields: dict[str, Any] = {
             "event": event,
             "phase": self._name,
@@ -197,7 +195,7 @@ class MachineProgress(_Stepwise):
 
 
 def parse_machine_line(line: str) -> dict[str, Any] | None:
-    """The fields of a line that :class:`MachineProgress` wrote, wherever in the line it begins; else ``None``."""
+    """The fields of a :class:`MachineProgress` line, which may begin anywhere in ``line``; else ``None``."""
     at = line.find(MACHINE_PREFIX)
     if at < 0:
         return None
@@ -214,12 +212,12 @@ def _human(number: int) -> str:
 
 
 def rate_in_words(rate: float) -> str:
-    """Something each second for a reader: ``378,327``; below ten with the digits that tell it from none, ``0.4``."""
+    """A rate per second for people: ``378,327``; two significant digits below ten, ``0.4``."""
     return _human(round(rate)) if rate >= 10 else f"{rate:.2g}"
 
 
 def seconds_in_words(seconds: float) -> str:
-    """A duration for a reader: ``3.1 s``, ``4 min 05 s``, ``2 h 10 min``."""
+    """A duration for people: ``3.1 s``, ``4 min 05 s``, ``2 h 10 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

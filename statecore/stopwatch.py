@@ -1,6 +1,6 @@
-"""What work spent its time on: wall and CPU seconds by stage, added up over the turns that the stages take.
+"""Wall and CPU seconds by stage of work.
 
-The clocks are injected. CPU time is by default that of the whole process, because machine code has threads of its own.
+The clocks are injected. CPU time is by default that of the whole process, because native code has threads of its own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ from statecore.progress import Clock
 
 
 class Stopwatch:
-    """Always in one stage, from the moment it is made.
-
-    Args:
-        stage: the stage it begins in.
-        clock: wall seconds.
-        cpu_clock: CPU seconds.
-    """
+    """Accumulates time per stage; always in exactly one stage."""
 
     def __init__(self, stage: str, *, clock: Clock = time.monotonic, cpu_clock: Clock = time.process_time) -> None:
         self._stage = stage
@@ -30,27 +24,27 @@ class Stopwatch:
 
     @contextmanager
     def on(self, stage: str) -> Iterator[None]:
-        """Around work of another stage; what it interrupts goes on afterwards."""
+        """Switch to another stage for the ``with`` block."""
         interrupted = self._stage
-        self._turn(stage)
+        self._switch(stage)
         try:
             yield
         finally:
-            self._turn(interrupted)
+            self._switch(interrupted)
 
     @property
     def wall(self) -> dict[str, float]:
         """Wall seconds of each stage so far."""
-        self._turn(self._stage)
+        self._switch(self._stage)
         return dict(self._wall)
 
     @property
     def cpu(self) -> dict[str, float]:
         """CPU seconds of each stage so far."""
-        self._turn(self._stage)
+        self._switch(self._stage)
         return dict(self._cpu)
 
-    def _turn(self, stage: str) -> None:
+    def _switch(self, stage: str) -> None:
         now, cpu_now = self._clock(), self._cpu_clock()
         self._wall[self._stage] = self._wall.get(self._stage, 0.0) + now - self._since
         self._cpu[self._stage] = self._cpu.get(self._stage, 0.0) + cpu_now - self._cpu_since

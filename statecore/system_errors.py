@@ -1,4 +1,4 @@
-"""What the system says no with, as this library's few kinds of error: one translator of ``OSError`` for all rooms."""
+"""Translates ``OSError`` into this library's error kinds, for all packages."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING, NotRegularFile
 
 RUN_AS_APPLICATION = "Run as the user that the application runs as."
-"""What to do where this user may not read what the application wrote."""
+"""What to do if this user may not read what the application wrote."""
 
 MEND_DISK = (
-    "Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on another one, then run "
+    "Check the kernel log (dmesg). Repair the disk or its file system, or name directories on another one, then run "
     "this again."
 )
-"""What to do where the disk or its file system failed."""
+"""What to do if the disk or its file system failed."""
 
 
 class Refusal(Enum):
-    """Why the system refused something."""
+    """Cause of a system error."""
 
     FULL = auto()
-    """There is no room left, on the disk or in somebody's quota."""
+    """No space left on the disk or in a quota."""
 
     TOO_MANY_FILES = auto()
-    """This process, or the system, has no descriptor left."""
+    """No descriptor left for this process or the system."""
 
     TOO_LARGE = auto()
-    """No file may become that large: this process has a limit, or the file system has one."""
+    """The file exceeds a limit of this process or of the file system."""
 
     READ_ONLY = auto()
     """The file system is mounted read-only."""
 
     DENIED = auto()
-    """This user has no right to it."""
+    """Missing permissions."""
 
     FAILED = auto()
     """The disk or its file system failed."""
 
     OTHER = auto()
-    """Anything else: a path that is not there, a directory in place of a file."""
+    """Anything else: a missing path, a directory in place of a file."""
 
 
 _REFUSALS = {
@@ -62,31 +62,30 @@ _TEXTS = {os.strerror(number): refusal for number, refusal in _REFUSALS.items()}
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Why the system refused: by the number of an ``OSError``, else by the system's words in the text of the error."""
+    """The cause of an error: by the ``errno`` of an ``OSError``, else by the system's message in its text."""
     if isinstance(error, OSError) and error.errno is not None:
         return _REFUSALS.get(error.errno, Refusal.OTHER)
-    said = str(error)
-    return next((refusal for text, refusal in _TEXTS.items() if text in said), Refusal.OTHER)
+    message = str(error)
+    return next((refusal for text, refusal in _TEXTS.items() if text in message), Refusal.OTHER)
 
 
 def system_error(
-    error: Exception, what: str, *, action: str, room: str = "Free room there, then run this again.", **context: Any
+    error: Exception, what: str, *, action: str, room: str = "Free space there, then run this again.", **context: Any
 ) -> StatecoreError:
-    """The error to raise when the system refused something.
+    """The library's error for a system error.
 
     Args:
-        error: what was raised.
-        what: what could not be done, as the beginning of a sentence: "/d/file could not be written".
-        action: what to do, where the system's answer does not tell.
-        room: what to do where there is no room.
-        context: names as fields, for machines.
+        what: what failed, as the beginning of a sentence: "/d/file could not be written".
+        action: what to do, for causes without a standard action.
+        room: what to do if there is no space.
+        context: fields of the error, for machines.
 
     Returns:
-        ``Capacity`` when there is no room or no descriptor left, or a file may not grow; ``Retryable`` when the disk
-        failed, for another host may have a whole one; else ``Invalid``.
+        ``Capacity`` if there is no space or no descriptor, or a file may not grow; ``Retryable`` if the disk failed,
+            because another host may have a working one; else ``Invalid``.
     """
-    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    sentence = f"{what}: {said.rstrip('.')}."
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    sentence = f"{what}: {reason.rstrip('.')}."
     refusal = refusal_of(error)
     if refusal is Refusal.FULL:
         return Capacity(sentence, code="no-space", action=room, **context)
@@ -101,8 +100,7 @@ def system_error(
         return Capacity(
             sentence,
             code="file-too-large",
-            action="Raise the limit of a file's size (ulimit -f), or use a file system without one, then run this "
-            "again.",
+            action="Raise the file size limit (ulimit -f), or use a file system without one, then run this again.",
             **context,
         )
     if refusal is Refusal.FAILED:
@@ -110,13 +108,13 @@ def system_error(
     if refusal is Refusal.READ_ONLY:
         return Invalid(sentence, code="read-only-file-system", action=MOUNT_FOR_WRITING, **context)
     if isinstance(error, NotRegularFile):
-        return Invalid(sentence, code="file-not-regular", action="Put a file there.", **context)
+        return Invalid(sentence, code="file-not-regular", action="Replace it by a regular file.", **context)
     code = "permission-denied" if refusal is Refusal.DENIED else "system-refused"
     return Invalid(sentence, code=code, action=action, **context)
 
 
 def write_error(path: Path, error: Exception) -> StatecoreError:
-    """The error to raise when a file cannot be written, as :func:`system_error` has it."""
+    """The error to raise if a file cannot be written; see :func:`system_error`."""
     return system_error(
         error, f"{path} cannot be written", action="Check that the directory exists and is writable.", path=str(path)
     )

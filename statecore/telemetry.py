@@ -1,18 +1,18 @@
-"""Where the metrics of a command go: as OpenTelemetry's own environment variables say, and nowhere without them.
+"""Exports the metrics of a command as OpenTelemetry's environment variables configure; nowhere without them.
 
-Nothing of OpenTelemetry is imported unless one of these is set::
+OpenTelemetry is imported only if one of these is set::
 
-    OTEL_METRICS_EXPORTER                    otlp, console, or another that is installed; several by commas; none
-    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT      where to; alone it means otlp
+    OTEL_METRICS_EXPORTER                    otlp, console, or another installed exporter; several by commas; none
+    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT      the endpoint; alone it means otlp
     OTEL_EXPORTER_OTLP_ENDPOINT              the same for all signals
     OTEL_EXPORTER_OTLP_METRICS_PROTOCOL      http/protobuf (the specification's default) or grpc
     OTEL_EXPORTER_OTLP_PROTOCOL              the same for all signals
-    OTEL_SDK_DISABLED                        true: nothing at all
+    OTEL_SDK_DISABLED                        true: no export
 
-All others (headers, time-outs, interval, resource) are read by OpenTelemetry itself.
+OpenTelemetry itself reads all others (headers, time-outs, interval, resource).
 
-Such variables are often set for every process of a host. So whatever is wrong with them or with the packages is a note
-and never an error: nobody's restore fails for its metrics.
+Such variables are often set for every process of a host. So errors in them or in the packages are a note, never an
+error: no restore fails because of its metrics.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
 
 FLUSH_SECONDS = 10.0
-"""How long a collector that does not answer may keep a command from ending."""
+"""How long an unresponsive collector may delay the end of a command."""
 
 _EXPORTERS = "opentelemetry_metrics_exporter"
-"""The entry points under which packages offer exporters of metrics."""
+"""Entry point group of metrics exporters."""
 
 _BY_PROTOCOL = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 
 @contextmanager
 def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
-    """Who is told of the metrics while the block runs; what is waiting is exported when it ends.
+    """Provide metrics during the ``with`` block; pending ones are exported at its end.
 
-    A meter provider that the process has already (``opentelemetry-instrument``, an application's own) is used as it is.
+    ``say`` is called once with the reason if nothing is exported although it is configured.
 
-    Args:
-        say: told, once, why nothing is exported although it is configured.
+    An existing meter provider of the process (``opentelemetry-instrument``, an application's own) is used as it is.
 
     Yields:
         The metrics of OpenTelemetry, or :data:`NO_METRICS`.
@@ -58,7 +57,7 @@ def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
     try:
         provider, end = _provider(names)
         metrics = OpenTelemetryMetrics(provider.get_meter("statecore", __version__))
-    except Exception as error:  # whatever an exporter makes of its settings
+    except Exception as error:  # any error of an exporter about its settings
         action = "Install 'statecore[metrics]'" if isinstance(error, ImportError) else "Correct the OTEL_ variables"
         say(f"note: Metrics are not exported: {error}. {action}, or set OTEL_METRICS_EXPORTER=none.")
         yield NO_METRICS
@@ -74,13 +73,7 @@ def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
 
 @contextmanager
 def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Iterator[Progress]:
-    """A listener of a restore's progress that also tells whom the environment names; see the two it is made of.
-
-    Args:
-        progress: who is told the progress.
-        tags: what is restored.
-        say: told why nothing is exported although it is configured.
-    """
+    """A progress listener that also exports the metrics of a restore, as the environment configures."""
     with metered_checkpoints(progress, tags, say) as (told, _):
         yield told
 
@@ -89,23 +82,17 @@ def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Itera
 def metered_checkpoints(
     progress: Progress, tags: Tags, say: Callable[[str], None]
 ) -> Iterator[tuple[Progress, CheckpointMetrics]]:
-    """As :func:`metered`, and beside it what is told when a checkpoint has ended well.
-
-    Args:
-        progress: who is told the progress.
-        tags: what is checkpointed.
-        say: told why nothing is exported although it is configured.
-    """
+    """Like :func:`metered`, together with metrics of checkpoints."""
     with ExitStack() as afterwards:
         with metrics_from_environment(say) as metrics:
             told, checkpoints = MeteredProgress(progress, metrics, tags), CheckpointMetrics(metrics, tags)
-            afterwards.callback(told.close)  # after the last export, which shows what was left
+            afterwards.callback(told.close)  # after the last export, which includes the remainder
             afterwards.callback(checkpoints.close)
             yield told, checkpoints
 
 
 def wanted_exporters() -> tuple[str, ...]:
-    """The exporters of metrics that the environment asks for, as OpenTelemetry names them; empty for none."""
+    """OpenTelemetry's names of the configured metrics exporters; empty for none."""
     if _variable("OTEL_SDK_DISABLED").lower() == "true":
         return ()
     given = _variable("OTEL_METRICS_EXPORTER")
@@ -116,11 +103,11 @@ def wanted_exporters() -> tuple[str, ...]:
 
 
 def _provider(names: tuple[str, ...]) -> tuple[MeterProvider, Callable[[float], object]]:
-    """A meter provider for these exporters, and what ends its use within so many milliseconds.
+    """A meter provider for these exporters, and a function that ends its use within the given milliseconds.
 
     Raises:
         ImportError: a package is missing.
-        ValueError: a variable has a value that means nothing.
+        ValueError: a variable has an invalid value.
     """
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider
@@ -137,7 +124,7 @@ def _provider(names: tuple[str, ...]) -> tuple[MeterProvider, Callable[[float], 
 
 
 def _exporter(name: str) -> MetricExporter | MetricReader:
-    """The exporter of this name, from whichever package has it; it reads its own settings."""
+    """Load the exporter of this name; it reads its own settings."""
     from importlib.metadata import entry_points
 
     if name == "otlp":
@@ -153,7 +140,7 @@ def _exporter(name: str) -> MetricExporter | MetricReader:
 
 
 def _reader(exporter: MetricExporter | MetricReader) -> MetricReader:
-    """What reads the metrics for an exporter: itself, or a thread that reads now and then and hands them to it."""
+    """The reader of an exporter: itself, or a thread that exports periodically."""
     from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
     return exporter if isinstance(exporter, MetricReader) else PeriodicExportingMetricReader(exporter)

@@ -1,4 +1,4 @@
-"""How things are counted and listed in sentences for people."""
+"""Counts and lists in messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def some_of(names: Sequence[str], most: int = 12) -> str:
-    """Names in a line: the first of them, and how many more there are."""
+    """A comma-separated list, shortened: the first names, and the number of further ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -1,1 +1,1 @@
-"""Kernels as machine code on disk, and how they are called; what they compute is beside those who use them."""
+"""Compiles, caches, loads and calls Numba kernels as machine code; each kernel is defined beside its users."""

@@ -1,13 +1,13 @@
-"""Where machine code is kept, and whom it is taken from: nobody else may have been able to change it.
+"""Cache files of machine code, trusted only if no other user could have changed them.
 
-Places, in this order: ``NUMBA_CACHE_DIR``; ``__pycache__`` beside the source; ``XDG_CACHE_HOME/statecore`` or
-``~/.cache/statecore``. What lies there is executed, so a file is used only if this user or root owns it and the
-directory it lies in, and nobody else can write to either. A directory that is made here is private whatever the umask.
+Locations, in this order: ``NUMBA_CACHE_DIR``; ``__pycache__`` beside the source; ``XDG_CACHE_HOME/statecore`` or
+``~/.cache/statecore``. Cached code is executed, so a file is used only if this user or root owns it and its directory,
+and nobody else can write to either. Directories are created private, whatever the umask.
 
-A file holds::
+File format::
 
     8 bytes   magic "SCKERNL2"
-    32 bytes  SHA-256 of what follows: a torn or damaged file is compiled anew, never executed
+    32 bytes  SHA-256 of what follows: a truncated or damaged file is recompiled, never executed
     4 bytes   length of the table (big endian)
     table     JSON {function name: [symbol name, [parameter names]]}
     rest      one relocatable object file
@@ -31,37 +31,39 @@ USER_CACHE = "statecore"
 """Directory in the user's cache (``XDG_CACHE_HOME``, ``~/.cache``), with mode 0700."""
 
 Table = dict[str, tuple[str, tuple[str, ...]]]
-"""Of each kernel the symbol and the names of its parameters."""
+"""Symbol and parameter names of each kernel."""
 
 _MAGIC = b"SCKERNL2"
 _log = logging.getLogger(__name__)
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 class Cache:
-    """The machine code of one library.
+    """The cached machine code of one library.
 
     Args:
         source: the file of its source module.
-        name: name of the file of machine code, which says everything that it depends on.
+        name: the cache file's name, which includes a hash of everything that it depends on.
     """
 
     def __init__(self, source: Path, name: str) -> None:
         self._source, self._name = source, name
 
     def find(self) -> tuple[Table, bytes] | None:
-        """What an earlier process has kept, where it can be trusted."""
+        """Machine code cached by an earlier process, if it can be trusted."""
         for directory in self._directories():
-            kept = _read(directory / self._name)
-            if kept is not None:
-                return kept
+            cached = _read(directory / self._name)
+            if cached is not None:
+                return cached
         return None
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Let one process compile while the others wait for its file; without a place each compiles for itself."""
+        """Lock, so that one process compiles and others wait for its file; without a cache directory each compiles for
+        itself.
+        """
         for directory in self._directories():
-            if _why_not(directory) is not None:
+            if _unusable_because(directory) is not None:
                 continue
             try:
                 lock = (directory / f".{self._name}.lock").open("w")
@@ -74,38 +76,38 @@ class Cache:
         yield
 
     def keep(self, table: Table, code: bytes) -> Path | None:
-        """Write machine code to the first place that can be used, and say once, with the remedy, what could not.
+        """Write machine code to the first usable directory; warn once, with the remedy, about unusable ones.
 
         Returns:
-            The file; ``None`` where there is no such place, so that every process compiles for itself.
+            The file; ``None`` if no directory is usable, so that every process compiles for itself.
         """
         refused: list[str] = []
         for directory in self._directories():
-            why = _why_not(directory)
+            why = _unusable_because(directory)
             if why is None:
                 try:
                     path = _write(directory / self._name, table, code)
                 except OSError as error:
                     why = f"cannot be written ({error.strerror})"
                 else:
-                    chosen = _chosen()
+                    chosen = _configured_directory()
                     if chosen is not None and directory != chosen:
-                        _say(
-                            f"Compiled kernels are kept in {directory} instead of the directory that NUMBA_CACHE_DIR "
-                            f"names: {refused[0]}. Make that this user's alone (chown {os.getuid()} {chosen}; "
+                        _warn_once(
+                            f"Compiled kernels are cached in {directory} instead of the directory that NUMBA_CACHE_DIR "
+                            f"names: {refused[0]}. Give that to this user alone (chown {os.getuid()} {chosen}; "
                             f"chmod 700 {chosen}), or name another."
                         )
                     return path
             refused.append(f"{directory} {why}")
-        _say(
-            "Compiled kernels cannot be kept, so every process compiles them anew, which takes up to a minute: "
-            f"{'; '.join(refused) or 'no directory is known'}. Set NUMBA_CACHE_DIR to a directory that belongs to this "
-            "user alone (mkdir -m 700) and can be written."
+        _warn_once(
+            "Compiled kernels cannot be cached, so every process recompiles them, which takes up to a minute: "
+            f"{'; '.join(refused) or 'no directory is known'}. Set NUMBA_CACHE_DIR to a writable directory that "
+            "belongs to this user alone (mkdir -m 700)."
         )
         return None
 
     def _directories(self) -> Iterator[Path]:
-        chosen = _chosen()
+        chosen = _configured_directory()
         if chosen is not None:
             yield chosen
         yield self._source.parent / "__pycache__"
@@ -114,35 +116,34 @@ class Cache:
             yield Path(home) / USER_CACHE
 
 
-def _chosen() -> Path | None:
+def _configured_directory() -> Path | None:
     named = os.environ.get("NUMBA_CACHE_DIR")
     return Path(named) if named else None
 
 
-def _say(sentence: str) -> None:
-    """Say it once in this process, whatever number of libraries meet it."""
-    if sentence not in _said:
-        _said.add(sentence)
+def _warn_once(sentence: str) -> None:
+    if sentence not in _warned:
+        _warned.add(sentence)
         _log.warning("%s", sentence)
 
 
-def _why_not(directory: Path) -> str | None:
-    """Make a directory where it is missing; why no machine code is kept there, ``None`` where it is."""
+def _unusable_because(directory: Path) -> str | None:
+    """Create a directory if missing; return why it cannot have machine code, ``None`` if it can."""
     try:
         _make_private(directory)
         info = directory.stat()
     except OSError as error:
-        return f"cannot be made ({error.strerror})"
+        return f"cannot be created ({error.strerror})"
     if not stat.S_ISDIR(info.st_mode):
         return "is not a directory"
     return _distrust(info)
 
 
 def _make_private(directory: Path) -> None:
-    """Make a cache directory in which nobody else can write, whatever the umask: with 002 it would never be used.
+    """Create a cache directory that only this user can write, whatever the umask: with 002 it would never be used.
 
-    ``__pycache__`` is made as Python does, readable for all: an installation by root serves every user. The user's own
-    cache is made private again where an earlier release let others write to it.
+    ``__pycache__`` is created as by Python, readable for all: an installation by root serves every user. The user's own
+    cache is made private again if an earlier release let others write to it.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -153,7 +154,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _distrust(info: os.stat_result) -> str | None:
-    """Why others than this user and root may have changed a file or directory; ``None`` where they cannot."""
+    """Why users other than this one and root may have changed a file or directory; ``None`` if they cannot."""
     if info.st_uid not in (os.getuid(), 0):
         return f"belongs to the user {info.st_uid}"
     if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

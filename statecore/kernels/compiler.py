@@ -1,4 +1,4 @@
-"""Compiles the kernels of a source module to one relocatable object file. Imports Numba: imported only to compile."""
+"""Compiles the kernels of a source module to one relocatable object file; loads Numba."""
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
 # ruff: noqa: ARG001  (the signatures are Numba's)
@@ -23,15 +23,11 @@ _SYMBOLS_OF_LIBC = {"memcpy", "memset", "memmove"}
 def compile_kernels(module: str, machine: Any) -> tuple[dict[str, tuple[str, tuple[str, ...]]], bytes]:
     """Compile the kernels that a module names in ``__all__``.
 
-    Args:
-        module: the source module.
-        machine: LLVM's target machine.
-
     Returns:
-        Of each kernel the symbol and the names of its parameters, and the object file.
+        Symbol and parameter names of each kernel, and the object file.
 
     Raises:
-        ImportError: a kernel needs more than memory.
+        ImportError: a kernel needs Numba's runtime.
     """
     source = importlib.import_module(module)
     table: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -68,7 +64,7 @@ def compile_kernels(module: str, machine: Any) -> tuple[dict[str, tuple[str, tup
 
 
 def _entry(function: Any, count: int) -> Any:
-    """A function of one block of ``int64`` that calls a kernel with the words of the block."""
+    """A function with one parameter, the address of the ``int64`` arguments, that calls a kernel."""
     kernel, arguments = njit(error_model="numpy")(function), _words(count)
 
     def entry(block):
@@ -79,7 +75,7 @@ def _entry(function: Any, count: int) -> Any:
 
 
 def _words(count: int) -> Any:
-    """An intrinsic that reads so many ``int64`` at an address."""
+    """An intrinsic that reads ``count`` ``int64`` at an address."""
 
     @intrinsic
     def words(typingctx, block):

@@ -1,7 +1,8 @@
-"""What the machine code of a kernel depends on: the modules of its package whose constants and functions it may hold.
+"""The modules that the machine code of a kernel depends on: those of its package whose constants and functions it may
+use.
 
-They are found in the text, without importing anything: every process that loads kernels asks. What is taken for an
-import and is none (a line of a docstring) only makes the machine code depend on a module more.
+Imports are found in the source text, without importing anything: every process that loads kernels needs them. Text that
+only looks like an import (a line of a docstring) merely adds a dependency.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib import util
 from pathlib import Path
 
 NEVER_FROZEN = ("statecore.errors", "statecore.extras", "statecore.kernels.library")
-"""Modules that source modules and their doors import, and of which nothing reaches the machine code."""
+"""Modules that source modules and their callers import, and that never affect the machine code."""
 
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([\w.]+))", re.MULTILINE
@@ -20,10 +21,10 @@ _NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)", re.MULTILINE)
 
 
 def source_file(module: str) -> Path:
-    """The file of a module, which is not imported.
+    """The file of a module, without importing it.
 
     Raises:
-        ImportError: it has none, as in a zip archive; Numba could not compile from it either.
+        ImportError: it has none, as in a zip archive; Numba could not compile it either.
     """
     spec = util.find_spec(module)
     if spec is None or spec.origin is None:
@@ -32,7 +33,7 @@ def source_file(module: str) -> Path:
 
 
 def dependencies(module: str) -> dict[str, Path]:
-    """The module itself and every module of its package that it imports, directly or through others, by name."""
+    """A module and every module of its package that it imports, directly or indirectly, by name."""
     parts = module.split(".")
     top = source_file(module).parents[len(parts) - 1]
     found: dict[str, Path] = {}
@@ -48,7 +49,7 @@ def dependencies(module: str) -> dict[str, Path]:
 
 
 def _imported(text: str) -> list[str]:
-    """Everything that a text may import: modules, and names of modules, which may be modules themselves."""
+    """Names that a source text may import: modules, and names in modules, which may be modules themselves."""
     found = []
     for origin, names, plain in _IMPORT.findall(text):
         found += [plain] if plain else [origin, *(f"{origin}.{name}" for name in _NAME.findall(names))]

@@ -1,23 +1,23 @@
-"""Kernels: machine code that is called by name with arguments by name. The one convention, and the one way to load.
+"""``KernelLibrary``: machine code called by name with arguments by name; defines the calling convention of kernels.
 
-A **library** is a *source module* (``…source.py``), imported only to compile; its ``__all__`` names the kernels. Beside
-those who use them stands a *door*, a module without Numba, which makes the :class:`KernelLibrary`.
+A **library** is a *source module* (``…source.py``), imported only to compile; its ``__all__`` names the kernels. A
+*front* module without Numba beside it creates the :class:`KernelLibrary`.
 
-A **kernel** is a function of the source module. Its signature is the only declaration of how it is called:
+A **kernel** is a function of the source module. Its signature alone declares how it is called:
 
 - Every parameter is an ``int64``: a number, or the address of memory that the caller owns and keeps alive until the
-  call returns; 0 stands for no memory. It returns an ``int64``: a count, a place, or a code of its door.
-- It touches no Python object, allocates nothing and raises nothing. What else it has to say goes into records.
-- It reads and writes nothing outside the memory it was given, whatever bytes of others it reads (a broker's response, a
-  file). It may trust what its caller computed.
+  call returns; 0 means no memory. It returns an ``int64``: a count, a position, or a code of its front module.
+- It touches no Python object, allocates nothing and raises nothing. Further results go into records.
+- It accesses only the memory that it was given, whatever untrusted bytes it reads (a broker's response, a file). It may
+  trust what its caller computed.
 
-A **record** is a row of ``int64`` words, declared once in the door as a ``NamedTuple`` (:mod:`statecore.kernels.words`)
-and used by both sides under the names of its fields.
+A **record** is a row of ``int64`` words, declared once in the front module as a ``NamedTuple``
+(:mod:`statecore.kernels.words`) and accessed by both sides under the names of its fields.
 
-The compiler derives the rest. It makes each kernel an entry with one parameter, the address of a block of ``int64``
-that holds the arguments in the order of the signature, and keeps the names of the parameters beside the machine code,
-so that a caller who names others is refused as Python refuses them. The modules that the machine code depends on are
-found by following imports (:mod:`statecore.kernels.dependencies`).
+The compiler derives the rest. It gives each kernel an entry point with one parameter, the address of a block of
+``int64`` with the arguments in the order of the signature, and stores the parameter names with the machine code, so
+that wrong names raise ``TypeError`` as in Python. The modules that the machine code depends on are found by following
+imports (:mod:`statecore.kernels.dependencies`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from statecore.kernels import native
 
 
 class KernelLibrary:
-    """The kernels of one source module, kept as machine code in one file (:mod:`statecore.kernels.native`).
+    """The kernels of one source module, cached as machine code in one file (:mod:`statecore.kernels.native`).
 
-    Args:
-        source: the module that holds their Python source; it is imported only to compile.
+    The source module is imported only to compile.
     """
 
     def __init__(self, source: str) -> None:
@@ -45,7 +44,7 @@ class KernelLibrary:
         self._kernels: dict[str, native.Kernel] = {}
 
     def warm(self) -> None:
-        """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before.
+        """Load the kernels, compiling them first if no usable machine code is cached. Cheap if already loaded.
 
         Raises:
             Invalid: they cannot be compiled or loaded on this machine.
@@ -55,20 +54,19 @@ class KernelLibrary:
 
     @property
     def kernels(self) -> dict[str, tuple[str, ...]]:
-        """Each kernel with the names of its parameters."""
+        """Each kernel with its parameter names."""
         self.warm()
         return {name: kernel.parameters for name, kernel in self._kernels.items()}
 
     def run(self, name: str, /, **arguments: int | npt.NDArray[Any] | None) -> int:
-        """Call a kernel. The GIL is not held meanwhile.
+        """Call a kernel without the GIL.
 
         Args:
-            name: its name.
-            arguments: what its parameters are: numbers, contiguous arrays (their address; they live until the call
-                returns), or ``None`` (address 0).
+            arguments: numbers, contiguous arrays (passed as addresses; they live until the call returns), or ``None``
+                (address 0).
 
         Raises:
-            TypeError: these are not its parameters.
+            TypeError: wrong parameters.
             ValueError: an array is not contiguous.
         """
         self.warm()
@@ -79,7 +77,7 @@ class KernelLibrary:
             raise TypeError(f"the kernel {name} of {self.source} needs the argument {missing}") from None
         if len(arguments) != len(kernel.parameters):
             unknown = sorted(arguments.keys() - set(kernel.parameters))
-            raise TypeError(f"the kernel {name} of {self.source} knows no {', '.join(unknown)}")
+            raise TypeError(f"the kernel {name} of {self.source} has no parameter {', '.join(unknown)}")
         return kernel.call(block.buffer_info()[0])
 
 
@@ -94,5 +92,5 @@ def _number(argument: int | npt.NDArray[Any] | None) -> int:
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """The address of an array's first byte; the caller keeps the array alive while anyone works with it."""
-    return int(pa.py_buffer(array).address)  # a fifth of the time of NumPy's own way to say it
+    """The address of an array's first byte; the caller keeps the array alive while it is used."""
+    return int(pa.py_buffer(array).address)  # five times faster than NumPy's own way

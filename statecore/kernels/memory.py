@@ -1,11 +1,11 @@
-"""Memory for Numba kernels, addressed by plain integers: intrinsics that load, store, copy, compare and prefetch.
+"""Numba intrinsics for memory at integer addresses: load, store, copy, compare and prefetch.
 
-Without Numba's arrays a kernel refers to nothing of Numba's runtime, so that its machine code can be loaded without
-Numba (:mod:`statecore.kernels.native`). Like its callers this module is imported only to compile. Bounds are not
-checked here.
+Without Numba's arrays a kernel refers to nothing in Numba's runtime, so its machine code can be loaded without Numba
+(:mod:`statecore.kernels.native`). Like its callers this module is imported only to compile. Bounds are not checked
+here.
 
-Names tell the byte order: ``i32`` and its like read big-endian numbers, as Kafka and Java write them; ``le32`` and its
-like little-endian ones, as RocksDB and this machine do; ``get`` and ``put`` are elements of arrays of this machine.
+Names tell the byte order: ``i32`` and similar read big-endian numbers, as written by Kafka and Java; ``le32`` and
+similar little-endian ones, as by RocksDB and this machine; ``get`` and ``put`` access array elements in native order.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -52,8 +52,6 @@ i64 = _load(64, types.int64)
 
 
 def _copier(raw: Any) -> Any:
-    """An intrinsic that copies bytes from one address to another."""
-
     @intrinsic
     def copier(typingctx, target, source, length):
         def emit(context, builder, signature, args):
@@ -72,7 +70,7 @@ move = _copier(cgutils.raw_memmove)  # they may overlap
 
 
 def _store(bits: int, what: str) -> Any:
-    """An intrinsic that writes a number of `bits`, in this machine's byte order, at ``base + index * bits / 8``."""
+    """An intrinsic that writes a native number of `bits` at ``base + index * bits / 8``."""
 
     @intrinsic
     def store(typingctx, base, index, value):
@@ -97,7 +95,7 @@ or8 = _store(8, "or")
 
 @intrinsic
 def get(typingctx, base, index):
-    """The ``int64`` number `index` of an array at `base`, in this machine's byte order."""
+    """The `index`-th native ``int64`` of an array at `base`."""
 
     def emit(context, builder, signature, args):
         return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), [args[1]]))
@@ -173,7 +171,7 @@ def fold(typingctx, left, right):
 
 @intrinsic
 def prefetch(typingctx, address):
-    """Ask for the cache line of an address before it is needed; any address is allowed."""
+    """Prefetch the cache line of an address; any address is allowed."""
 
     def emit(context, builder, signature, args):
         byte, number = ir.IntType(8), ir.IntType(32)
@@ -187,7 +185,7 @@ def prefetch(typingctx, address):
 
 @njit(error_model="numpy")
 def short_word(address, count):
-    """Up to eight bytes at an address, little-endian, the rest zero; reads nothing outside them."""
+    """Up to eight bytes at an address, little-endian, zero-padded; reads nothing outside them."""
     if count >= 8:
         return word(address)
     if count >= 4:
@@ -200,7 +198,7 @@ def short_word(address, count):
 
 @njit(error_model="numpy")
 def compare(left, left_length, right, right_length):
-    """Bytewise order of two ranges as RocksDB's comparator has it: negative, zero or positive."""
+    """Bytewise order of two ranges, as RocksDB's comparator: negative, zero or positive."""
     common = min(left_length, right_length)
     at = 0
     while at < common:
@@ -213,7 +211,7 @@ def compare(left, left_length, right, right_length):
 
 @njit(error_model="numpy")
 def shared(left, right, limit):
-    """How many bytes two ranges have in common at their beginning, at most `limit`."""
+    """Length of the common prefix of two ranges, at most `limit`."""
     at = 0
     while at + 8 <= limit and word(left + at) == word(right + at):
         at += 8

@@ -1,13 +1,13 @@
-"""Machine code of Numba kernels, kept on disk and loaded without Numba.
+"""Machine code of Numba kernels, cached on disk and loaded without Numba.
 
-Importing Numba and loading one function from its own cache costs more CPU than reading a million records, and every
-worker process of a job pays it. So a library of kernels is compiled once by Numba (:mod:`statecore.kernels.compiler`),
-its machine code is written to a file (:mod:`statecore.kernels.cache`), and later processes load that file with
-``llvmlite.binding`` alone: under 0.1 s against 0.7-1.5 s.
+Importing Numba and loading one function from its own cache costs more CPU than reading a million records, in every
+worker process of a job. So Numba compiles a library of kernels once (:mod:`statecore.kernels.compiler`), its machine
+code is cached in a file (:mod:`statecore.kernels.cache`), and later processes load that file with ``llvmlite.binding``
+alone: under 0.1 s against 0.7-1.5 s.
 
-The file is named after everything its bytes depend on: the sources, Numba, llvmlite, Python, the CPU and its features.
-A kernel is called through ctypes, which releases the GIL. How it is declared is said in
-:mod:`statecore.kernels.library`.
+The file name is a hash of everything the code depends on: the sources, Numba, llvmlite, Python, the CPU and its
+features. Kernels are called through ctypes, which releases the GIL. :mod:`statecore.kernels.library` has their calling
+convention.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ _engines: list[object] = []  # machine code lives as long as its engine
 _lock = threading.Lock()
 
 compiled_in_vain: set[str] = set()
-"""Libraries that this process compiled for itself alone, because no place could keep them."""
+"""Libraries that this process compiled for itself alone, because no directory could cache them."""
 
 
 class Kernel(NamedTuple):
     """A loaded kernel.
 
     Attributes:
-        parameters: the names of its parameters.
-        call: takes the address of the block of their values, returns its result. Runs without the GIL.
+        call: takes the address of the block of arguments, returns the result. Runs without the GIL.
     """
 
     parameters: tuple[str, ...]
@@ -49,42 +48,36 @@ class Kernel(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """What kernels are compiled for."""
-
     llvm: Any
     cpu: str
     features: str
 
 
 def load(module: str) -> dict[str, Kernel]:
-    """Load the kernels of a source module, compiling and writing them first where they are not kept.
+    """Load the kernels of a source module, compiling and caching them first if necessary.
 
-    Args:
-        module: the source module; it is imported only to compile.
-
-    Returns:
-        Each kernel by its name.
+    The source module is imported only to compile.
 
     Raises:
-        Invalid: there are no kernels for this CPU, or Numba or llvmlite cannot be used.
+        Invalid: this CPU is not supported, or Numba or llvmlite cannot be used.
     """
     with _lock:
         machine = _this_machine()
         cache = Cache(source_file(module), f"{module.rpartition('.')[2]}-{_fingerprint(module, machine)}.kernel")
-        kept = cache.find()
-        if kept is None:
+        cached = cache.find()
+        if cached is None:
             with cache.alone():
-                kept = cache.find()  # another process may have compiled it meanwhile
-                if kept is None:
-                    kept = _compile(module, machine)
-                    if cache.keep(*kept) is None:
+                cached = cache.find()  # another process may have compiled it meanwhile
+                if cached is None:
+                    cached = _compile(module, machine)
+                    if cache.keep(*cached) is None:
                         compiled_in_vain.add(module)
-        return _link(*kept, machine.llvm)
+        return _link(*cached, machine.llvm)
 
 
 def _this_machine() -> _Machine:
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
-        raise _no_kernels("they are made for 64-bit little-endian machines")
+        raise _no_kernels("they need a 64-bit little-endian machine")
     try:
         import llvmlite.binding as llvm  # type: ignore[import-untyped]
     except (ImportError, OSError) as error:
@@ -109,10 +102,10 @@ def _no_kernels(why: str) -> Invalid:
 
 def _unusable(package: str, error: Exception) -> Invalid:
     return Invalid(
-        f"The kernels cannot be made ready, because {package} cannot be imported "
+        f"The kernels cannot be loaded, because {package} cannot be imported "
         f"({type(error).__name__}: {' '.join(str(error).split())}).",
         code="numba-unusable",
-        action="Install the versions of NumPy, llvmlite and Numba that belong together into this environment: "
+        action="Install compatible versions of NumPy, llvmlite and Numba into this environment: "
         f"pip install --force-reinstall 'statecore[pipeline]' (Python: {sys.executable}).",
         package=package,
     )

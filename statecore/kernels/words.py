@@ -1,4 +1,4 @@
-"""Records of ``int64`` that kernels and their callers share, each declared once as a ``NamedTuple``."""
+"""Records of ``int64`` shared by kernels and their callers, each declared once as a ``NamedTuple``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ Record = TypeVar("Record", bound=tuple[int, ...])
 
 
 def numbered(record: type[Record]) -> Record:
-    """The number of each word of a record, by its name.
+    """The index of each word of a record, by field name.
 
     ``BATCH = numbered(Batch)`` gives ``BATCH.valid``, which a kernel reads as ``get(batch, BATCH.valid)``; Numba
-    freezes the number into the machine code. A caller makes the record with ``numpy.array(Batch(...), numpy.int64)``
-    and reads it back with ``Batch(*array.tolist())``. It has ``len(BATCH)`` words of eight bytes.
-
-    Args:
-        record: a ``NamedTuple`` whose fields are all ``int``.
+    compiles the index as a constant. A caller creates the record with ``numpy.array(Batch(...), numpy.int64)`` and
+    reads it back with ``Batch(*array.tolist())``. It has ``len(BATCH)`` words of eight bytes.
     """
     made: Record = cast(Any, record)(*range(len(cast(Any, record)._fields)))
     return made

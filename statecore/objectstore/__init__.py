@@ -1,1 +1,1 @@
-"""Immutable blobs, and pointers that are replaced by compare-and-swap: in a directory, or in S3."""
+"""Immutable blobs, and pointers replaced by compare-and-swap, in a directory or in S3."""

@@ -1,25 +1,25 @@
-"""The seam between those who make and read blobs and wherever these are kept: a directory, or an object store.
+"""``Blobs``, the interface of immutable objects in a directory or an object store.
 
-A blob is bytes under a name, written once and never changed; one that is damaged may be replaced by what it was. What
-every implementation MUST do, and one conformance suite holds (``tests/unit/objectstore/test_conformance.py``):
+A blob is bytes under a name, written once and never changed; a damaged one may be replaced by its original content.
+Requirements on every implementation, checked by one conformance suite (``tests/unit/objectstore/test_conformance.py``):
 
-**Names** are one or more parts with ``/`` between them; a part is not empty, not ``.`` or ``..``, and has letters,
-digits and ``._=@+-`` only, up to 249 of them: as many as a topic's name may have, and more than a store's. Others are
+**Names** are one or more parts separated by ``/``; a part is not empty, not ``.`` or ``..``, and has only letters,
+digits and ``._=@+-``, up to 249 of them: as many as a topic's name may have, and more than a store's. Others are
 refused as ``Invalid`` before anything is done. A name that is the directory of another (``a`` and ``a/b``) MUST NOT be
-used; object stores would take it and directories cannot.
+used; object stores would accept it and directories cannot.
 
-**Atomic.** A blob MUST be seen whole or not at all, by everybody, whatever dies meanwhile. Of several who put one name
-at the same time exactly one MUST win, and the others are told that the blob was there.
+**Atomic.** A blob MUST be visible whole or not at all, to all readers, whatever fails meanwhile. Of several concurrent
+puts of one name exactly one MUST win, and the others are told that the blob exists.
 
-**Durable.** When ``put_if_absent`` has returned, the blob MUST survive the loss of power, its name as well. So a blob
-that is put last, and names others, is the mark by which a group of them is complete.
+**Durable.** When ``put_if_absent`` has returned, the blob and its name MUST survive a power loss. So a blob that is put
+last and names others marks a group of them as complete.
 
-**Consistent.** What was put MUST be found at once by ``get``, ``head`` and ``list`` of everybody; what was deleted MUST
-NOT be.
+**Consistent.** After a put, ``get``, ``head`` and ``list`` of all clients MUST find the blob at once; after a delete
+they MUST NOT.
 
-**Errors.** ``NotFound``: there is no such blob. ``Invalid``: a name or range that cannot be, or missing rights; to try
-again is in vain. ``Capacity``: no room. ``Retryable``: everything else. Damage is seen by who knows the hash: no
-implementation looks into a blob.
+**Errors.** ``NotFound``: there is no such blob. ``Invalid``: an invalid name or range, or missing permissions; a retry
+cannot help. ``Capacity``: no space left. ``Retryable``: everything else. Damage is detected by callers that know the
+hash: no implementation inspects blobs.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ _PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
 
 
 class Blob(NamedTuple):
-    """What a listing says of a blob.
+    """An entry of a listing.
 
     Attributes:
-        name: its name.
-        size: bytes.
-        modified: when it was put, in seconds since the epoch, by the clock of whoever keeps it.
-        checksum: of its bytes when they were put; ``None`` where whoever keeps it has none. A listing has none.
+        modified: when it was put, in seconds since the epoch, by the clock of the object store.
+        checksum: of its bytes when they were put; ``None`` if the object store has none, and in listings.
     """
 
     name: str
@@ -53,11 +51,11 @@ class Blob(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """How long the server of a place may let a process wait; a directory has none.
+    """Retries and timeouts of requests to a server; a directory ignores them.
 
     Attributes:
-        attempts: how often a request is sent at most.
-        timeout: seconds after which an answer of which nothing comes counts as lost.
+        attempts: maximum number of times a request is sent.
+        timeout: seconds without data after which an answer counts as lost.
     """
 
     attempts: int = 8
@@ -65,44 +63,44 @@ class Patience(NamedTuple):
 
 
 PATIENT = Patience()
-"""That of a job that has hours of work to lose."""
+"""For a job that has hours of work to lose."""
 
 
 class Blobs(ABC):
-    """Blobs by name; see the module's text for what each method MUST do."""
+    """Blobs by name; the module lists the requirements on each method."""
 
     @abstractmethod
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """Keep bytes, or a finished file of this machine, under a name.
+        """Store bytes, or a finished local file, under a name.
 
-        A file is not changed and stays where it is; nobody may write into it afterwards, because a directory on its
-        file system may keep it as a second name of the same bytes.
+        A file is not changed and stays where it is; do not write to it afterwards, because a directory on the same file
+        system may keep it as a hard link.
 
         Returns:
-            Whether it was put; ``False`` when there is a blob of that name, whatever it holds.
+            Whether it was put; ``False`` if a blob of that name exists, whatever it contains.
 
         Raises:
             NotFound: there is no such file.
-            Invalid, Capacity, Retryable: see the module's text; nothing was put.
+            Invalid, Capacity, Retryable: see the module; nothing was put.
         """
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """Put bytes in the place of a blob that is damaged, or where there is none.
+        """Overwrite a damaged blob, or create it.
 
-        Of several who do so at the same time any may be the last, so all of them MUST have the same bytes: a blob that
-        is named by its hash may be replaced, and no other. Everybody sees the old blob or the new one; only an
-        implementation that cannot do that shows none for a moment.
+        Of several concurrent calls any may be the last, so all MUST have the same bytes: only a blob named by its hash
+        may be replaced. Readers see the old blob or the new one; only an implementation that cannot do that shows none
+        for a moment.
 
         Raises:
             NotFound: there is no such file.
-            Invalid, Capacity, Retryable: see the module's text.
+            Invalid, Capacity, Retryable: see the module.
         """
         while not self.put_if_absent(name, content):
             self.delete(name)
 
     @abstractmethod
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a blob from ``start`` to before ``end``, or to its end; fewer where it ends before.
+        """The bytes of a blob from ``start`` to before ``end``, or to its end; fewer if it is shorter.
 
         Raises:
             NotFound: there is no such blob.
@@ -111,7 +109,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def head(self, name: str) -> Blob:
-        """What a listing would say of one blob, and its checksum.
+        """Metadata of one blob, with its checksum.
 
         Raises:
             NotFound: there is no such blob.
@@ -119,15 +117,12 @@ class Blobs(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """All blobs whose name begins with ``prefix``, in order of their names' bytes."""
+        """All blobs whose name begins with ``prefix``, in byte order of their names."""
 
     def directories(self, above: str) -> Iterator[str]:
-        """What the next part can be in names that begin with ``above/`` and go on after it, each once, in no order.
+        """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order.
 
-        An implementation that can tell without looking at each blob should.
-
-        Args:
-            above: one or more parts of a name.
+        An implementation that can list them without each blob should.
         """
         yield from dict.fromkeys(
             rest.split("/")[0]
@@ -137,11 +132,11 @@ class Blobs(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a blob; none there is fine. Who reads it meanwhile gets all of it, or ``NotFound``."""
+        """Delete a blob, if it exists. A concurrent reader gets all of it, or ``NotFound``."""
 
     @abstractmethod
     def local_path(self, name: str) -> Path | None:
-        """A file of this machine that is the blob, to be linked or read and never written to; ``None`` without one.
+        """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none.
 
         Raises:
             NotFound: there is no such blob.
@@ -149,14 +144,14 @@ class Blobs(ABC):
 
 
 def checked_name(name: str) -> str:
-    """The name, if it can be one.
+    """Validate a name and return it.
 
     Raises:
-        Invalid: it cannot.
+        Invalid: it is not a valid name.
     """
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
-            f"{name!a} is no name of a blob.",
+            f"{name!a} is not a valid blob name.",
             code="blob-name-invalid",
             action="Use letters, digits and ._=@+- in parts of up to 249, with / between them.",
             value=ascii(name),
@@ -165,14 +160,14 @@ def checked_name(name: str) -> str:
 
 
 def checked_range(start: int, end: int | None) -> None:
-    """Refuse a range that cannot be.
+    """Validate a byte range.
 
     Raises:
         Invalid: it begins before 0, or ends before it begins.
     """
     if start < 0 or (end is not None and end < start):
         raise Invalid(
-            f"A blob has no bytes from {start} to {end}.",
+            f"Bytes {start} to {end} are not a valid range.",
             code="byte-range-invalid",
             action="Give 0 <= start <= end.",
             start=start,

@@ -1,4 +1,4 @@
-"""The checksum that whoever keeps a blob has of it: bytes can be held against it without being sent again."""
+"""CRC-32 checksums that an object store keeps, so that local bytes can be compared without sending them again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _CHUNK = 1 << 20
 
 
 class Checksum(NamedTuple):
-    """A CRC-32, as S3 says it.
+    """A CRC-32 in S3's notation.
 
     Attributes:
-        value: in base64; of the CRC-32s of the parts where the blob was sent in parts.
-        part: bytes of a part; 0 where it is of the whole.
+        value: in base64; for a multipart upload, of the CRC-32s of its parts.
+        part: bytes of a part; 0 for a checksum of the whole.
     """
 
     value: str
@@ -24,10 +24,10 @@ class Checksum(NamedTuple):
 
     @staticmethod
     def of(content: bytes | Path, part: int = 0) -> Checksum:
-        """The checksum that some bytes have.
+        """Compute the checksum of bytes.
 
         Args:
-            content: the bytes, or a file of this machine.
+            content: the bytes, or a local file.
             part: bytes of a part; 0 for the checksum of the whole.
 
         Raises:

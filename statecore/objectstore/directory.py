@@ -1,15 +1,15 @@
-"""Blobs in a directory: the implementation for one machine, and for many that share a file system.
+"""Blobs in a directory, for one machine or for many that share a file system.
 
-A blob is a file below the root, under its name. It is written, or linked, under a name of its own in ``~partial`` and
-then linked to its place, which either happens or finds something there::
+A blob is a file below the root, under its name. It is written, or linked, under a random name in ``~partial`` and then
+hard-linked to its final name, which either succeeds or finds an existing blob::
 
     <root>/<name>                    the blob
-    <root>/~partial/<random>         on its way (no blob has such a name); what a dead process left there may be deleted
+    <root>/~partial/<random>         in progress (no blob has such a name); leftovers of dead processes may be deleted
     <root>/~locks/...                of pointers in the same directory (:mod:`.directory_pointers`)
 
-A file on the same file system is not copied: that is what makes local runs free of copies. What it shares with the blob
-that it becomes is for whoever opens the directory to say (:class:`Sharing`). Two names of one file have one owner and
-one mode, and who writes to it under one name writes to both; two clones have nothing in common but room on the disk.
+A file on the same file system is not copied, so local runs make no copies. :class:`Sharing` chooses what the file and
+the blob share. Hard links have one owner and one mode, and a write through one name changes both; clones only share
+disk space.
 """
 
 from __future__ import annotations
@@ -47,76 +47,73 @@ _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno.EISDIR, errno.
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
 
 _FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.TOO_LARGE, Refusal.READ_ONLY, Refusal.DENIED)
-"""What is no better the next time unless somebody does something."""
+"""Failures that a retry does not fix."""
 
 
 class Sharing(Enum):
-    """What a file that is put and its blob have in common, on a file system that allows it; else the blob is a copy."""
+    """What an uploaded file and its blob share, if the file system allows; else the blob is a copy."""
 
     NAMES = "names"
-    """They are one file with two names: for blobs that live no longer than the job that puts them."""
+    """A hard link: for blobs that live no longer than the job that puts them."""
 
     ROOM = "room"
-    """They are clones; where there are none, one file with two names, if its owner, group and mode are those that a
-    blob is to have."""
+    """A clone; without clones a hard link, if owner, group and mode are those that a blob is to have."""
 
     CLONES = "clones"
-    """They are clones, and never one file."""
+    """A clone, never a hard link."""
 
 
 class DirectoryBlobs(Blobs):
-    """Blobs below a directory, which is made when the first one is put.
+    """Blobs below a directory, which is created with the first one.
 
     Args:
-        root: the directory.
-        sharing: what files that are put have in common with their blobs.
-        passing: whether nobody looks for these blobs once the process has died, so that they need not survive a loss
-            of power and nothing is forced to the disk.
+        sharing: what uploaded files share with their blobs.
+        passing: whether the blobs are useless after the process dies, so that nothing is synced.
     """
 
     def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES, *, passing: bool = False) -> None:
         self._root, self._sharing, self._passing = Path(root), sharing, passing
-        self._named: dict[Path, int] = {}  # inodes of directories whose names are on the disk, with those above them
+        self._named: dict[Path, int] = {}  # inodes of directories whose names are synced, with those above
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
         final = self._root / checked_name(name)
-        with self._said("put", name):
+        with self._translated("put", name):
             if isinstance(content, Path) and not content.is_file():
                 raise NotFound(
-                    f"There is no file {content} to be put.",
+                    f"There is no file {content} to upload.",
                     code="upload-file-missing",
-                    action="Make it anew.",
+                    action="Create it again, then retry.",
                     path=str(content),
                 )
             for directory in (final.parent, *final.parent.parents):
                 if directory.is_dir():
                     break
-                self._named.pop(directory, None)  # somebody has deleted it
+                self._named.pop(directory, None)  # it was deleted
             make_directories(final.parent)
-            if final.is_symlink() and not final.exists():  # a blob that leads to nothing is none
+            if final.is_symlink() and not final.exists():  # a dangling link is no blob
                 self.replace(name, content)
                 return True
             if final.is_dir():
-                final.rmdir()  # what has blobs in it stays, and is in the way
+                final.rmdir()  # fails if it contains blobs
             if final.exists() and not final.is_file():
                 raise NotRegularFile(final)
-            made = not final.exists() and self._made(content, final)
+            made = not final.exists() and self._place(content, final)
             if not made:
-                self._force(final)  # what this one made was forced to the disk before it got its name
-            self._sync_name(final)  # also where another was first: it may not have come to this yet
+                self._sync(final)  # a new blob was synced before it got its name
+            self._sync_name(final)  # also for an existing blob: its writer may not have done this yet
             return made
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """See :meth:`Blobs.replace`. Always by a copy: a second name would share the next damage with the file."""
+        """See :meth:`Blobs.replace`. Always copies: a hard link would share the next damage with the file."""
         final = self._root / checked_name(name)
         partial = self._root / _PARTIAL / uuid.uuid4().hex
-        with self._said("put", name):
+        with self._translated("put", name):
             if isinstance(content, Path) and not content.is_file():
                 raise NotFound(
-                    f"There is no file {content} to be put.",
+                    f"There is no file {content} to upload.",
                     code="upload-file-missing",
-                    action="Make it anew.",
+                    action="Create it again, then retry.",
                     path=str(content),
                 )
             make_directories(final.parent)
@@ -127,19 +124,19 @@ class DirectoryBlobs(Blobs):
                 else:
                     shutil.copyfile(content, partial)
                 give_to_owner(partial)
-                self._force(partial)
+                self._sync(partial)
                 partial.replace(final)
             finally:
                 with suppress(OSError):
                     partial.unlink()
             self._sync_name(final)
 
-    def _force(self, path: Path) -> None:
+    def _sync(self, path: Path) -> None:
         if not self._passing:
             sync_file(path)
 
     def _sync_name(self, final: Path) -> None:
-        """Force the name of a blob to the disk, and once those of the directories that it lies in."""
+        """Sync the directory of a blob, and once those above it."""
         if self._passing:
             return
         sync_file(final.parent)
@@ -153,17 +150,17 @@ class DirectoryBlobs(Blobs):
                 break
         self._named.update(unsure)
 
-    def _made(self, content: bytes | Path, final: Path) -> bool:
-        """Whether bytes, or a file, got their name as a blob; ``False`` where another was first."""
+    def _place(self, content: bytes | Path, final: Path) -> bool:
+        """Store bytes or a file as a blob; ``False`` if it exists."""
         if isinstance(content, bytes):
-            return bool(self._written(final, lambda partial: partial.write_bytes(content)))
+            return bool(self._write(final, lambda partial: partial.write_bytes(content)))
         made = None
         if self._sharing is not Sharing.NAMES:
-            made = self._written(final, lambda partial: clone(content, partial))
+            made = self._write(final, lambda partial: clone(content, partial))
         if made is None and self._may_link(content, final):
-            made = self._linked(content, final)
+            made = self._link(content, final)
         if made is None:
-            made = self._written(final, lambda partial: shutil.copyfile(content, partial))
+            made = self._write(final, lambda partial: shutil.copyfile(content, partial))
         return bool(made)
 
     def _may_link(self, file: Path, final: Path) -> bool:
@@ -171,43 +168,43 @@ class DirectoryBlobs(Blobs):
             return is_as_made_in(final.parent, file.stat())
         return self._sharing is Sharing.NAMES
 
-    def _linked(self, file: Path, final: Path) -> bool | None:
-        """Whether a file got its name as a blob; ``None`` where it has to be copied."""
-        file = file.resolve()  # a second name of a symbolic link would go with the file that it leads to
-        self._force(file)
+    def _link(self, file: Path, final: Path) -> bool | None:
+        """Hard-link a file as a blob; ``False`` if it exists, ``None`` if it has to be copied."""
+        file = file.resolve()  # a hard link to a symbolic link would dangle with its target
+        self._sync(file)
         try:
             return True if link(file, final) else None
         except FileExistsError:
             return False
 
-    def _written(self, final: Path, write: Callable[[Path], object]) -> bool | None:
-        """Whether what is written beside got its name as a blob; ``None`` where ``write`` says ``False``: it cannot."""
+    def _write(self, final: Path, write: Callable[[Path], object]) -> bool | None:
+        """Write a blob beside and link it; ``False`` if it exists, ``None`` if ``write`` cannot (returns ``False``)."""
         partial = self._root / _PARTIAL / uuid.uuid4().hex
         make_directories(partial.parent)
         try:
             if write(partial) is False:
                 return None
             give_to_owner(partial)
-            self._force(partial)
+            self._sync(partial)
             os.link(partial, final)
         except FileExistsError:
             return False
         finally:
-            with suppress(OSError):  # else a full disk is kept full
+            with suppress(OSError):  # else a full disk stays full
                 partial.unlink()
         return True
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
         checked_range(start, end)
-        with self._said("read", name), open_regular(self._root / checked_name(name)) as file:
+        with self._translated("read", name), open_regular(self._root / checked_name(name)) as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
     def head(self, name: str) -> Blob:
         """See :meth:`Blobs.head`."""
         path = self._root / checked_name(name)
-        with self._said("read", name):
+        with self._translated("read", name):
             status = path.stat()
             if stat.S_ISDIR(status.st_mode):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -218,22 +215,22 @@ class DirectoryBlobs(Blobs):
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""
         found = []
-        with self._said("listed", prefix):
+        with self._translated("listed", prefix):
             above = self._root / prefix.rpartition("/")[0]
             for directory, _, files in os.walk(above):
                 of = Path(directory).relative_to(self._root)
-                if not of.as_posix().startswith("~"):  # no part of a name begins so
+                if not of.as_posix().startswith("~"):  # no part of a name begins with ~
                     found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
         for name in sorted(found):
             with suppress(NotFound):  # deleted meanwhile
-                with self._said("read", name):
+                with self._translated("read", name):
                     status = (self._root / name).stat()
                 if stat.S_ISREG(status.st_mode):
                     yield Blob(name, status.st_size, status.st_mtime)
 
     def directories(self, above: str) -> Iterator[str]:
-        """See :meth:`Blobs.directories`. One whose blobs were all deleted may be among them."""
-        with self._said("listed", above), suppress(FileNotFoundError, NotADirectoryError):
+        """See :meth:`Blobs.directories`. May include one whose blobs were all deleted."""
+        with self._translated("listed", above), suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(self._root / checked_name(above)) as entries:
                 names = [entry.name for entry in entries if entry.is_dir()]
             yield from names
@@ -241,18 +238,17 @@ class DirectoryBlobs(Blobs):
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""
         path = self._root / checked_name(name)
-        with self._said("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
+        with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
             sync_file(path.parent)
 
     def local_path(self, name: str) -> Path:
-        """See :meth:`Blobs.local_path`; there always is one."""
+        """See :meth:`Blobs.local_path`; never ``None``."""
         self.head(name)
         return self._root / name
 
     @contextmanager
-    def _said(self, what: str, name: str) -> Iterator[None]:
-        """What the system says, as one of the kinds that the seam has."""
+    def _translated(self, what: str, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -265,7 +261,7 @@ class DirectoryBlobs(Blobs):
             return NotFound(
                 f"There is no blob {name} in {self._root}.",
                 code="blob-not-found",
-                action="Look whether that is the right place.",
+                action="Check that this is the right location.",
                 **where,
             )
         if refusal_of(error) is Refusal.DENIED:
@@ -274,13 +270,13 @@ class DirectoryBlobs(Blobs):
             return system_error(
                 error,
                 failed,
-                action="Give this user the right to read and write there.",
-                room="Free room there, or use a larger disk, and start again.",
+                action="Give this user permission to read and write there.",
+                room="Free space there, or use a larger disk, then run this again.",
                 **where,
             )
         return Retryable(
             f"{failed}: {error.strerror or error}.",
             code="disk-failed",
-            action="Look at the disk and at the kernel's log (dmesg), then try again.",
+            action="Check the disk and the kernel log (dmesg), then run this again.",
             **where,
         )

@@ -1,7 +1,7 @@
-"""Pointers in a directory: one file each, replaced under a lock that all processes of the machine respect.
+"""Pointers in a directory: one file each, replaced under a lock among all processes.
 
-A file system that several machines share keeps the lock among them where its ``flock`` reaches them all (NFS of Linux,
-Lustre with ``-o flock``). The version of a content is its SHA-256::
+On a file system shared by several machines the lock works if its ``flock`` does across machines (NFS of Linux, Lustre
+with ``-o flock``). The version of a content is its SHA-256::
 
     <root>/<name>                   the content
     <root>/~locks/<name's hash>     held while it is replaced
@@ -29,11 +29,7 @@ _LOCKS, _PARTIAL = "~locks", "~partial"
 
 
 class DirectoryPointers(Pointers):
-    """Pointers below a directory, which is made when the first one is.
-
-    Args:
-        root: the directory.
-    """
+    """Pointers below a directory, which is created with the first one."""
 
     def __init__(self, root: AnyPath) -> None:
         self._root = Path(root)
@@ -83,7 +79,7 @@ class DirectoryPointers(Pointers):
         try:
             make_directories(lock.parent)
             file = lock.open("a")
-            with suppress(PermissionError):  # another user's, who has seen to it
+            with suppress(PermissionError):  # owned by another user, who has done this
                 give_to_owner(lock)
         except OSError as error:
             raise self._error("written", name, error) from error
@@ -102,7 +98,7 @@ class DirectoryPointers(Pointers):
         return system_error(
             error,
             failed,
-            action="Give this user the right to read and write there.",
+            action="Give this user permission to read and write there.",
             directory=str(self._root),
             **where,
         )

@@ -1,18 +1,18 @@
-"""The seam for what changes: small documents that one writer at a time may replace, by compare-and-swap.
+"""``Pointers``, the interface of small documents that are replaced by compare-and-swap.
 
-Blobs never change; a pointer says which of them count. What every implementation MUST do, and one conformance suite
-holds (``tests/unit/objectstore/test_pointers.py``):
+Blobs never change; a pointer names the current ones. Requirements on every implementation, checked by one conformance
+suite (``tests/unit/objectstore/test_pointers.py``):
 
-**Atomic.** Who reads sees one content whole, with its version. A swap replaces exactly the version that it names, or
-nothing: of several swaps that name one version exactly one MUST win, in one process or many, on one machine or many.
+**Atomic.** A reader sees one whole content with its version. A swap replaces exactly the version that it names, or
+nothing: of several swaps of one version exactly one MUST win, in one process or many, on one machine or many.
 
-**Versions** are opaque. That a pointer is not there is a version, too: ``None``. A content MUST be unlike all earlier
-ones of the pointer (it has a number or an id that no other has), because some servers know versions by content alone.
+**Versions** are opaque. ``None`` is the version of a missing pointer. A content MUST differ from all earlier ones of
+the pointer (by a unique number or id), because some servers derive versions from the content alone.
 
-**Honest.** After a reply that was lost, a swap MUST NOT say that it lost where it won: it says that nobody knows
-(``Retryable``) where it cannot find out, and whoever must know keeps in the content what it needs to recognise its own.
+**Honest.** After a lost reply, a swap MUST NOT report that it lost if it won: if it cannot find out, it raises
+``Retryable``, and a caller that must know puts into the content what it needs to recognise its own.
 
-**Durable** and **consistent** as blobs are.
+**Durable** and **consistent** like blobs.
 """
 
 from __future__ import annotations
@@ -22,40 +22,33 @@ from typing import NamedTuple
 
 
 class Pointed(NamedTuple):
-    """A pointer as it was at one moment.
-
-    Attributes:
-        content: its bytes.
-        version: which of its contents that is.
-    """
+    """Content of a pointer, with its version."""
 
     content: bytes
     version: str
 
 
 class Pointers(ABC):
-    """Pointers by name; names are as those of blobs. See the module's text for what each method MUST do."""
+    """Pointers by name; names are as those of blobs. The module lists the requirements on each method."""
 
     @abstractmethod
     def read(self, name: str) -> Pointed | None:
-        """A pointer as it is; ``None`` where there is none.
+        """The current content of a pointer; ``None`` if there is none.
 
         Raises:
-            Invalid, Retryable: it cannot be read; that is not the same as that there is none.
+            Invalid, Retryable: it cannot be read; this does not mean that there is none.
         """
 
     @abstractmethod
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
-        """Replace a pointer, or make it.
+        """Replace or create a pointer.
 
         Args:
-            name: its name.
-            content: what it is to be.
-            expected: the version that it must have; ``None`` where there must be none.
+            expected: the version to replace; ``None`` if there must be none.
 
         Returns:
-            The version that it has now, or ``None`` where it had another one than was expected; then nothing changed.
+            The new version, or ``None`` if the current version was not the expected one; then nothing changed.
 
         Raises:
-            Invalid, Capacity, Retryable: it cannot be written, or nobody knows whether it was.
+            Invalid, Capacity, Retryable: it cannot be written, or the outcome is unknown.
         """

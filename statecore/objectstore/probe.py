@@ -1,8 +1,8 @@
-"""Whether a place keeps what blobs and pointers stand on, asked before a repository is made there.
+"""Tests whether a location keeps the guarantees of blobs and pointers, before a repository is created there.
 
-Some servers that speak S3 take conditions and ignore them, and some keep them only when nobody else asks at the same
-time; some file systems have no locks. On each of these, two writers destroy each other's work and nothing says so. So
-every promise is put to the test, with names that are deleted afterwards. What only S3 has is in :mod:`.s3_probe`.
+Some S3-compatible servers accept conditions and ignore them, some honour them only without concurrency; some file
+systems have no locks. There, two writers silently destroy each other's work. So every guarantee is tested, with names
+that are deleted afterwards. :mod:`.s3_probe` has the tests for S3 only.
 """
 
 from __future__ import annotations
@@ -16,25 +16,22 @@ from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
 
 WRITERS, ROUNDS = 8, 12
-"""Threads that write at once, and how often each does. An s3proxy, which looks at a condition and then writes without a
-lock, lost 14 to 31 of 100 swaps of eight writers."""
+"""Concurrent writer threads, and writes of each. An s3proxy, which checks a condition and then writes without a lock,
+lost 14 to 31 of 100 swaps of eight writers."""
 
 _SWAPS = 4
 _MOST_TRIES = 300
-"""Tries of one swap; where conditions are kept each that is lost is another writer's, of whom there are few."""
+"""Tries of one swap; if conditions are honoured, each lost one is another writer's, of whom there are few."""
 
 
 def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
-    """Put a place to the test.
+    """Test a location.
 
-    Args:
-        place: its name, for messages.
-        blobs: its blobs, below a prefix of their own.
-        pointers: its pointers, below the same.
+    Blobs and pointers are below the same prefix, which is their own.
 
     Raises:
-        Invalid: a promise is not kept, which is said; or there is no right to something.
-        Capacity, Retryable: the place is full, or cannot be reached.
+        Invalid: a guarantee is not kept (the message says which), or missing permissions.
+        Capacity, Retryable: the location is full, or cannot be reached.
     """
     try:
         ensure(blobs.put_if_absent("once", b"first"), place, "did not keep a blob", "put")
@@ -47,23 +44,23 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
         ensure(
             blobs.get("once") == b"first",
             place,
-            "changed a blob although it said that it did not",
+            "changed a blob although it refused the write",
             "read-after-refused-write",
         )
         ensure([blob.name for blob in blobs.list()] == ["once"], place, "does not list what was put", "list")
         first = pointers.swap("pointer", b"1", None)
-        ensure(first is not None, place, "did not make a pointer", "pointer-create")
+        ensure(first is not None, place, "did not create a pointer", "pointer-create")
         found = pointers.read("pointer")
         ensure(
             found is not None and found == (b"1", first),
             place,
-            "gives another version (ETag) than it gave before",
+            "returned another version (ETag) than before",
             "stable-version",
         )
         ensure(
             pointers.swap("pointer", b"2", first) is not None,
             place,
-            "does not know its own version (If-Match)",
+            "rejected its own version (If-Match)",
             "known-version",
         )
         ensure(
@@ -72,32 +69,32 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
             "replaced a pointer that had changed (If-Match)",
             "conditional-replace",
         )
-        ensure(_creates_once(blobs), place, "let several writers make one blob at the same time", "concurrent-create")
+        ensure(_creates_once(blobs), place, "let several concurrent writers create one blob", "concurrent-create")
         ensure(
-            _loses_nothing(pointers),
+            _replaces_atomically(pointers),
             place,
-            "lost a change of one of several writers at the same time",
+            "lost a change of one of several concurrent writers",
             "concurrent-replace",
         )
         ensure(_deletes(blobs), place, "did not delete a blob", "delete")
     finally:
-        with suppress(StatecoreError):  # what stays is small, and says by its name what it was
+        with suppress(StatecoreError):  # leftovers are small, and their names tell their origin
             for blob in blobs.list():
                 blobs.delete(blob.name)
 
 
 def ensure(kept: bool, place: str, otherwise: str, promise: str) -> None:
-    """Go on only where a promise was kept: the context of the error has its name.
+    """Raise unless a guarantee was kept; the error's context names it.
 
     Raises:
-        Invalid: it was not.
+        Invalid: it was not kept.
     """
     if not kept:
         raise Invalid(
-            f"{place} {otherwise}. Jobs would destroy each other's work there.",
+            f"{place} {otherwise}. Concurrent jobs would destroy each other's work there.",
             code="object-store-unsuitable",
-            action="Use a place that keeps conditional writes and checksums: AWS S3 promises to, versitygw 1.8.0 was "
-            "seen to, and so was a local file system.",
+            action="Use a location with conditional writes and checksums: AWS S3 guarantees them; versitygw 1.8.0 and "
+            "local file systems passed this test.",
             place=place,
             promise=promise,
         )
@@ -126,7 +123,7 @@ def _creates_once(blobs: Blobs) -> bool:
     return sorted(won) == list(range(ROUNDS))
 
 
-def _loses_nothing(pointers: Pointers) -> bool:
+def _replaces_atomically(pointers: Pointers) -> bool:
     def count(who: int, stop: threading.Event) -> None:
         for number in range(_SWAPS):
             mine = b"%d-%d" % (who, number)
@@ -146,7 +143,7 @@ def _loses_nothing(pointers: Pointers) -> bool:
 
 
 def _at_once(work: Callable[[int, threading.Event], None]) -> None:
-    """Have several threads begin something at the same moment; raises what one of them raised, and stops the others."""
+    """Run ``work`` in several threads started simultaneously; raise the first error and stop the others."""
     barrier, stop, failed = threading.Barrier(WRITERS), threading.Event(), list[BaseException]()
 
     def begin(who: int) -> None:
@@ -167,7 +164,7 @@ def _at_once(work: Callable[[int, threading.Event], None]) -> None:
             thread.join()
     finally:
         stop.set()
-        for thread in threads:  # nobody puts anything while what is there is deleted
+        for thread in threads:  # no puts during the cleanup
             thread.join()
     if failed:
         raise failed[0]

@@ -1,4 +1,4 @@
-"""Who may not write where, for whoever has to give the right: a user, a directory, its owner and its mode."""
+"""Builds permission errors that name the user, the directory, its owner and its mode."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from statecore.errors import Invalid
 
 
 def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context: Any) -> Invalid:
-    """The error to raise where the system denies a directory to this user.
+    """The error to raise if the system denies this user access to a directory.
 
     Args:
-        error: what was raised.
-        failed: what could not be done, as the beginning of a sentence.
-        root: the directory that all is below.
+        failed: what failed, as the beginning of a sentence.
         writing: whether it was to be written.
-        context: names as fields, for machines.
+        context: fields of the error, for machines.
     """
     path = Path(os.fsdecode(error.filename)) if error.filename else root
     path = path if path.is_relative_to(root) else root
@@ -31,13 +29,13 @@ def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context:
         mode, owner = stat.filemode(seen.st_mode), f"{_user(seen.st_uid)}:{_group(seen.st_gid)}"
         whose = f", which belongs to {owner} and has the mode {mode}"
         rights = {"owner": owner, "mode": mode}
-    except OSError:  # nobody may even look
+    except OSError:  # not even stat is allowed
         pass
     right = "write to" if writing else "read"
     return Invalid(
         f"{failed}: {user} may not {right} {where}{whose}.",
         code="permission-denied",
-        action=f"Give {user} the right to {'read and write' if writing else 'read'} all of {root}, or run this as a "
+        action=f"Give {user} permission to {'read and write' if writing else 'read'} all of {root}, or run this as a "
         "user that has it.",
         user=_user(os.geteuid()),
         path=str(where),
@@ -47,7 +45,6 @@ def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context:
 
 
 def _closest(path: Path) -> Path:
-    """The path, or what of it is there."""
     while path != path.parent and not os.path.lexists(path):
         path = path.parent
     return path
@@ -56,7 +53,7 @@ def _closest(path: Path) -> Path:
 def _user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may run under a number that has no name
+    except KeyError:  # a container may run under a uid without a name
         return f"uid {uid}"
 
 

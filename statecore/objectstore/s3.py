@@ -1,16 +1,16 @@
-"""Blobs in S3, or in any server that speaks its protocol and keeps its conditions.
+"""Blobs in S3, or in any compatible server that honours conditional writes.
 
-A blob is an object, put with ``If-None-Match: *``: of several who put one name exactly one wins, on AWS and on the
-servers that ``statecore init`` lets pass. A small one is one request. A large one is sent in parts, several at once,
-and the condition stands on the request that completes it; until then nobody sees anything of it::
+A blob is an object, put with ``If-None-Match: *``: of several concurrent puts of one name exactly one wins, on AWS and
+on the servers that ``statecore init`` accepts. A small blob is one request. A large one is a multipart upload,
+with the condition on the request that completes it; until then it is invisible::
 
     PutObject                 up to 16 MiB
     CreateMultipartUpload  →  UploadPart * n, 4 at once  →  CompleteMultipartUpload (If-None-Match)
 
-Every request carries a CRC-32 of its body, which the server compares, and says again to who asks for the object's head.
-A damaged object is replaced by the same requests without the condition. Requests that fail are sent again by botocore,
-with pauses at random. A reply that was lost makes the second request meet the first one's object: each put has a
-token of its own in the object's metadata, by which it knows what it put itself.
+Every request carries a CRC-32 of its body, which the server verifies and returns in the object's metadata. A damaged
+object is replaced by the same requests without the condition. botocore retries failed requests, with random pauses.
+After a lost reply the retry finds the first request's object: each put stores a token in the object's metadata, by
+which it recognises its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from statecore.objectstore.s3_location import S3Location
 from statecore.objectstore.s3_requests import TRIES, S3Requests
 
 PART = 16 << 20
-"""Bytes of a part, and of a blob that is put by one request, at most."""
+"""Bytes of a part, and the maximum of a blob that is put by one request."""
 
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
@@ -42,9 +42,9 @@ class S3Blobs(S3Requests, Blobs):
 
     Args:
         location: the place; the bucket must exist.
-        client: a boto3 client; one is made when the first request is sent.
-        part: bytes of a part of a large blob; more where there were more than 10,000.
-        options: as those of :class:`S3Requests`.
+        client: a boto3 client; by default created with the first request.
+        part: bytes of a part of a large blob; more if there would be more than 10,000 parts.
+        options: those of :class:`S3Requests`.
     """
 
     def __init__(self, location: S3Location, client: Any = None, *, part: int = PART, **options: Any) -> None:
@@ -56,14 +56,14 @@ class S3Blobs(S3Requests, Blobs):
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
-                f"There is no file {content} to be put.",
+                f"There is no file {content} to upload.",
                 code="upload-file-missing",
-                action="Make it anew.",
+                action="Create it again, then retry.",
                 path=str(content),
             )
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
-        with self._said("put", name):
-            if size > self._part and self._is_there(key):  # which saves sending it
+        with self._translated("put", name):
+            if size > self._part and self._is_there(key):  # saves the upload
                 return False
             token = uuid.uuid4().hex
             return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
@@ -73,18 +73,18 @@ class S3Blobs(S3Requests, Blobs):
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
-                f"There is no file {content} to be put.",
+                f"There is no file {content} to upload.",
                 code="upload-file-missing",
-                action="Make it anew.",
+                action="Create it again, then retry.",
                 path=str(content),
             )
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         token = uuid.uuid4().hex
-        with self._said("put", name):
+        with self._translated("put", name):
             self._put(name, key, token, lambda: self._send(key, content, size, token))
 
     def _put(self, name: str, key: str, token: str, send: Callable[[], None]) -> bool:
-        """Send a blob, again where another request for its key was under way at the same time."""
+        """Send a blob, and retry after a conflict with a concurrent request for its key."""
         from botocore.exceptions import ClientError
 
         unsure = False
@@ -103,9 +103,9 @@ class S3Blobs(S3Requests, Blobs):
             else:
                 return True
         raise Retryable(
-            f"The blob {name} in {self._location} could not be put: others put it at the same time, again and again.",
+            f"The blob {name} in {self._location} could not be put: other processes kept writing it at the same time.",
             code="write-conflict",
-            action="Try again.",
+            action="Run this again.",
             blob=name,
         )
 
@@ -145,12 +145,11 @@ class S3Blobs(S3Requests, Blobs):
                 MultipartUpload={"Parts": parts}, **condition, **of, **self._encryption.using
             )
         except BaseException:
-            with suppress(Exception):  # parts that stay cost room until a rule of the bucket ends them
+            with suppress(Exception):  # leftover parts take space until a lifecycle rule removes them
                 client.abort_multipart_upload(**of)
             raise
 
     def _part_of(self, size: int) -> int:
-        """Bytes of a part of a blob that is sent in parts."""
         return max(self._part, -(-size // _MOST_PARTS))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
@@ -164,7 +163,7 @@ class S3Blobs(S3Requests, Blobs):
             return b""
         last = "" if end is None else end - 1
         span = {} if (start, end) == (0, None) else {"Range": f"bytes={start}-{last}"}
-        with self._said("read", name):
+        with self._translated("read", name):
             try:
                 return self._read(name, **span)[0]
             except ClientError as error:
@@ -175,16 +174,16 @@ class S3Blobs(S3Requests, Blobs):
     def head(self, name: str) -> Blob:
         """See :meth:`Blobs.head`."""
         key = self._location.key(checked_name(name))
-        with self._said("read", name):
+        with self._translated("read", name):
             found = self._client.head_object(
                 Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.using
             )
         size = found["ContentLength"]
         return Blob(name, size, found["LastModified"].timestamp(), self._checksum(found.get("ChecksumCRC32"), size))
 
-    def _checksum(self, said: str | None, size: int) -> Checksum | None:
-        """A checksum that can be compared: of the whole, or of parts as large as this one would send."""
-        value, _, parts = (said or "").partition("-")
+    def _checksum(self, checksum: str | None, size: int) -> Checksum | None:
+        """A comparable checksum: of the whole, or of parts of the size that this client would send."""
+        value, _, parts = (checksum or "").partition("-")
         if not parts:
             return Checksum(value) if value else None
         part = self._part_of(size)
@@ -192,19 +191,19 @@ class S3Blobs(S3Requests, Blobs):
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""
-        cut = len(self._location.key(""))
-        with self._said("listed", prefix):
+        prefix_length = len(self._location.key(""))
+        with self._translated("listed", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._location.key(prefix)
             )
             for page in pages:
                 for found in page.get("Contents", ()):
-                    yield Blob(found["Key"][cut:], found["Size"], found["LastModified"].timestamp())
+                    yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
 
     def directories(self, above: str) -> Iterator[str]:
         """See :meth:`Blobs.directories`."""
         prefix = self._location.key(f"{checked_name(above)}/")
-        with self._said("listed", above):
+        with self._translated("listed", above):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=prefix, Delimiter="/"
             )
@@ -215,18 +214,18 @@ class S3Blobs(S3Requests, Blobs):
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""
         key = self._location.key(checked_name(name))
-        with self._said("deleted", name):
+        with self._translated("deleted", name):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def local_path(self, name: str) -> None:
-        """See :meth:`Blobs.local_path`; there is none."""
+        """See :meth:`Blobs.local_path`; always ``None``."""
         self.head(name)
 
     def _is_there(self, key: str) -> bool:
         return self._token_of(key) is not None
 
     def _token_of(self, key: str) -> str | None:
-        """The token of the put that made an object, empty where it has none; ``None`` where there is no object."""
+        """The token of the put that created an object, empty if it has none; ``None`` if there is no object."""
         from botocore.exceptions import ClientError
 
         try:

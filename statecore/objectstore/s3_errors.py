@@ -1,4 +1,4 @@
-"""What S3 and boto3 say no with, as this library's few kinds of error."""
+"""Translates errors of S3 and boto3 into this library's error kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreEr
 from statecore.objectstore.s3_location import S3Location
 
 CONFLICT, EXISTS, NO_RANGE = 409, 412, 416
-"""Statuses that a request may get that says a condition or a range."""
+"""HTTP statuses of conditional and range requests."""
 
 _NOT_THERE = ("NoSuchKey", "404", "NotFound")
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge")
@@ -37,7 +37,7 @@ def status_of(error: Any) -> int:
 
 
 def was_sent_again(error: Any) -> bool:
-    """Whether botocore had sent the request before, so that a reply may have been lost."""
+    """Whether botocore had retried the request, so that a reply may have been lost."""
     return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
 
 
@@ -45,15 +45,13 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
     """The error to raise for one of botocore's.
 
     Args:
-        location: where it was.
-        doing: what could not be done: ``put``, ``read``, ``listed``, ``deleted``.
+        doing: the failed operation: ``put``, ``read``, ``listed``, ``deleted``.
         name: of the blob, or the prefix of a listing.
-        error: what was raised.
-        client: the client, which knows what server was asked.
+        client: the client, for the server's URL.
     """
     endpoint = location.endpoint or (client.meta.endpoint_url if client is not None else "")
     where = {"blob": name, "location": str(location), "endpoint": endpoint}
-    asked = f" {endpoint} was asked." if endpoint else ""
+    asked = f" Endpoint: {endpoint}." if endpoint else ""
     failed = f"The blob {name} in {location} could not be {doing}" if name else f"{location} could not be {doing}"
     response = getattr(error, "response", None)
     if response is None:
@@ -65,62 +63,57 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
         return Invalid(
             f"There is no bucket {location.bucket}.{asked}",
             code="bucket-unknown",
-            action="Make it, or check its name, the endpoint and the region.",
+            action="Create it, or check its name, the endpoint and the region.",
             **where,
         )
     if code in _NOT_THERE and doing != "put":
         return NotFound(
             f"There is no blob {name} in {location}.",
             code="blob-not-found",
-            action="Look whether that is the right place.",
+            action="Check that this is the right location.",
             **where,
         )
     message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
-    said = f"{failed}: {message} ({code or status}).{asked}"
+    message_text = f"{failed}: {message} ({code or status}).{asked}"
     if code in _FULL or status == _INSUFFICIENT_STORAGE:
         return Capacity(
-            said, code="object-store-full", action="Free room there, or raise the quota, and start again.", **where
+            message_text,
+            code="object-store-full",
+            action="Free space there, or raise the quota, then run this again.",
+            **where,
         )
     if code in _RIGHTS or status in (401, 403):
         who = " (aws sts get-caller-identity)" if ".amazonaws." in endpoint else ""
         rights = "read" if doing in ("read", "listed") else "read, write and delete"
         return Invalid(
-            said,
+            message_text,
             code="object-store-access-denied",
-            action=f"Check which credentials this machine has{who}, that they are not expired, and that they may list "
-            f"the bucket and {rights} below the prefix.",
+            action=f"Check that this machine's credentials{who} are not expired, and that they may list the bucket "
+            f"and {rights} below the prefix.",
             **where,
         )
     if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
         return Retryable(
-            said,
+            message_text,
             code="object-store-unavailable",
-            action="Look whether the object store is well, then try again.",
+            action="Check the health of the object store, then run this again.",
             **where,
         )
     return Invalid(
-        said,
+        message_text,
         code="object-store-refused",
-        action="Check the place, its region and endpoint, and what the server supports.",
+        action="Check the location, its region and endpoint, and what the server supports.",
         **where,
     )
 
 
 def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
-    """The error to raise where what answers cannot be S3: a proxy, another web server, an endpoint with a wrong path.
-
-    Args:
-        location: where it was.
-        doing: what could not be done: ``put``, ``read``.
-        name: of the blob.
-        why: by what that is known.
-        client: the client, which knows what server was asked.
-    """
+    """The error to raise if the server cannot be S3: a proxy, another web server, an endpoint with a wrong path."""
     endpoint = client.meta.endpoint_url
     return Invalid(
-        f"The blob {name} in {location} could not be {doing}: what answers at {endpoint} does not speak S3: {why}.",
+        f"The blob {name} in {location} could not be {doing}: the server at {endpoint} does not speak S3: {why}.",
         code="object-store-settings-invalid",
-        action="Check the endpoint (AWS_ENDPOINT_URL), and what stands between this machine and it.",
+        action="Check the endpoint (AWS_ENDPOINT_URL), and any proxies before it.",
         blob=name,
         location=str(location),
         endpoint=endpoint,
@@ -128,12 +121,12 @@ def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -
 
 
 def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> StatecoreError:
-    """Of an error that no server has answered with."""
-    kind, said = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."
+    """The error for one that is not an answer of a server."""
+    kind, message_text = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."
     where = {**where, "cause": kind}
     if kind in _CREDENTIALS:
         return Invalid(
-            said,
+            message_text,
             code="object-store-credentials-missing",
             action="Give this machine credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile "
             "(AWS_PROFILE), or a role.",
@@ -141,14 +134,14 @@ def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> Stat
         )
     if kind in _SETTINGS:
         return Invalid(
-            said,
+            message_text,
             code="object-store-settings-invalid",
             action="Check the endpoint and the region (AWS_ENDPOINT_URL, AWS_REGION).",
             **where,
         )
     return Retryable(
-        said,
+        message_text,
         code="object-store-unreachable",
-        action="Look whether the object store can be reached from this machine, then try again.",
+        action="Check that this machine can reach the object store, then run this again.",
         **where,
     )

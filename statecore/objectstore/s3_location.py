@@ -1,14 +1,14 @@
-"""Where blobs are kept in S3, and how a client for it is made.
+"""``S3Location``: a place in S3, and the boto3 client for it.
 
-A location is a value without secrets, so it may travel with tasks and stand in reports::
+A location has no secrets, so it may be sent with tasks and appear in reports::
 
     s3://bucket/prefix                                   endpoint, region and credentials as boto3 finds them
     s3://bucket/prefix?endpoint=http://host:port&region=eu-central-1&encryption=aws:kms&kms-key=KEY-ID
 
-**Credentials** are found on each machine by boto3's own chain: environment (``AWS_ACCESS_KEY_ID``, ...), the shared
-credentials file and profiles, a web identity, the container's or the instance's role. They are never part of a
-location, of a task, or of Spark's configuration. The key of encryption with a key of the customer's (SSE-C) is read
-from ``STATECORE_S3_CUSTOMER_KEY``, 32 bytes in base64.
+**Credentials** are found on each machine by boto3's own chain: environment (``AWS_ACCESS_KEY_ID``, ...), shared
+credentials file and profiles, web identity, role of the container or instance. They are never part of a location, of a
+task, or of Spark's configuration. The key for encryption with customer keys (SSE-C) is read from
+``STATECORE_S3_CUSTOMER_KEY``, 32 bytes in base64.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from statecore.objectstore.base import PATIENT, checked_name
 from statecore.objectstore.s3_waiting import RetryNotes
 
 CUSTOMER_KEY = "STATECORE_S3_CUSTOMER_KEY"
-"""The environment variable with the key of SSE-C."""
+"""Environment variable with the SSE-C key."""
 
 CONNECTIONS = 32
-"""Connections that a client keeps at most."""
+"""Maximum connections of a client."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CUSTOMER_KEY_BYTES = 32
 
 
 class Encryption(StrEnum):
-    """Who encrypts blobs at rest."""
+    """Encryption of blobs at rest."""
 
     DEFAULT = ""
-    """As the bucket has it."""
+    """The bucket's default."""
 
     SSE_S3 = "AES256"
-    """The server, with keys of its own (SSE-S3)."""
+    """By the server, with its own keys (SSE-S3)."""
 
     SSE_KMS = "aws:kms"
-    """The server, with a key of the key management service (SSE-KMS)."""
+    """By the server, with a key of the key management service (SSE-KMS)."""
 
     SSE_C = "customer"
-    """The server, with a key that each request brings and that it does not keep (SSE-C)."""
+    """By the server, with a key that each request sends and that it does not keep (SSE-C)."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,10 @@ class S3Location:
     """A place in a bucket.
 
     Attributes:
-        bucket: the bucket.
-        prefix: what the names of all blobs begin with, without slashes at its ends; may be empty.
-        endpoint: URL of the server; ``None`` for the one boto3 finds (``AWS_ENDPOINT_URL_S3``, AWS).
-        region: of the bucket; ``None`` for the one boto3 finds.
-        encryption: who encrypts.
-        kms_key: id of the key for :attr:`Encryption.SSE_KMS`; ``None`` for the account's own.
+        prefix: common prefix of the names of all blobs, without slashes at its ends; may be empty.
+        endpoint: URL of the server; ``None`` for boto3's default (``AWS_ENDPOINT_URL_S3``, AWS).
+        region: of the bucket; ``None`` for boto3's default.
+        kms_key: key id for :attr:`Encryption.SSE_KMS`; ``None`` for the account's own.
     """
 
     bucket: str
@@ -75,34 +73,34 @@ class S3Location:
     kms_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can be no place.
+        """Validate the fields.
 
         Raises:
-            Invalid: the bucket or the prefix cannot be one, or the key has no use.
+            Invalid: the bucket or the prefix is invalid, or a KMS key is given without its encryption.
         """
         if not _BUCKET.fullmatch(self.bucket):
             raise Invalid(
-                f"{self.bucket!a} is no name of a bucket.",
+                f"{self.bucket!a} is not a valid bucket name.",
                 code="bucket-invalid",
-                action="Give 3 to 63 small letters, digits, dots and dashes: s3://bucket/prefix.",
+                action="Give 3 to 63 lower-case letters, digits, dots and dashes: s3://bucket/prefix.",
                 bucket=self.bucket,
             )
         if self.prefix:
             checked_name(self.prefix)
         if self.kms_key is not None and self.encryption is not Encryption.SSE_KMS:
             raise Invalid(
-                "A KMS key was given, and another encryption.",
+                "A KMS key was given with another encryption.",
                 code="options-conflict",
-                action="Give encryption=aws:kms with it.",
+                action="Give encryption=aws:kms with a KMS key.",
             )
 
     def __str__(self) -> str:
-        """The location as people name it."""
+        """The location for messages."""
         return f"s3://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     @property
     def url(self) -> str:
-        """The location as :meth:`of_url` reads it back."""
+        """The location as a URL for :meth:`of_url`."""
         given = {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -122,31 +120,31 @@ class S3Location:
 
     @staticmethod
     def of_url(url: str) -> S3Location:
-        """The location that a URL names.
+        """Parse a URL.
 
         Raises:
-            Invalid: it names none; or it has a user or a password, which do not belong there.
+            Invalid: it is no S3 location; or it contains a user or a password.
         """
         parts = urlsplit(url)
-        action = "Give s3://bucket/prefix, and endpoint, region, encryption or kms-key behind a question mark."
+        action = "Give s3://bucket/prefix, with endpoint, region, encryption or kms-key after a question mark."
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
             raise Invalid(
-                f"{_without_secrets(url)!a} names no place in S3.",
+                f"{_without_secrets(url)!a} is not an S3 URL.",
                 code="repository-url-invalid",
                 action=action,
                 url=_without_secrets(url),
             )
         if "@" in parts.netloc:
             raise Invalid(
-                f"{_without_secrets(url)!a} has credentials, which do not belong into a URL.",
+                f"{_without_secrets(url)!a} contains credentials, which do not belong in a URL.",
                 code="credentials-in-url",
-                action="Give them as boto3 takes them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role.",
+                action="Give them to boto3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role.",
             )
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
         options = {name: given.pop(name, None) or None for name in ("endpoint", "region", "encryption", "kms-key")}
         if given:
             raise Invalid(
-                f"{', '.join(sorted(given))}: no such setting of a place in S3.",
+                f"Unknown settings in an S3 URL: {', '.join(sorted(given))}.",
                 code="repository-url-invalid",
                 action=action,
                 settings=sorted(given),
@@ -155,7 +153,7 @@ class S3Location:
             encryption = Encryption(options["encryption"] or "")
         except ValueError:
             raise Invalid(
-                f"{options['encryption']!a} is no encryption of S3.",
+                f"{options['encryption']!a} is not an encryption of S3.",
                 code="encryption-invalid",
                 action=f"Give one of {', '.join(one.value for one in Encryption if one)}.",
             ) from None
@@ -175,11 +173,11 @@ def _without_secrets(url: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class EncryptionArguments:
-    """What requests say of encryption.
+    """Encryption arguments of requests.
 
     Attributes:
-        making: those that make an object.
-        using: those that read one, or send a part of one.
+        making: for requests that create an object.
+        using: for requests that read an object, or send a part.
     """
 
     making: Mapping[str, Any]
@@ -187,10 +185,10 @@ class EncryptionArguments:
 
 
 def encryption_of(location: S3Location) -> EncryptionArguments:
-    """What requests to a location say of encryption.
+    """Encryption arguments of requests to a location.
 
     Raises:
-        Invalid: the customer's key is missing or none.
+        Invalid: the customer key is missing or malformed.
     """
     if location.encryption is Encryption.SSE_S3:
         return EncryptionArguments({"ServerSideEncryption": "AES256"}, {})
@@ -217,22 +215,21 @@ def _customer_key() -> bytes:
     return key
 
 
-def _region_of_others() -> str | None:
-    """The region as other SDKs take it, where what boto3 takes is not set."""
+def _region_of_other_sdks() -> str | None:
+    """The region from ``AWS_REGION``, which boto3 ignores, unless boto3's own variable is set."""
     return None if "AWS_DEFAULT_REGION" in os.environ else os.environ.get("AWS_REGION")
 
 
 def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout: float = PATIENT.timeout) -> Any:
-    """A boto3 client for a location; it may be used by several threads.
+    """A boto3 client for a location; it is thread-safe.
 
     Args:
-        location: the place.
-        attempts: how often a request is sent at most. Between them botocore waits, longer each time and at random.
-        timeout: seconds after which a connection, or an answer of which nothing comes, counts as lost.
+        attempts: maximum number of times a request is sent, with increasing random pauses by botocore.
+        timeout: seconds after which a connection, or an answer without data, counts as lost.
 
     Raises:
         MissingExtra: boto3 is not installed.
-        Invalid: a profile that does not exist, a URL that is none.
+        Invalid: unknown profile, or malformed URL.
     """
     require("s3")
     import boto3
@@ -243,13 +240,13 @@ def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout:
         client = boto3.session.Session().client(
             "s3",
             endpoint_url=location.endpoint,
-            region_name=location.region or _region_of_others(),
+            region_name=location.region or _region_of_other_sdks(),
             config=Config(
                 retries={"mode": "standard", "total_max_attempts": attempts},
                 connect_timeout=min(10.0, timeout),
                 read_timeout=timeout,
                 max_pool_connections=CONNECTIONS,
-                # Whatever the environment says: nothing else looks at what pointers and small blobs bring.
+                # Overrides the environment: pointers and small blobs have no other check.
                 request_checksum_calculation="when_supported",
                 response_checksum_validation="when_supported",
             ),
@@ -257,7 +254,7 @@ def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout:
         client.meta.events.register("needs-retry.s3", RetryNotes(attempts))
     except (BotoCoreError, ValueError) as error:
         raise Invalid(
-            f"No client for {location} could be made: {error}",
+            f"No client for {location} could be created: {error}",
             code="object-store-settings-invalid",
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error

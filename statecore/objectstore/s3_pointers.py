@@ -1,7 +1,7 @@
-"""Pointers in S3: objects that are replaced with ``If-Match`` and made with ``If-None-Match: *``.
+"""Pointers in S3: objects replaced with ``If-Match`` and created with ``If-None-Match: *``.
 
-The version is the object's ETag. Not every server that speaks S3 keeps these conditions, and some keep them only when
-nobody else asks at the same time; ``statecore.objectstore.s3_probe`` finds out.
+The version is the object's ETag. Not every S3-compatible server honours these conditions, and some do only without
+concurrency; ``statecore.objectstore.s3_probe`` tests it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class S3Pointers(S3Requests, Pointers):
     def read(self, name: str) -> Pointed | None:
         """See :meth:`Pointers.read`."""
         try:
-            with self._said("read", checked_name(name)):
+            with self._translated("read", checked_name(name)):
                 return Pointed(*self._read(name))
         except NotFound:
             return None
@@ -33,7 +33,7 @@ class S3Pointers(S3Requests, Pointers):
         key = self._location.key(checked_name(name))
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
         unsure = False
-        with self._said("put", name):
+        with self._translated("put", name):
             for attempt in range(TRIES):
                 try:
                     put = self._client.put_object(
@@ -46,30 +46,30 @@ class S3Pointers(S3Requests, Pointers):
                     status = status_of(error)
                     unsure = unsure or was_sent_again(error)
                     if status in (EXISTS, _ABSENT) and error.response["Error"]["Code"] != "NoSuchBucket":
-                        return self._ours(name, content) if unsure else None
+                        return self._own_version(name, content) if unsure else None
                     if status != CONFLICT:
                         raise
                 self._pause(attempt)
         raise Retryable(
-            f"The pointer {name} in {self._location} could not be replaced: others do so again and again.",
+            f"The pointer {name} in {self._location} could not be replaced: other processes kept replacing it.",
             code="write-conflict",
-            action="Try again.",
+            action="Run this again.",
             pointer=name,
         )
 
-    def _ours(self, name: str, content: bytes) -> str:
+    def _own_version(self, name: str, content: bytes) -> str:
         """The version after a swap whose reply may have been lost, if the pointer has its content.
 
         Raises:
-            Retryable: it has another one, and that may have come after this one.
+            Retryable: it has another content, which may have replaced this one.
         """
         now = self.read(name)
         if now is not None and now.content == content:
             return now.version
         raise Retryable(
-            f"A reply was lost, and nobody knows whether the pointer {name} in {self._location} was replaced before "
-            "another one did so.",
+            f"A reply was lost, so it is unknown whether the pointer {name} in {self._location} was replaced before "
+            "another process replaced it.",
             code="write-outcome-unknown",
-            action="Read it, and look whether what was wanted is in it.",
+            action="Read the pointer, and check whether it includes the change.",
             pointer=name,
         )

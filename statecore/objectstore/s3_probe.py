@@ -1,6 +1,6 @@
-"""What only servers that speak S3 are asked: conditions on large objects, checksums, encryption.
+"""Tests an S3-compatible server: conditions on multipart uploads, checksums, encryption.
 
-Some take bytes that are not what their checksum says, and some take every header of encryption and encrypt nothing.
+Some accept bytes that do not match their checksum, and some accept encryption headers and encrypt nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +17,16 @@ from statecore.objectstore.s3_location import Encryption, S3Location, encryption
 from statecore.objectstore.s3_pointers import S3Pointers
 
 PREFIX = "statecore-probe"
-"""Below it lie the objects of the probe."""
+"""Prefix of the test objects."""
 
 _REFUSED, _ABSENT = 400, 404
 
 
 def probe(location: S3Location, client: Any = None) -> None:
-    """Put a server to the test.
-
-    Args:
-        location: where the repository is to be.
-        client: a boto3 client; one is made.
+    """Test a server.
 
     Raises:
-        Invalid: the server does not keep a promise, which is said; or there is no such bucket, or no right to it.
+        Invalid: the server does not keep a guarantee (the message says which), no such bucket, or missing permissions.
         Retryable: it cannot be reached.
     """
     from botocore.exceptions import BotoCoreError, ClientError
@@ -44,23 +40,23 @@ def probe(location: S3Location, client: Any = None) -> None:
         ensure(
             _is_encrypted(location, encrypted),
             f"The server of {location}",
-            f"takes encryption={location.encryption} and does not encrypt",
+            f"accepts encryption={location.encryption} and does not encrypt",
             "encryption",
         )
         ensure(
             _keeps_large_ones(location, client, of),
             f"The server of {location}",
-            "replaced an object by a large one (If-None-Match on CompleteMultipartUpload)",
+            "replaced an object by a multipart upload (If-None-Match on CompleteMultipartUpload)",
             "conditional-multipart",
         )
         ensure(
             _refuses_wrong_checksums(client, below),
             f"The server of {location}",
-            "takes bytes that are not what their checksum says",
+            "accepts bytes that do not match their checksum",
             "checksum",
         )
     except (BotoCoreError, ClientError) as error:
-        raise s3_error(location, "put to the test", "", error, client) from error
+        raise s3_error(location, "tested", "", error, client) from error
     finally:
         with suppress(BotoCoreError, ClientError):
             client.delete_object(**of)
@@ -68,7 +64,7 @@ def probe(location: S3Location, client: Any = None) -> None:
 
 
 def _is_encrypted(location: S3Location, put: Any) -> bool:
-    """Whether the answer to a put says that it was encrypted as it was asked for."""
+    """Whether the answer to a put confirms the requested encryption."""
     if location.encryption is Encryption.SSE_C:
         return bool(put.get("SSECustomerAlgorithm") == "AES256")
     return not location.encryption or bool(put.get("ServerSideEncryption") == location.encryption.value)

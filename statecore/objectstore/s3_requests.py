@@ -1,4 +1,4 @@
-"""What blobs and pointers ask of S3 alike: a client that is made when it is needed, reads that come whole, errors."""
+"""``S3Requests``: what blobs and pointers in S3 share: lazy client, complete reads, error translation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.objectstore.s3_location import S3Location, encryption_of, make_cl
 from statecore.system_errors import system_error
 
 TRIES = 8
-"""How often something is tried that botocore does not try again by itself."""
+"""Attempts at operations that botocore does not retry by itself."""
 
 _FIRST_PAUSE = 0.05
 
@@ -24,8 +24,8 @@ class S3Requests:
 
     Args:
         location: the place; the bucket must exist.
-        client: a boto3 client; one is made when the first request is sent.
-        sleep: waits so many seconds.
+        client: a boto3 client; by default created with the first request.
+        sleep: waits the given seconds.
         uniform: a random number between two.
     """
 
@@ -51,13 +51,14 @@ class S3Requests:
         return self._made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The location alone: neither connections nor keys travel."""
+        """Pickle the location alone: neither connections nor keys."""
         return type(self), (self._location,)
 
     def _read(self, name: str, **span: str) -> tuple[bytes, str]:
-        """The bytes of an object, and its ETag. It is asked for again where the body breaks off or is not what its
-        checksum says, which botocore leaves to its callers. Where it comes twice with the same wrong bytes, these are
-        what the server has, and whoever asked gets them: what they should be is known above.
+        """The bytes of an object, and its ETag.
+
+        Retries after a truncated body or a wrong checksum, which botocore leaves to its callers. If the same wrong
+        bytes come twice, the server has stored them, and they are returned: the caller knows the right hash.
         """
         from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
         from urllib3.exceptions import HTTPError
@@ -72,7 +73,7 @@ class S3Requests:
                 raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
             pieces: list[bytes] = []
             try:
-                with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
+                with closing(response["Body"]) as body:  # "with body" would give the unchecked stream
                     while piece := body.read(max(1, response["ContentLength"])):
                         pieces.append(piece)  # botocore compares size and checksum when nothing more comes
                     return b"".join(pieces), str(response["ETag"])
@@ -83,9 +84,9 @@ class S3Requests:
             except (HTTPClientError, HTTPError, IncompleteReadError) as error:
                 broken = error
         raise Retryable(
-            f"The blob {name} in {self._location} did not come whole in {TRIES} tries: {broken}",
+            f"The blob {name} in {self._location} could not be read completely in {TRIES} tries: {broken}",
             code="read-incomplete",
-            action="Look at the network and the object store, then try again.",
+            action="Check the network and the object store, then run this again.",
             blob=name,
         )
 
@@ -93,17 +94,16 @@ class S3Requests:
         self._sleep(self._uniform(0, _FIRST_PAUSE * 2**attempt))
 
     @contextmanager
-    def _said(self, doing: str, name: str) -> Iterator[None]:
-        """What botocore says, as one of the kinds that blobs have."""
+    def _translated(self, doing: str, name: str) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             yield
         except (BotoCoreError, ClientError) as error:
             raise s3_error(self._location, doing, name, error, self._made) from error
-        except RecursionError as error:  # botocore follows from bucket to bucket
+        except RecursionError as error:  # botocore follows redirects between buckets
             raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
-        except OSError as error:  # of the file that is put
+        except OSError as error:  # from the uploaded file
             raise system_error(
                 error,
                 f"The blob {name} in {self._location} could not be {doing}",

@@ -1,4 +1,4 @@
-"""Says what a request to S3 waits for: botocore tries again for minutes, and whoever watches would see nothing."""
+"""Logs retries of S3 requests: botocore retries for minutes without any output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ _SECONDS_BETWEEN = 10.0
 
 
 class RetryNotes:
-    """Logs a warning when a request is about to be tried again, not oftener than every ten seconds.
-
-    Args:
-        attempts: how often a request is tried at most.
-        clock: seconds that never go back.
-    """
+    """Logs a warning before a retry, at most every ten seconds."""
 
     def __init__(self, attempts: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._attempts, self._clock = attempts, clock
@@ -29,15 +24,7 @@ class RetryNotes:
     def __call__(
         self, *, response: Any, endpoint: Any, operation: Any, attempts: int, caught_exception: Any, **_: Any
     ) -> None:
-        """What botocore calls after each try (its event ``needs-retry``).
-
-        Args:
-            response: the HTTP response and what was parsed of it; ``None`` where there was none.
-            endpoint: botocore's, whose ``host`` is a URL.
-            operation: botocore's model of it.
-            attempts: tries so far.
-            caught_exception: why there was no response.
-        """
+        """Handle botocore's event ``needs-retry``, sent after each try."""
         status = 0 if response is None else response[0].status_code
         if attempts >= self._attempts or (caught_exception is None and status < 500 and status != 429):
             return
@@ -45,7 +32,7 @@ class RetryNotes:
             if self._clock() < self._next:
                 return
             self._next = self._clock() + _SECONDS_BETWEEN
-        why = str(caught_exception or f"it answered {status}").rstrip(".")
+        why = str(caught_exception or f"status {status}").rstrip(".")
         _log.warning(
-            "%s: %s is tried again (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
+            "%s: retrying %s (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
         )

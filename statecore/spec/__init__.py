@@ -1,1 +1,1 @@
-"""The declared stores of an application: ``stores.yaml``."""
+"""An application's declared stores (``stores.yaml``): model, reader, writer, Kafka and Spark settings."""

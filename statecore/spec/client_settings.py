@@ -1,7 +1,7 @@
-"""The ``kafka:`` section of a spec: which client settings there are, and how ``${NAME}`` is filled in.
+"""The ``kafka:`` section of a spec: allowed client settings, and expansion of ``${NAME}``.
 
-A setting whose value is a secret has to come from the environment, so that a spec can be committed, sent to Spark and
-shown in Airflow. No message ever holds a value of this section.
+Secret values must come from the environment, so that a spec can be committed, sent to Spark and shown in Airflow.
+Messages never contain a value of this section.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CLIENT_SETTINGS = frozenset(
         "ssl_password",
     }
 )
-"""kafka-python's names of the settings that a file can express and that say how to connect."""
+"""kafka-python's connection settings that can be expressed in a file."""
 
 SECRET_SETTINGS = frozenset({"sasl_plain_password", "ssl_password"})
-"""Settings that are refused when they are written out instead of taken from the environment."""
+"""Settings that are refused as literal values; they must come from the environment."""
 
 _CHOICES = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -77,14 +77,13 @@ def read_client_settings(
             written, filled = value.text, _expand(name, value, environ, problems)
             declared[name] = written if "${" in written else _typed(name, written)
             expanded[name] = _typed(name, filled)
-            # What the environment fills in is checked by the client: a reader elsewhere may have another environment.
+            # The client checks values from the environment: a reader elsewhere may have another environment.
             if "${" not in written and not isinstance(expanded[name], _type_of(name)):
                 problems.add(value, f"expected {'true or false' if _type_of(name) is bool else 'a whole number'}")
     return expanded, declared
 
 
 def _type_of(name: str) -> type:
-    """What the client takes: a number for ``..._ms`` and ``..._bytes``, a truth for the host check, else a text."""
     if name == "ssl_check_hostname":
         return bool
     return int if name.endswith(("_ms", "_bytes")) else str
@@ -95,7 +94,6 @@ def _typed(name: str, text: str) -> Any:
 
 
 def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> str:
-    """The text of a value with ``${NAME}`` filled in."""
     text = node.text or ""
     if "${" not in text:
         if name in SECRET_SETTINGS:
@@ -120,7 +118,7 @@ def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problem
 def client_settings(
     settings: Mapping[str, Any], environ: Mapping[str, str], *, source: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read settings that did not come from a file.
+    """Read settings from a mapping instead of a file.
 
     Returns:
         The settings with ``${NAME}`` expanded, and the same as declared.

@@ -1,4 +1,4 @@
-"""Durations as a spec writes them: ``90s``, ``10m``, ``24h``, ``7d``; in code always milliseconds."""
+"""Parses and formats durations of a spec: ``90s``, ``10m``, ``24h``, ``7d``; milliseconds in code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 _MOST_MS = (1 << 63) - 1
 
 EXPECTED = "a duration such as 90s, 10m, 24h or 7d"
-"""What an error says was expected."""
+"""Description of a duration in error messages."""
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one, or too long."""
+    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if invalid or too long."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         return None
@@ -23,9 +23,9 @@ def parse_duration(text: str) -> int | None:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest form that :func:`parse_duration` reads back to the same number: ``86400000`` is ``24h``, not ``1d``.
+    """The shortest text that :func:`parse_duration` reads back exactly; ``86400000`` is ``24h``, not ``1d``.
 
-    A single day stays in hours because that is how people write retentions; from two days on it is days.
+    A single day stays in hours, the usual way to write retentions; two days and more are in days.
     """
     for unit in ("d", "h", "m", "s"):
         size = _UNITS[unit]

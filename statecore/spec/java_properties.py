@@ -1,26 +1,21 @@
-"""The application's own ``.properties``, as far as this program can use it: Kafka's Java names into kafka-python's.
+"""Translates an application's ``.properties`` from Kafka's Java names to kafka-python's.
 
 ======================================  ==============================================================================
-Java (``StreamsConfig``, clients)       here
-======================================  ==============================================================================
-``application.id``                      the application's id
-``bootstrap.servers``                   the cluster
-``processing.guarantee``                the guarantee
-``enable.transactional.statestores``    whether state stores are transactional (4.4)
-``dsl.store.format``                    which format the DSL's stores have
-``security.protocol``                   ``security_protocol``
-``sasl.mechanism``                      ``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI
-``sasl.jaas.config``                    ``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service
-``ssl.truststore.location``, type PEM   ``ssl_cafile``
-``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file holds both
-``ssl.key.password``                    ``ssl_password``
-``ssl.endpoint.identification.…``       ``ssl_check_hostname``
-times and sizes of the connection       the same with underscores
-======================================  ==============================================================================
+Java (``StreamsConfig``, clients)       here ======================================
+============================================================================== ``application.id``
+the application's id ``bootstrap.servers``                   the cluster ``processing.guarantee``                the
+guarantee ``enable.transactional.statestores``    whether state stores are transactional (4.4) ``dsl.store.format``
+the format of the DSL's stores ``security.protocol``                   ``security_protocol`` ``sasl.mechanism``
+``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI ``sasl.jaas.config``
+``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service ``ssl.truststore.location``, type PEM
+``ssl_cafile`` ``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file has both
+``ssl.key.password``                    ``ssl_password`` ``ssl.endpoint.identification.…``       ``ssl_check_hostname``
+times and sizes of the connection       the same with underscores ======================================
+==============================================================================
 
-What decides how to connect and cannot be translated (a JKS truststore, OAUTHBEARER, a class of one's own) is refused,
-with what to do instead. Names with the prefixes of the restore consumer win, as they do in Kafka Streams, because it is
-what reads changelogs there. Secrets are handed over apart: no spec holds one.
+Connection settings that cannot be translated (a JKS truststore, OAUTHBEARER, a custom class) are refused, with a
+remedy. Names with the prefixes of the restore consumer win, as in Kafka Streams, because it reads the changelogs there.
+Secrets are returned separately: no spec contains one.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.system_errors import system_error
 
 PASSWORD_VARIABLE = "KAFKA_PASSWORD"
-"""The environment variable that a spec names where the application's configuration has the password of SASL."""
+"""Environment variable named in a spec in place of the configured SASL password."""
 
 KEY_PASSWORD_VARIABLE = "KAFKA_KEY_PASSWORD"
 """The same for the password of the client's key."""
@@ -68,19 +63,19 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True)
 class JavaConfiguration:
-    """What the application's configuration says.
+    """The content of the application's configuration.
 
     Attributes:
         source: the file, for messages.
         application_id: ``application.id``, or ``None``.
         bootstrap_servers: ``bootstrap.servers``, or ``None``.
-        processing_guarantee: the application's guarantee, or ``None`` where it is not set there.
+        processing_guarantee: the application's guarantee, or ``None`` if not set.
         transactional_state_stores: whether the application enables transactional state stores.
-        dsl_store_format: ``DEFAULT`` or ``HEADERS``, or ``None`` where it is not set there.
-        in_memory: whether the DSL's stores are in memory unless the application says otherwise.
+        dsl_store_format: ``DEFAULT`` or ``HEADERS``, or ``None`` if not set.
+        in_memory: whether the DSL's stores are in memory by default.
         client: client settings by kafka-python's names, secrets as ``${NAME}``.
         secrets: the values of these names; never shown, never written.
-        remarks: what was left out.
+        remarks: settings that were left out.
     """
 
     source: str
@@ -96,17 +91,17 @@ class JavaConfiguration:
 
 
 def load_java_configuration(path: Path) -> JavaConfiguration:
-    """Read a ``.properties`` file.
+    """Read and translate a ``.properties`` file.
 
     Raises:
         NotFound: there is no such file.
-        Invalid: it cannot be read, or how to connect cannot be translated; all reasons are named.
+        Invalid: it cannot be read, or a connection setting cannot be translated; names all reasons.
     """
     return translate(load_properties(path), str(path))
 
 
 def load_properties(path: Path) -> dict[str, str]:
-    """The pairs of a ``.properties`` file.
+    """Read the pairs of a ``.properties`` file.
 
     Raises:
         NotFound: there is no such file.
@@ -124,7 +119,7 @@ def load_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a text in the format of ``java.util.Properties.load``; the last of a name wins."""
+    """Parse the format of ``java.util.Properties.load``; the last value of a name wins."""
     pairs: dict[str, str] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -152,16 +147,16 @@ def _unescaped(text: str) -> str:
 
 
 def translate(properties: Mapping[str, str], source: str) -> JavaConfiguration:
-    """Say in this program's words what the properties say.
+    """Translate Java properties.
 
     Raises:
-        Invalid: how to connect cannot be translated; all reasons are named, and what to do.
+        Invalid: a connection setting cannot be translated; names all reasons and remedies.
     """
     return _Translation(properties, source).result()
 
 
 class _Translation:
-    """One translation; what cannot be translated is gathered in ``problems``."""
+    """One translation; collects untranslatable settings in ``problems``."""
 
     def __init__(self, properties: Mapping[str, str], source: str) -> None:
         self.properties, self.source = properties, source
@@ -182,7 +177,7 @@ class _Translation:
             if value is not None:
                 self.client[name.replace(".", "_")] = value
         self.problems += [
-            f"{name} names a Java class, which this program cannot load" for name in _OWN_CLASSES if self._get(name)
+            f"{name} names a Java class, which statecore cannot load" for name in _OWN_CLASSES if self._get(name)
         ]
         guarantee, store_format = self._guarantee(), self._format()
         if self.problems:
@@ -191,14 +186,13 @@ class _Translation:
                 + "\n  ".join(self.problems)
                 + "\n",
                 code="config-unsupported",
-                action="Do what each line says, or leave --config out and give --bootstrap-servers, --application-id "
-                "and --kafka.",
+                action="Follow each line, or omit --config and give --bootstrap-servers, --application-id and --kafka.",
                 problems=self.problems,
             )
         suppliers = self.properties.get("dsl.store.suppliers.class", "")
         remarks = [f"{name} is left out" for name in _LEFT_OUT if self._get(name)]
         remarks += [
-            f"{setting} is not written: set {variable} in the environment of whatever reads the spec"
+            f"{setting} is not written: set {variable} in the environment of each reader of the spec"
             for setting, variable in (
                 ("the password", PASSWORD_VARIABLE),
                 ("the key's password", KEY_PASSWORD_VARIABLE),
@@ -235,13 +229,13 @@ class _Translation:
         value = self.properties.get("processing.guarantee", "").strip()
         known = [guarantee.value for guarantee in ProcessingGuarantee]
         if value and value not in known:
-            self.problems.append(f"processing.guarantee is {value}; Kafka Streams 4 knows {' and '.join(known)}")
+            self.problems.append(f"processing.guarantee is {value}; Kafka Streams 4 supports {' and '.join(known)}")
         return ProcessingGuarantee(value) if value in known else None
 
     def _format(self) -> str | None:
         value = self.properties.get("dsl.store.format", "").strip().upper()
         if value not in ("", "DEFAULT", "HEADERS"):
-            self.problems.append(f"dsl.store.format is {value}; Kafka Streams knows DEFAULT and HEADERS")
+            self.problems.append(f"dsl.store.format is {value}; Kafka Streams supports DEFAULT and HEADERS")
         return value or None
 
     def _sasl(self) -> None:
@@ -283,26 +277,26 @@ class _Translation:
             self.client["ssl_check_hostname"] = "true" if algorithm else "false"
 
     def _pem(self, store: str, inline: str) -> str | None:
-        """The file of a store in PEM; any other form cannot be read here."""
+        """The PEM file of a keystore or truststore; other forms are a problem."""
         location = self._get(f"{store}.location")
         kind = (self._get(f"{store}.type") or "JKS").upper()
         if any(self._get(name) for name in (f"{store}.{inline}", f"{store}.certificate.chain")):
             self.problems.append(
-                f"{store} holds its {inline} in the configuration itself; save that as a PEM file and give it as "
+                f"{store} has its {inline} in the configuration itself; save that as a PEM file and give it as "
                 f"{store}.location with {store}.type=PEM"
             )
             return None
         if location is None or kind == "PEM":
             return location
         self.problems.append(
-            f"{store}.location {location} is of the type {kind}, which only Java reads; make a PEM file of it (keytool "
+            f"{store}.location {location} has the type {kind}, which only Java reads; convert it to PEM (keytool "
             f"-importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12, then openssl "
             f"pkcs12 -in store.p12 -out store.pem) and set {store}.location to it and {store}.type=PEM"
         )
         return None
 
     def _secret(self, setting: str, value: str, variable: str) -> None:
-        """A secret is named in the settings, and its value kept apart, unless it comes from the environment itself."""
+        """Name a secret in the settings and keep its value separate, unless it comes from the environment itself."""
         if "${" in value:
             self.client[setting] = value
             return

@@ -1,4 +1,4 @@
-"""An application's stores as declared: what ``stores.yaml`` says, checked and frozen."""
+"""The model of ``stores.yaml``: an application and its declared stores, validated and immutable."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NO_CHANGELOG = "none"
 """In place of a changelog's name: the application does not log the store (``withLoggingDisabled``)."""
 
 UNKNOWN_CHANGELOG = "?"
-"""In place of a changelog's name: nobody has decided yet; ``restore`` refuses it."""
+"""In place of a changelog's name: not decided yet; ``restore`` refuses it."""
 
 _NAMED = 5
 
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
-"""The setting that says how often an application's state is checkpointed (KIP-116)."""
+"""Setting for the interval of an application's checkpoints (KIP-116)."""
 
 LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
-"""What of an interval is taken: less is a number of minutes without its unit, and of more no timer knows."""
+"""Accepted range of the interval: less is probably minutes without a unit, and more exceeds timers."""
 
 DEFAULT_CHECKPOINT_INTERVAL_MS = 300_000
 """Five minutes, the default of KIP-116."""
@@ -42,7 +42,7 @@ _GLOBAL_TABLE_KINDS = frozenset(
 
 
 class ProcessingGuarantee(StrEnum):
-    """Kafka Streams' ``processing.guarantee``; decides the isolation of reads and which end offset counts."""
+    """Kafka Streams' ``processing.guarantee``; determines the isolation of reads and which end offset counts."""
 
     AT_LEAST_ONCE = "at_least_once"
     EXACTLY_ONCE_V2 = "exactly_once_v2"
@@ -53,17 +53,15 @@ class StoreSpec:
     """One declared store.
 
     Attributes:
-        name: the store's name, as in the topology.
-        kind: what it is.
         subtopology: number printed by ``Topology.describe()``; -1 for a global store.
         changelog: the topic it is rebuilt from (global stores: the source topic), or :data:`NO_CHANGELOG`, or
             :data:`UNKNOWN_CHANGELOG`.
         retention_ms: the store's retention (history retention for versioned stores), or ``None``.
         segment_interval_ms: override of the interval derived from the retention, or ``None``.
-        line: line in the spec file, for messages; no part of what the store is, so it is not compared.
-        topology: the named topology the store belongs to, or ``None`` (nearly always).
-        reprocess: a global store that the application fills through a processor of its own (``addGlobalStore``): its
-            rows are whatever that code makes of the topic, so only the application can rebuild it.
+        line: line in the spec file, for messages; not compared.
+        topology: the named topology of the store, or ``None`` (nearly always).
+        reprocess: a global store filled through the application's own processor (``addGlobalStore``): its rows depend
+            on that code, so only the application can rebuild it.
     """
 
     name: str
@@ -83,29 +81,30 @@ class StoreSpec:
 
     @property
     def is_logged(self) -> bool:
-        """Whether it has a topic to be rebuilt from, decided or not. The rows of one that has none are only on disk."""
+        """Whether it has a topic to be rebuilt from, decided or not; otherwise its rows are only on disk."""
         return self.is_global or self.changelog != NO_CHANGELOG
 
     @property
     def is_restorable(self) -> bool:
-        """Whether this library can restore it from its topic, once it is decided: Kafka Streams alone restores stores
-        in memory and those of the application's own classes.
+        """Whether this library can restore it from its topic, once that is decided.
+
+        Only Kafka Streams restores in-memory stores and stores of the application's own classes.
         """
         return self.is_logged and self.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether a person has to decide its kind or its changelog before it can be restored."""
+        """Whether its kind or its changelog must be decided by a person before it can be restored."""
         if not self.is_logged or self.kind is StoreKind.IN_MEMORY:
             return False
         return self.kind is StoreKind.UNKNOWN or (not self.is_global and self.changelog == UNKNOWN_CHANGELOG)
 
     @property
     def is_filled_by_processor(self) -> bool:
-        """Whether only the application can rebuild it: a global store that says so, or is no ``globalTable``.
+        """Whether only the application can rebuild it: a global store with ``reprocess``, or not of a ``globalTable``.
 
-        A ``globalTable`` is a key-value store; global stores of other kinds come from ``addGlobalStore`` alone, with a
-        processor that Kafka Streams runs again at every restore.
+        A ``globalTable`` is a key-value store; other global stores come from ``addGlobalStore``, with a processor that
+        Kafka Streams runs again at every restore.
         """
         return self.reprocess or (self.is_global and self.kind not in _GLOBAL_TABLE_KINDS)
 
@@ -119,16 +118,14 @@ class ApplicationSpec:
         bootstrap_servers: ``host:port[,host:port...]``.
         processing_guarantee: the application's own setting.
         kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...), with
-            ``${NAME}`` expanded: they hold secrets and are therefore left out of ``repr``.
-        stores: the stores of the subtopologies, in the order of the file.
-        global_stores: the global stores, in the order of the file.
+            ``${NAME}`` expanded: they contain secrets and are therefore left out of ``repr``.
         source: where the spec was read from, for messages; not compared.
-        kafka_declared: the same settings as they were written, ``${NAME}`` unexpanded: what is written and sent.
-        kafka_connection: id of the Airflow connection that fills in ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or
-            ``None``; of no meaning without Airflow.
-        spark: how Spark is to run this application's jobs; no part of what the application is, so not compared.
-        checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: least milliseconds between two checkpoints of the
-            application; likewise.
+        kafka_declared: the same settings as declared, ``${NAME}`` unexpanded: the form that is written and sent.
+        kafka_connection: id of the Airflow connection for ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or ``None``;
+            ignored without Airflow.
+        spark: Spark settings of this application's jobs; not compared.
+        checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: minimum milliseconds between two checkpoints of the
+            application; not compared.
         transactional_state_stores: the application's ``enable.transactional.statestores`` (Kafka Streams 4.4, KIP-892):
             rows reach RocksDB only with the commit, together with their offset.
     """
@@ -150,15 +147,15 @@ class ApplicationSpec:
     def undeclared(
         application_id: str, guarantee: ProcessingGuarantee = ProcessingGuarantee.EXACTLY_ONCE_V2
     ) -> ApplicationSpec:
-        """An application of which nobody has declared anything."""
+        """An application without a spec."""
         return ApplicationSpec(application_id, "", guarantee, ())
 
     def store(self, name: str) -> StoreSpec | None:
-        """The declared store of that name, global ones included; ``None`` if no store is called so."""
+        """The declared store of that name, including global ones; ``None`` if there is none."""
         return next((s for s in (*self.stores, *self.global_stores) if s.name == name), None)
 
     def stores_of(self, task: str) -> tuple[StoreSpec, ...]:
-        """The declared stores of a task (``0_1``), or of ``global``, in the order of the file."""
+        """The declared stores of a task (``0_1``) or of ``global``, in file order."""
         task_id = TaskId.parse(task)
         if task_id.is_global:
             return self.global_stores
@@ -166,13 +163,13 @@ class ApplicationSpec:
 
 
 def undecided_kinds(spec: ApplicationSpec) -> tuple[str, ...]:
-    """The stores of which nobody has decided the kind."""
+    """Names of the logged stores without a decided kind."""
     every = (*spec.stores, *spec.global_stores)
     return tuple(store.name for store in every if store.kind is StoreKind.UNKNOWN and store.is_logged)
 
 
 def undecided_in_words(spec: ApplicationSpec) -> str:
-    """Of how many stores the spec leaves the kind open, and of which; empty where it does of none."""
+    """A sentence about the stores without a decided kind; empty if there are none."""
     names = undecided_kinds(spec)
     if not names:
         return ""

@@ -1,8 +1,7 @@
-"""Reads ``stores.yaml``: the declared stores of an application, checked as a whole.
+"""Reads and validates ``stores.yaml``: the declared stores of an application.
 
-Every problem of a file is found in one reading and reported with file, line, column, what stands there and what was
-expected. What is not known is refused with the nearest known word: a misspelt ``retention`` that is silently ignored
-would build a store that is silently wrong.
+All problems of a file are reported at once with file, line, column, the actual and the expected content. Unknown keys
+are refused with a suggestion: a misspelt ``retention`` that is silently ignored would build a wrong store.
 
 .. code-block:: yaml
 
@@ -60,7 +59,7 @@ _TOP = (
 )
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
-_CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # what Airflow takes as the id of a connection
+_CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # ids that Airflow accepts
 _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
@@ -68,12 +67,11 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
     """Read a spec file.
 
     Args:
-        path: the file.
-        environ: where ``${NAME}`` in the ``kafka`` section is looked up.
+        environ: variables for ``${NAME}`` in the ``kafka`` section.
 
     Raises:
         NotFound: there is no such file.
-        Invalid: it cannot be read, or has problems; all of them are named.
+        Invalid: it cannot be read, or has problems; names all of them.
     """
     file = Path(path)
     try:
@@ -82,7 +80,7 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
         raise NotFound(
             f"There is no spec {file}.",
             code="spec-not-found",
-            action="Name the file, or let `statecore discover` write one.",
+            action="Check the path, or create one with `statecore discover`.",
         ) from None
     except UnicodeDecodeError as error:
         raise Invalid(
@@ -111,7 +109,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     if root.shape != MAPPING:
         problems.expected(root, "a mapping that begins with 'application_id:'")
         problems.raise_if_any()
-    _only_known(root, _TOP, problems)
+    _refuse_unknown_keys(root, _TOP, problems)
     application_id = _legal_name(root, "application_id", "an application id", problems) or "?"
     servers = _servers(root, problems)
     guarantee = _guarantee(root, problems)
@@ -145,7 +143,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     )
 
 
-def _only_known(node: Node, known: tuple[str, ...], problems: Problems) -> None:
+def _refuse_unknown_keys(node: Node, known: tuple[str, ...], problems: Problems) -> None:
     for name, (key, _) in node.fields.items():
         if name not in known:
             hint = suggestion(name, known) or f"; known here: {', '.join(known)}"
@@ -153,7 +151,7 @@ def _only_known(node: Node, known: tuple[str, ...], problems: Problems) -> None:
 
 
 def _text(node: Node, key: str, expectation: str, problems: Problems, *, required: bool = True) -> Node | None:
-    """The scalar below ``key``, or ``None`` after the problem was recorded."""
+    """The scalar of ``key``, or ``None`` after recording a problem."""
     if key not in node.fields:
         if required:
             problems.add(node, f"'{key}' is missing, expected {expectation}")
@@ -180,7 +178,7 @@ def _is_legal_name(text: str) -> bool:
 
 
 def _servers(root: Node, problems: Problems) -> str:
-    expectation = "host:port, or several with commas between"
+    expectation = "host:port, or several separated by commas"
     value = _text(root, "bootstrap_servers", expectation, problems)
     if value is None:
         return ""
@@ -202,7 +200,7 @@ def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:
         return ProcessingGuarantee(value.text)
     hint = suggestion(value.text or "", known)
     if value.text in _GONE_GUARANTEES:
-        hint = "; Kafka Streams 4 knows only exactly_once_v2"
+        hint = "; Kafka Streams 4 supports only exactly_once_v2"
     problems.expected(value, " or ".join(known) + hint)
     return ProcessingGuarantee.AT_LEAST_ONCE
 
@@ -238,14 +236,14 @@ def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[
     stores = []
     for number, (key, subtopology) in section.fields.items():
         if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number):
-            problems.expected(key, "the number of a subtopology, as Topology.describe() prints it")
+            problems.expected(key, "a subtopology number, as printed by Topology.describe()")
             continue
         if subtopology.shape != MAPPING:
             problems.expected(subtopology, "a mapping with 'stores'")
             continue
-        _only_known(subtopology, ("stores",), problems)
+        _refuse_unknown_keys(subtopology, ("stores",), problems)
         if "stores" not in subtopology.fields:
-            problems.add(key, "'stores' is missing, expected a mapping from store names to what they are")
+            problems.add(key, "'stores' is missing, expected a mapping from store names to stores")
             continue
         declared = subtopology.fields["stores"][1]
         for node, name, body in _store_bodies(declared, problems):
@@ -254,23 +252,23 @@ def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[
 
 
 def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, Node]]:
-    """``(key node, name, body)`` of every store of a mapping; problems of the shape are recorded."""
+    """``(key node, name, body)`` of every store in a mapping; malformed ones are recorded as problems."""
     if section.shape != MAPPING:
-        problems.expected(section, "a mapping from store names to what they are, such as orders: {kind: key-value}")
+        problems.expected(section, "a mapping from store names to stores, such as orders: {kind: key-value}")
         return []
     bodies = []
     for name, (key, body) in section.fields.items():
         if not _is_legal_name(name):
             problems.expected(key, "a store name of letters, digits, '.', '_' and '-' (at most 249)")
         elif body.shape != MAPPING:
-            problems.expected(body, "what the store is, such as {kind: key-value}")
+            problems.expected(body, "a store, such as {kind: key-value}")
         else:
             bodies.append((key, name, body))
     return bodies
 
 
 def _store(name: str, body: Node, subtopology: int, application_id: str, problems: Problems) -> StoreSpec:
-    _only_known(body, _STORE, problems)
+    _refuse_unknown_keys(body, _STORE, problems)
     topology = _legal_name(body, "topology", "the name of a named topology", problems, required=False)
     changelog = _changelog(body, problems)
     kind = _kind(body, problems)
@@ -288,7 +286,7 @@ def _store(name: str, body: Node, subtopology: int, application_id: str, problem
 
 
 def _changelog(body: Node, problems: Problems) -> str | None:
-    """The topic, ``none`` where the application does not log the store, or ``?``; ``None`` for the usual topic."""
+    """The topic, ``none`` if the application does not log the store, or ``?``; ``None`` for the default topic."""
     if "changelog" in body.fields and body.fields["changelog"][1].text == UNKNOWN_CHANGELOG:
         return UNKNOWN_CHANGELOG
     return _legal_name(body, "changelog", "the name of a topic, or none", problems, required=False)
@@ -305,7 +303,7 @@ def _global_stores(root: Node, problems: Problems) -> list[tuple[Node, StoreSpec
         return []
     stores = []
     for node, name, body in _store_bodies(root.fields["global_stores"][1], problems):
-        _only_known(body, _GLOBAL, problems)
+        _refuse_unknown_keys(body, _GLOBAL, problems)
         topic = _legal_name(body, "topic", "the source topic of the global store", problems)
         kind = _kind(body, problems)
         retention, interval = _times(body, kind, problems)

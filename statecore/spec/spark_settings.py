@@ -1,4 +1,4 @@
-"""How Spark is to run an application's jobs: what a site, an application's spec and a single run each may say."""
+"""Spark settings of an application's jobs, given by a site, an application's spec or a single run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from statecore.spec.tree import LIST, MAPPING, SCALAR, Node, Problems, suggestio
 _PROPERTY = re.compile(r"spark\.[^\s=]+")
 
 MEMORY_PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
-"""Memory as Spark takes it, which knows no MiB; for JSON schemas too."""
+"""Memory in Spark's notation, which has no MiB; also used in JSON schemas."""
 
 CONF_PATTERN = r"^spark\.[^\s=]+=.*$"
-"""One Spark property as a line, ``key=value``; for JSON schemas too."""
+"""One Spark property as ``key=value``; also used in JSON schemas."""
 
 ELSEWHERE = ("spark.pyspark.python", "spark.archives")
-"""Properties that say what executors on other hosts run; in local mode the driver's own interpreter is theirs."""
+"""Properties of the Python environment of executors on other hosts; local mode uses the driver's interpreter."""
 
 _PLACES = ("spark.master", "spark.submit.deployMode")
-"""Properties that say where to run; that is said in one place only: the Spark connection, or ``--master``."""
+"""Properties that choose where to run, which only the Spark connection or ``--master`` may set."""
 
 _SECTION = {
     "conf": "",
@@ -40,15 +40,15 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """Settings of one level. They hold no secrets: Spark shows its properties to whoever looks.
+    """Settings of one level. They contain no secrets: Spark shows its properties to all users of its UI.
 
     Attributes:
         conf: Spark properties by name (``spark.executor.memoryOverhead``, ``spark.cores.max``, ...).
-        executor_python: interpreter of the executors, a path on their hosts (``spark.pyspark.python``). Default: that
-            of a packed environment, else the path of the driver's own.
-        executor_memory: memory of an executor's JVM, such as ``2g`` (``spark.executor.memory``). The records lie in
-            its Python workers: each takes about one memory budget beside it.
-        executor_cores: cores of an executor, and so its tasks at once (``spark.executor.cores``).
+        executor_python: path of the interpreter on the executors' hosts (``spark.pyspark.python``). Default: that of a
+            packed environment, else the driver's path.
+        executor_memory: memory of an executor's JVM, such as ``2g`` (``spark.executor.memory``). The records are in its
+            Python workers: each takes about one memory budget on top.
+        executor_cores: cores of an executor, and so its concurrent tasks (``spark.executor.cores``).
         executor_archives: packed environments to unpack on every executor, ``<path>#<name>`` (``spark.archives``).
     """
 
@@ -64,7 +64,7 @@ class SparkSettings:
         return {name: value for name, value in fields.items() if value}
 
     def to_conf(self) -> dict[str, str]:
-        """The settings as Spark properties; the named ones win over ``conf``."""
+        """The settings as Spark properties; the named ones override ``conf``."""
         named = {
             "spark.pyspark.python": self.executor_python,
             "spark.executor.memory": self.executor_memory,
@@ -75,35 +75,35 @@ class SparkSettings:
 
 
 def properties(lines: Iterable[str]) -> dict[str, str]:
-    """Spark properties from ``key=value`` each.
+    """Parse Spark properties from ``key=value`` lines.
 
     Raises:
-        Invalid: one is not of that form, or no property of Spark's.
+        Invalid: one is malformed, or not a Spark property.
     """
     found = {}
     for line in lines:
-        name, mark, value = line.strip().partition("=")
-        if not mark or not _PROPERTY.fullmatch(name):
+        name, separator, value = line.strip().partition("=")
+        if not separator or not _PROPERTY.fullmatch(name):
             raise Invalid(
-                f"{line!r} is no property of Spark's.",
+                f"{line!r} is not a Spark property.",
                 code="spark-property-invalid",
                 action="Write spark.<name>=<value>, one property each.",
             )
         if name in _PLACES:
             raise Invalid(
-                f"{name} is not among the properties of a job.",
+                f"{name} cannot be set as a property of a job.",
                 code="spark-property-invalid",
-                action="Say where it runs by --master, or in Airflow by the Spark connection.",
+                action="Set it with --master, or in Airflow with the Spark connection.",
             )
         found[name] = value
     return found
 
 
 def settings_of(values: Mapping[str, Any]) -> SparkSettings:
-    """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are absent.
+    """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are ignored.
 
     Raises:
-        Invalid: a line of ``spark_conf`` is none.
+        Invalid: a line of ``spark_conf`` is malformed.
     """
     return SparkSettings(
         conf=properties(values.get("spark_conf") or ()),
@@ -115,7 +115,7 @@ def settings_of(values: Mapping[str, Any]) -> SparkSettings:
 
 
 def read_spark_settings(node: Node, problems: Problems) -> SparkSettings:
-    """Read the ``spark:`` section of a spec; problems are recorded."""
+    """Read the ``spark:`` section of a spec, recording problems."""
     fields: dict[str, Any] = {}
     if node.shape != MAPPING:
         problems.expected(node, "a mapping of Spark settings, such as {executor_python: /opt/statecore/bin/python}")
@@ -141,9 +141,9 @@ def _read_conf(node: Node, problems: Problems) -> dict[str, str]:
         return {}
     for name, (key, value) in node.fields.items():
         if not _PROPERTY.fullmatch(name):
-            problems.add(key, f"'{name}' is no property of Spark's, expected spark.<name>")
+            problems.add(key, f"'{name}' is not a Spark property, expected spark.<name>")
         elif name in _PLACES:
-            problems.add(key, f"'{name}' is said by --master, or in Airflow by the Spark connection")
+            problems.add(key, f"'{name}' is set with --master, or in Airflow with the Spark connection")
         elif value.shape != SCALAR or value.text is None:
             problems.add(value, "expected one value")
     return {name: value.text for name, (_, value) in node.fields.items() if value.text is not None}

@@ -1,8 +1,8 @@
-"""A YAML or JSON document as a tree that remembers where each part stands, and a list that collects what is wrong.
+"""A YAML or JSON document as a tree with source positions, and a collector of problems.
 
-``yaml.safe_load`` forgets lines and silently keeps the last of two equal keys. Here the document is only composed
-(nodes with marks, nothing constructed), keys stay in order with duplicates reported, every scalar keeps its raw text so
-that a store called ``on`` or ``2024`` is a name and not a boolean or a number. A mapping that never was a file (a
+``yaml.safe_load`` drops line numbers and silently keeps the last of two equal keys. Here the document is only composed
+(nodes with marks, nothing constructed), keys stay in order with duplicates reported, and every scalar keeps its raw
+text so that a store called ``on`` or ``2024`` is a name, not a boolean or a number. A mapping without a file (a
 parameter of a DAG) becomes the same tree, with paths instead of lines.
 """
 
@@ -19,24 +19,24 @@ from statecore.errors import Invalid
 
 SCALAR, MAPPING, LIST = "scalar", "mapping", "list"
 _MOST_LEVELS = 50
-"""How deep a document may be nested: a spec has seven levels. Who composes one recurses, in machine code too."""
+"""Maximum nesting: a spec has seven levels, and composing recurses, in native code too."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class Node:
-    """One part of the document.
+    """One node of the document.
 
     Attributes:
         shape: ``scalar``, ``mapping`` or ``list``.
-        path: where it is, from the root: ``subtopologies.0.stores.orders.kind``.
+        path: its path from the root: ``subtopologies.0.stores.orders.kind``.
         line: line in the file from 1, or 0 without a file.
         column: column from 1.
         text: a scalar's text as written; ``None`` for null.
         value: a scalar's typed value (``"8"`` quoted is a string, ``8`` an integer).
         fields: a mapping's ``(key node, value node)``, in order, first of equal keys only.
-        items: a list's parts.
+        items: a list's items.
     """
 
     shape: str
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def found(self) -> str:
-        """The part in words, for "found ..."."""
+        """Description of the node, for "found ..."."""
         if self.shape == MAPPING:
             return "a mapping" if self.fields else "an empty mapping"
         if self.shape == LIST:
@@ -59,11 +59,7 @@ class Node:
 
 
 class Problems:
-    """Everything that is wrong with one document, so that a person fixes all of it in one go.
-
-    Args:
-        source: the file's name, or what stands for it.
-    """
+    """All problems of one document, so that a person can fix them at once."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -71,7 +67,7 @@ class Problems:
         self._variables: list[str] = []
 
     def add(self, node: Node, message: str, *, variable: str | None = None) -> None:
-        """Record a problem at a place; of a right spec for which the environment lacks a variable, which."""
+        """Record a problem at a node; ``variable`` names a missing environment variable of an otherwise valid spec."""
         if variable is not None:
             self._variables.append(variable)
         where = f"{self.source}:{node.line}:{node.column}" if node.line else f"{self.source}"
@@ -79,7 +75,7 @@ class Problems:
         self._found.append((node.line, node.column, f"{where}: {at}{message}"))
 
     def expected(self, node: Node, expectation: str) -> None:
-        """Record that something else stands there than is expected."""
+        """Record that the node is not what was expected."""
         self.add(node, f"found {node.found}, expected {expectation}")
 
     def __bool__(self) -> bool:
@@ -87,11 +83,11 @@ class Problems:
 
     @property
     def lines(self) -> list[str]:
-        """All problems, in the order of the file."""
+        """All problems, in file order."""
         return [message for _, _, message in sorted(self._found, key=lambda problem: problem[:2])]
 
     def raise_if_any(self) -> None:
-        """Raise one ``Invalid`` that holds all problems, if there are any."""
+        """Raise one ``Invalid`` with all problems, if there are any."""
         if not self._found:
             return
         lines = self.lines
@@ -111,8 +107,8 @@ class Problems:
         if not self._lacks_variables_only:
             return "Correct the spec; nothing was changed."
         return (
-            f"Set {', '.join(dict.fromkeys(self._variables))} where the job runs; nothing was changed. Under Airflow "
-            "the connection kafka_<application id>, or the one of STATECORE_KAFKA_CONN, gives KAFKA_USERNAME and "
+            f"Set {', '.join(dict.fromkeys(self._variables))} where the job runs; nothing was changed. In Airflow the "
+            "connection kafka_<application id>, or that of STATECORE_KAFKA_CONN, provides KAFKA_USERNAME and "
             "KAFKA_PASSWORD (docs/airflow.md)."
         )
 
@@ -124,10 +120,10 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def tree_of_text(text: str, problems: Problems) -> Node:
-    """The tree of a YAML (or JSON) text.
+    """Parse YAML (or JSON) text.
 
     Raises:
-        Invalid: the text is not YAML, is empty, holds several documents or refers to itself.
+        Invalid: the text is not YAML, is empty, contains several documents or refers to itself.
     """
     try:
         _refuse_depth(text, problems)
@@ -156,7 +152,7 @@ def tree_of_text(text: str, problems: Problems) -> Node:
 
 
 def _refuse_depth(text: str, problems: Problems) -> None:
-    """Refuse a text that is nested too deeply to be composed; its events come without recursion."""
+    """Refuse a text that is nested too deeply to be composed; parsing its events does not recurse."""
     level = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -197,7 +193,7 @@ def _convert(node: Any, path: str, problems: Problems, above: tuple[int, ...], b
             here = f"{path}.{name}" if path else name
             value = _convert(value_node, here, problems, inside, budget)
             if name in fields:
-                problems.add(key, f"the key '{name}' stands here a second time (first on line {fields[name][0].line})")
+                problems.add(key, f"duplicate key '{name}' (first on line {fields[name][0].line})")
             else:
                 fields[name] = (key, value)
         return Node(MAPPING, path, line, column, fields=fields)
@@ -212,7 +208,7 @@ def _convert(node: Any, path: str, problems: Problems, above: tuple[int, ...], b
 
 
 def _typed(node: Any) -> Any:
-    """A scalar as boolean, integer, float or string; anything else (dates, binary) stays the text as written."""
+    """A scalar as boolean, integer, float or string; other types (dates, binary) stay text."""
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if kind in ("bool", "int", "float"):
         return retype(node.value)
@@ -220,7 +216,7 @@ def _typed(node: Any) -> Any:
 
 
 def retype(text: str) -> Any:
-    """The text as the boolean, integer or float that YAML reads in it, else the text."""
+    """The boolean, integer or float that YAML reads in a text, else the text."""
     try:
         value = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError):
@@ -229,7 +225,7 @@ def retype(text: str) -> Any:
 
 
 def tree_of_mapping(value: Any, problems: Problems, path: str = "", level: int = 0) -> Node:
-    """The tree of nested dicts, lists and scalars that came from JSON or from code."""
+    """The tree of nested dicts, lists and scalars from JSON or from code."""
     if level > _MOST_LEVELS:
         _too_deep(Node(SCALAR, path, 0, 0), problems)
     if isinstance(value, Mapping):

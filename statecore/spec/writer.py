@@ -1,6 +1,6 @@
 """Writes an application's spec: as ``stores.yaml`` for people, as JSON for Spark, as a hash for comparison.
 
-No form holds a secret: the ``kafka`` section is written as it was declared, with ``${NAME}`` unexpanded.
+No form contains a secret: the ``kafka`` section is written as declared, with ``${NAME}`` unexpanded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statecore.spec.reader import default_changelog, parse_spec
 
 
 def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
-    """The spec as nested plain mappings that :func:`statecore.spec.reader.parse_spec` reads back."""
+    """The spec as nested mappings for :func:`statecore.spec.reader.parse_spec`."""
     subtopologies: dict[str, Any] = {}
     for store in spec.stores:
         stores = subtopologies.setdefault(str(store.subtopology), {"stores": {}})["stores"]
@@ -63,17 +63,17 @@ def _store_fields(store: StoreSpec, application_id: str | None) -> dict[str, str
 
 
 def spec_to_json(spec: ApplicationSpec) -> str:
-    """The spec as one line of JSON, without secrets: what travels to Spark."""
+    """The spec as one line of JSON, without secrets, to send to Spark."""
     return json.dumps(spec_to_mapping(spec), separators=(",", ":"))
 
 
 def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
-    """The spec that :func:`spec_to_json` wrote; ``${NAME}`` is looked up here again. Raises ``Invalid``."""
+    """Read the output of :func:`spec_to_json`, expanding ``${NAME}`` here. Raises ``Invalid``."""
     return parse_spec(json.loads(text), source, environ=environ)
 
 
 def spec_hash(spec: ApplicationSpec) -> str:
-    """SHA-256 (hex) of what is declared; order, comments, how Kafka is reached and how Spark runs do not change it."""
+    """SHA-256 (hex) of the declarations; order, comments, Kafka connection and Spark settings do not affect it."""
     apart = ("bootstrap_servers", "kafka", "kafka_connection", "spark", CHECKPOINT_INTERVAL)
     document = {key: value for key, value in spec_to_mapping(spec).items() if key not in apart}
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -83,16 +83,15 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     """The spec as ``stores.yaml``.
 
     Args:
-        spec: what to write.
-        header: lines of a comment above everything.
-        notes: comments, by what they stand beside: a store's name, or a top-level key. Guesses are said here.
+        header: comment lines at the top.
+        notes: comments by store name or top-level key, such as guesses.
     """
-    said = notes or {}
+    comments = notes or {}
     document = spec_to_mapping(spec)
     lines = [f"# {line}".rstrip() for line in header]
     for key in ("application_id", "bootstrap_servers", "processing_guarantee", "transactional_state_stores"):
         if key in document:
-            lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
+            lines.append(_commented(f"{key}: {_scalar(document[key])}", comments.get(key)))
     if "kafka" in document:
         lines.append("kafka:")
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
@@ -106,10 +105,10 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
         lines.append("subtopologies:")
         for number, body in document["subtopologies"].items():
             lines += [f'  "{number}":', "    stores:"]
-            lines += [_commented(f"      {line}", note) for line, note in _stores(body["stores"], said)]
+            lines += [_commented(f"      {line}", note) for line, note in _stores(body["stores"], comments)]
     if "global_stores" in document:
         lines.append("global_stores:")
-        lines += [_commented(f"  {line}", note) for line, note in _stores(document["global_stores"], said)]
+        lines += [_commented(f"  {line}", note) for line, note in _stores(document["global_stores"], comments)]
     return "\n".join(lines) + "\n"
 
 
@@ -136,7 +135,7 @@ def _field(key: str, value: str) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """One scalar in YAML's flow style, quoted where it would be read as something else."""
+    """One scalar in YAML's flow style, quoted if it would be read as something else."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -1,6 +1,6 @@
-"""What a state store is to the rest of the library, with Kafka Streams' names (``StateStore``, KIP-1035, KIP-892).
+"""``StateStore``, the interface of all stores, with Kafka Streams' names (``StateStore``, KIP-1035, KIP-892).
 
-Rows here are raw bytes, as on disk; :mod:`statecore.formats` turns them into values and timestamps.
+Rows are raw bytes, as on disk; :mod:`statecore.formats` decodes values and timestamps.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from statecore.stores.transaction import Running, Transaction
 
 
 class StateStore(TransactionalRows):
-    """One store of one task: rows in key order, and the changelog offset they stand at.
+    """One store of one task: rows in key order, and the changelog offset of their last commit.
 
-    Writes are staged: visible to this object's own reads at once, to others and to the disk with the next
-    :meth:`commit`, which publishes them and the offsets as one: after a crash the store has both or neither.
+    Writes are staged: this object's own reads see them at once; the next :meth:`commit` publishes them with the offsets
+    atomically: after a crash the store has both or neither.
 
-    One thread writes, commits, opens and closes; any thread may read through :meth:`query_view`. The reads of the store
-    itself (``get``, ``scan`` and what is made of them) see staged writes and belong to the writing thread.
+    One thread writes, commits, opens and closes; any thread may read through :meth:`query_view`. The store's own reads
+    (``get``, ``scan`` and derived ones) see staged writes and belong to the writing thread.
     """
 
     _running: Running | None = None
@@ -38,13 +38,13 @@ class StateStore(TransactionalRows):
         Raises:
             Fenced: another process has it open.
             NotFound: it does not exist.
-            Invalid: it is of another kind, or this user has no right to it.
+            Invalid: it is of another kind, or missing permissions.
             Corrupted: it cannot be read.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the store; what was not committed is dropped. Closing a closed store does nothing."""
+        """Close the store and drop uncommitted writes; closing a closed store does nothing."""
 
     @property
     @abstractmethod
@@ -59,52 +59,51 @@ class StateStore(TransactionalRows):
     @property
     @abstractmethod
     def manages_offsets(self) -> bool:
-        """Whether the store keeps its own offsets; if not, somebody keeps them for it in a ``.checkpoint``."""
+        """Whether the store keeps its own offsets; if not, its caller keeps them in a ``.checkpoint``."""
 
     @abstractmethod
     def approximate_num_entries(self) -> int:
-        """Committed rows, about (RocksDB estimates: exact for keys that were written once)."""
+        """Approximate number of committed rows (a RocksDB estimate: exact for keys written once)."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Publish everything written since the last commit together with these offsets, all or nothing.
+        """Publish everything written since the last commit together with these offsets, atomically.
 
-        A transaction that is running ends. When it raises, nothing was published and the writes are still staged:
-        commit again, or abort. (A database that could not be written to, its disk being full, takes no more commits
-        until it was closed and opened again, when it stands at its last commit; until then it can be read.)
+        A running transaction ends. If this raises, nothing was published and the writes are still staged: commit again,
+        or abort. (After a failed write, for instance on a full disk, a database takes no more commits until it is
+        closed and reopened at its last commit; until then it can be read.)
 
-        Only what a signal handler raises can come when the commit has happened. The store knows which it was: a note on
-        the exception says so, and what it answers afterwards is what is on the disk.
+        Only an exception raised by a signal handler may come after the commit has happened. The store knows: a note on
+        the exception says so, and reads then show what is on disk.
 
         Args:
             offsets: last applied changelog offset per partition; partitions that are not named keep theirs, and
-                ``None`` forgets one. An empty mapping says nothing of any offset: rows and position are published. (In
-                Kafka Streams it forgets them all; that is :meth:`forget_offsets`.) Partitions may also be those of
-                kafka-python and confluent-kafka; a plain tuple is none.
+                ``None`` removes one. An empty mapping changes no offset: rows and position are published. (In Kafka
+                Streams it forgets all; use :meth:`forget_offsets`.) Partitions may also be those of kafka-python and
+                confluent-kafka, but no plain tuples.
 
         Raises:
-            Invalid: the store is not open or read-only, or a partition or an offset is none.
-            Capacity: no room on the disk.
+            Invalid: the store is not open or read-only, or a partition or offset is invalid.
+            Capacity: no space left on the disk.
         """
 
     @abstractmethod
     def forget_offsets(self) -> None:
-        """Publish everything written since the last commit, and forget all offsets and the position, all or nothing.
+        """Publish everything written since the last commit, and remove all offsets and the position, atomically.
 
-        Afterwards nobody knows how far the rows are: the store is restored from the start of its changelog, or wiped.
-        What Kafka Streams means by ``commit(Map.of())``; errors as for :meth:`commit`.
+        Afterwards the offset of the rows is unknown: restore the store from the start of its changelog, or wipe it.
+        Same as ``commit(Map.of())`` in Kafka Streams; errors as for :meth:`commit`.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop everything written since the last commit, updates of the position too; a running transaction ends."""
+        """Drop everything written since the last commit, including position updates; ends a running transaction."""
 
     @property
     def commit_number(self) -> int:
-        """How many commits were published since the store object was made.
+        """Number of commits published by this store object; 0 from stores that do not count.
 
-        For whoever keeps something beside the store: it tells whether a commit that was interrupted has happened. 0
-        from stores that cannot tell.
+        Tells callers that keep data beside the store whether an interrupted commit has happened.
         """
         return 0
 
@@ -113,8 +112,8 @@ class StateStore(TransactionalRows):
     def commit_requested(self) -> bool:
         """Whether staged writes have reached this store's limit and its task should commit soon.
 
-        A request, as in Kafka Streams (``statestore.uncommitted.max.bytes``): the store goes on taking writes, and
-        never commits by itself, because only the caller knows at which offset the rows are whole.
+        A request, as in Kafka Streams (``statestore.uncommitted.max.bytes``): the store keeps accepting writes and
+        never commits by itself, because only the caller knows at which offset the rows are complete.
         """
 
     @abstractmethod
@@ -124,54 +123,50 @@ class StateStore(TransactionalRows):
     @property
     @abstractmethod
     def position(self) -> Position:
-        """How far each input topic has been seen, updates since the last commit included; a copy.
-
-        :meth:`update_position` changes it.
-        """
+        """The last seen offset of each input topic partition, including updates since the last commit; a copy."""
 
     @abstractmethod
     def update_position(self, topic: str, partition: int, offset: int) -> None:
-        """Say that the record at an offset of an input topic has been seen; published by the next commit.
+        """Record that an offset of an input topic has been processed; published by the next commit.
 
-        A position only moves forward: an offset that is not greater than the one known changes nothing
-        (``Position.withComponent``). Queries with a bound on the position go by it.
+        A position only moves forward: a lower or equal offset changes nothing (``Position.withComponent``). Queries
+        with a position bound use it.
 
         Args:
             topic: an input topic, not the changelog.
-            partition: its partition.
             offset: the offset of the record, from 0 on.
 
         Raises:
-            Invalid: the store is not open or read-only, or there can be no such record.
+            Invalid: the store is not open or read-only, or no such record can exist.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Move committed rows from memory (and log) into the store's files."""
+        """Flush committed rows from memory (and log) to the store's files."""
 
     @abstractmethod
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """The store at this instant, for a query by any thread.
+        """A consistent read view of the store as of now, for a query by any thread.
 
         Args:
             isolation: READ_COMMITTED shows the last commit; READ_UNCOMMITTED also the writes staged since.
 
         Raises:
-            Invalid: the store is not open, or that is no isolation level.
+            Invalid: the store is not open, or ``isolation`` is invalid.
         """
 
     def transaction(self) -> Transaction:
-        """Begin a transaction; what is written to the store itself while it runs belongs to it.
+        """Begin a transaction; writes to the store itself belong to it while it runs.
 
         Raises:
-            Invalid: the store is not open, another one has not ended, or there are writes that were not committed.
+            Invalid: the store is not open, another transaction has not ended, or there are uncommitted writes.
         """
         transaction = Transaction(self)
         self._begin_transaction(transaction.running)
         return transaction
 
     def _begin_transaction(self, running: Running) -> None:
-        """Let a transaction of this store, or of a wrapper around it, run from now on."""
+        """Begin a transaction of this store or of a wrapper around it."""
         if not self.is_open:
             raise Invalid(
                 "A store that is not open has no transactions.", code="store-not-open", action="Open it first."
@@ -186,12 +181,12 @@ class StateStore(TransactionalRows):
             raise Invalid(
                 "This store has a transaction that has not ended." if unended else "This store has uncommitted writes.",
                 code="transaction-open" if unended else "writes-not-committed",
-                action="Commit or abort them first, by the store or by the transaction; a store has one at a time.",
+                action="Commit or abort first, on the store or on the transaction; a store has one at a time.",
             )
         self._running = running
 
     def _end_transaction(self) -> None:
-        """The part of a commit, an abort or a close that its transaction sees."""
+        """Mark the transaction as ended, by a commit, abort or close."""
         if self._running is not None:
             self._running.ended = True
             self._running = None
@@ -207,11 +202,9 @@ class StateStore(TransactionalRows):
 
 
 def commit_requested(stores: Iterable[StateStore], max_bytes: int) -> bool:
-    """Whether the staged writes of a task's stores together have reached a limit; what a processor's loop asks.
+    """Whether the staged writes of a task's stores together have reached a limit.
 
-    Args:
-        stores: the stores that are committed together.
-        max_bytes: ``statestore.uncommitted.max.bytes``; -1 for no limit.
+    ``max_bytes`` is ``statestore.uncommitted.max.bytes``; -1 for no limit.
     """
     staged = sum(store.uncommitted_bytes for store in stores)
     return staged > 0 and 0 <= max_bytes <= staged

@@ -1,4 +1,4 @@
-"""A store around another store, which does what that one does unless it says otherwise (``WrappedStateStore``)."""
+"""``DelegatingStore``: base of wrappers around another store (``WrappedStateStore``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ W = TypeVar("W", bound="DelegatingStore")
 
 
 class DelegatingStore(StateStore):
-    """Everything goes to the store inside; subclasses add what they are for.
-
-    Args:
-        wrapped: the store inside.
-    """
+    """Forwards everything to the wrapped store; subclasses override what they change."""
 
     def __init__(self, wrapped: StateStore) -> None:
         self._store = wrapped
@@ -138,7 +134,7 @@ class DelegatingStore(StateStore):
 
 
 def layer(store: StateStore, kind: type[W]) -> W | None:
-    """The layer of a kind around a store, or ``None``: wrappers are looked through from the outside in."""
+    """The outermost wrapper of a class around a store, or ``None``."""
     while isinstance(store, DelegatingStore):
         if isinstance(store, kind):
             return store

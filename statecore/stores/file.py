@@ -1,8 +1,8 @@
-"""A store that keeps its rows in one file and no offsets: for small state, and to show a store that is not RocksDB.
+"""``FileStore``: all rows in one file, without offsets; for small state, and as an example of a store without RocksDB.
 
-Rows are read into memory when it is opened and written anew, all of them, by every commit: under another name, forced
-to the disk, renamed. Whoever uses it keeps its offset beside it, as Kafka Streams does for such stores; that offset may
-be older than the rows after a crash, never newer. All integers are big-endian::
+Opening reads the rows into memory; every commit rewrites the whole file (temporary file, fsync, rename). Its caller
+keeps the offset beside it, as Kafka Streams does for such stores; after a crash that offset may be older than the rows,
+never newer. All integers are big-endian::
 
     53 43 52 4f 57 53 00 01                 magic, version 1
     int32 length, key, int32 length, value  for each row, in key order
@@ -35,14 +35,14 @@ _END = _INT32.pack(-1)
 
 
 class FileStore(InMemoryStore):
-    """Rows in memory and in one file; without one it is empty.
+    """Rows in memory and in one file; empty if the file does not exist.
 
     Args:
         path: the file; its directory exists. ``<path>.lock`` beside it is locked while the store is open.
-        settings: the limit of staged bytes; every commit is forced to the disk, whatever ``durability`` says.
+        settings: the limit of staged bytes; every commit is synced, whatever ``durability`` says.
 
     Raises:
-        Invalid: no path in UTF-8.
+        Invalid: the path is not UTF-8.
     """
 
     def __init__(self, path: AnyPath, settings: StoreSettings | None = None) -> None:
@@ -58,7 +58,7 @@ class FileStore(InMemoryStore):
 
     @property
     def manages_offsets(self) -> bool:
-        """False: somebody keeps them for it."""
+        """False: its caller keeps them."""
         return False
 
     def open(self) -> None:
@@ -66,13 +66,13 @@ class FileStore(InMemoryStore):
 
         Raises:
             Fenced: another process, or another store of this one, has it open.
-            Invalid: this user has no right to it.
-            Corrupted: it is not what was written.
+            Invalid: missing permissions.
+            Corrupted: the file is damaged.
         """
         if self.is_open:
             return
         try:
-            self._path = self._path.resolve()  # else a link would be locked, and replaced by the first commit
+            self._path = self._path.resolve()  # else the lock would be on a link, which the first commit replaces
             self._lock_file = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._locked_by = os.getpid()
@@ -86,7 +86,7 @@ class FileStore(InMemoryStore):
                 action="Stop the process that has this store open, then run this again.",
                 store_path=str(self._path),
             ) from error
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links
             self._unlock()
             raise translate(self._path, "Opening", error) from error
         except BaseException:
@@ -94,7 +94,7 @@ class FileStore(InMemoryStore):
             raise
 
     def close(self) -> None:
-        """Let go of rows and file; what was not committed is dropped."""
+        """Release rows and file; drop uncommitted writes."""
         super().close()
         self._unlock()
 
@@ -119,7 +119,7 @@ class FileStore(InMemoryStore):
 
     def _published(self, prepared: Any) -> bool:
         _, before, rows = prepared
-        if self._file_now() == before:  # another file takes its place in one step, and then only
+        if self._file_now() == before:  # the commit is exactly the atomic rename
             return False
         super()._publish(rows)
         return True
@@ -133,7 +133,7 @@ class FileStore(InMemoryStore):
 
     def _unlock(self) -> None:
         if self._lock_file is not None:
-            if os.getpid() == self._locked_by:  # else a forked child would hold the lock on
+            if os.getpid() == self._locked_by:  # a forked child must not release its parent's lock
                 fcntl.flock(self._lock_file, fcntl.LOCK_UN)
             os.close(self._lock_file)
             self._lock_file = None
@@ -148,13 +148,13 @@ def _encode(rows: Mapping[bytes, bytes]) -> bytes:
 
 
 def _decode(data: bytes, path: Path) -> dict[bytes, bytes]:
-    """The rows in a file whose checksum is right: then every length in it is, too."""
+    """The rows of a file; after a correct checksum every length in it is trusted."""
     body, crc = data[: -_CRC.size], data[-_CRC.size :]
     if not body.startswith(_MAGIC) or not body.endswith(_END) or _CRC.pack(zlib.crc32(body)) != crc:
         raise Corrupted(
-            f"{path} is not a whole file of rows of version 1.",
+            f"{path} is not a complete row file of version 1.",
             code="database-damaged",
-            action="Remove it, with the offset that is kept for it, and restore the store from its changelog.",
+            action="Remove it and its offset file, and restore the store from its changelog.",
             store_path=str(path),
         )
     rows: dict[bytes, bytes] = {}

@@ -1,7 +1,7 @@
-"""A store whose rows live in memory only, for state that may be rebuilt from its changelog, and for tests.
+"""``InMemoryStore``: rows in memory only, for state that may be rebuilt from its changelog, and for tests.
 
-Its offsets live and end with its rows, so it manages them itself: after a restart it has neither. (Kafka Streams says
-``managesOffsets() == false`` of its in-memory stores, to the same effect: no offset outlives the rows.)
+Its offsets live and end with its rows, so it manages them itself: after a restart it has neither. (Kafka Streams'
+in-memory stores return ``managesOffsets() == false`` to the same effect: no offset outlives the rows.)
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from statecore.stores.write_buffer_store import Pending, WriteBufferStore
 
 
 class InMemoryStore(WriteBufferStore):
-    """Rows and offsets in memory; closing forgets them.
-
-    Args:
-        name: what messages call it.
-        settings: the limit of staged bytes.
-    """
+    """Rows and offsets in memory; closing drops them."""
 
     def __init__(self, name: str = "in-memory", settings: StoreSettings | None = None) -> None:
         super().__init__(name, settings or StoreSettings())
@@ -31,7 +26,7 @@ class InMemoryStore(WriteBufferStore):
         self._rows = SortedRows()
         self._deleted: set[bytes] = set()
         self._offsets: Mapping[TopicPartition, int] = {}
-        self._decided: object = None  # the last commit that was begun, and so will be made whole
+        self._decided: object = None  # the last commit that was begun, and so will be completed
 
     @property
     def is_open(self) -> bool:
@@ -45,23 +40,23 @@ class InMemoryStore(WriteBufferStore):
 
     @property
     def manages_offsets(self) -> bool:
-        """True, for as long as there are rows."""
+        """True, as long as there are rows."""
         return True
 
     def open(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         if not self._open:
             self._begin({})
 
     def close(self) -> None:
-        """Forget rows and offsets."""
+        """Drop rows and offsets."""
         with self._lock:
             self._end_reads()
             self._open = False
             self._rows, self._deleted, self._offsets = SortedRows(), set(), {}
 
     def approximate_num_entries(self) -> int:
-        """Committed rows, exactly."""
+        """Exact number of committed rows."""
         self._check_open()
         return len(self._rows) - len(self._deleted)
 
@@ -72,7 +67,7 @@ class InMemoryStore(WriteBufferStore):
         return self._offsets.get(partition)
 
     def flush(self) -> None:
-        """Do nothing: there is nowhere to move rows to."""
+        """Do nothing: there are no files."""
         self._check_writable()
 
     def _begin(self, rows: Mapping[bytes, bytes]) -> None:
@@ -136,11 +131,11 @@ class MemoryInstant:
         return self._offsets.get(partition)
 
     def position(self) -> Position:
-        """The position."""
+        """The committed position."""
         return copy_position(self._position)
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Release the rows."""
         self._rows = None
 
 

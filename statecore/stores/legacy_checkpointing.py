@@ -1,21 +1,21 @@
-"""A store that does not manage its offsets, given a file that does (``LegacyCheckpointingStateStore``, KIP-1035).
+"""``LegacyCheckpointingStore``: keeps the offsets of a store without own offsets in a file
+(``LegacyCheckpointingStateStore``, KIP-1035).
 
-The offsets lie in ``.checkpoint_<store>`` beside the store, the position in ``<store>.position``. Both files are always
-behind the rows or level with them, never ahead: they are written after the commit they describe, and when a commit
-lowers or forgets an offset, the file is lowered first.
+The offsets are in ``.checkpoint_<store>`` beside the store, the position in ``<store>.position``. Neither file is ever
+ahead of the rows: they are written after the commit that they describe, and when a commit lowers or removes an offset,
+the file is lowered first.
 
-==================  =============================================  =======================================
-what happens        at-least-once                                  exactly-once
-==================  =============================================  =======================================
-``open``            read                                           read, then deleted once the store is open
-``checkpoint``      written                                        nothing
-``close``           written                                        written
-the process dies    the file stands at an older offset, and the    there is no file: the store has no offset,
-                    rows above it are written once more            and its rows are not trusted
+==================  =============================================  ======================================= event
+at-least-once                                  exactly-once ==================
+=============================================  ======================================= ``open``            read
+read, then deleted once the store is open ``checkpoint``      written                                        nothing
+``close``           written                                        written process death       the file has an older
+offset, and the rows     there is no file: the store has no offset,
+                    above it are written once more                 and its rows are not trusted
 ==================  =============================================  =======================================
 
-When to checkpoint is decided by whoever commits (:mod:`statecore.tasks.checkpoint_policy`). Kafka Streams decides it
-in the store: after 10 000 offsets.
+The committing caller decides when to checkpoint (:mod:`statecore.tasks.checkpoint_policy`). In Kafka Streams the store
+does: after 10 000 offsets.
 """
 
 from __future__ import annotations
@@ -45,18 +45,17 @@ from statecore.stores.rows import Row
 
 
 class LegacyCheckpointingStore(DelegatingStore):
-    """Rows in another store, offsets in a file; to everybody else a store that manages its offsets.
+    """Rows in another store, offsets in a file; used like a store that manages its offsets.
 
     Args:
-        store: a persistent store that does not manage its offsets; its commit is durable when it returns, or at the
-            latest when ``flush`` returns.
+        store: a persistent store that does not manage its offsets; its commits are durable when they return, or at the
+            latest after ``flush``.
         directory: the task directory (or ``global/``).
-        name: the store's name.
-        changelogs: the changelog partitions of the store; entries of the file that name others are left out.
-        exactly_once: whether the rows are to be trusted only after a clean close.
+        changelogs: the changelog partitions of the store; other entries of the file are ignored.
+        exactly_once: whether the rows are trusted only after a clean close.
 
     Raises:
-        Invalid: the store manages its offsets, or does not survive its process.
+        Invalid: the store manages its offsets, or is not persistent.
     """
 
     def __init__(
@@ -70,9 +69,9 @@ class LegacyCheckpointingStore(DelegatingStore):
     ) -> None:
         if store.manages_offsets or not store.persistent:
             raise Invalid(
-                f"The store {name} manages its offsets itself, or does not outlive its process.",
+                f"The store {name} manages its offsets itself, or is not persistent.",
                 code="store-manages-offsets",
-                action="Use it as it is: no file is kept for it.",
+                action="Use it without LegacyCheckpointingStore.",
                 store=name,
             )
         super().__init__(store)
@@ -86,15 +85,15 @@ class LegacyCheckpointingStore(DelegatingStore):
         self._on_disk: dict[TopicPartition, int] = {}
         self._undecided: tuple[int, dict[TopicPartition, int], Position] | None = None
         self._corrupted = False
-        self._publishing = RLock()  # so that a query never sees rows of one commit with the offset of another
+        self._publishing = RLock()  # queries must not see rows of one commit with the offset of another
 
     @property
     def manages_offsets(self) -> bool:
-        """True: that is what the wrapper is for."""
+        """True: the wrapper does."""
         return True
 
     def open(self) -> None:
-        """Read the offsets, then open the store; under exactly-once the file is gone afterwards.
+        """Read the offsets, then open the store; under exactly-once the file is deleted afterwards.
 
         Raises:
             Corrupted: a file is malformed; the store was not opened and nothing was changed.
@@ -103,7 +102,7 @@ class LegacyCheckpointingStore(DelegatingStore):
             return
         found = {at: offset for at, offset in read_offsets(self._file).items() if at in self._changelogs}
         position = read_position(self._directory, self._name)
-        with self._publishing:  # a query that comes now waits for the offsets too
+        with self._publishing:  # concurrent queries wait for the offsets too
             self._store.open()
             try:
                 if self._exactly_once:
@@ -119,7 +118,7 @@ class LegacyCheckpointingStore(DelegatingStore):
             self._undecided = None
 
     def close(self) -> None:
-        """Close the store, then write what was committed last, unless :meth:`mark_corrupted` was called."""
+        """Close the store, then write the last committed offsets, unless :meth:`mark_corrupted` was called."""
         if not self.is_open:
             return
         self._check_open()
@@ -127,13 +126,13 @@ class LegacyCheckpointingStore(DelegatingStore):
         self._write()
 
     def mark_corrupted(self) -> None:
-        """The rows are not to be trusted: the file goes, and neither ``checkpoint`` nor ``close`` writes another."""
+        """Mark the rows as untrusted: delete the file, and let neither ``checkpoint`` nor ``close`` write another."""
         self._corrupted = True
         self._on_disk = {}
         remove_offsets(self._file)
 
     def checkpoint(self) -> None:
-        """Write the committed offsets and the position, behind a flush of the rows; nothing under exactly-once.
+        """Flush the rows, then write the committed offsets and the position; does nothing under exactly-once.
 
         Raises:
             Invalid: the store is not open, or a file cannot be written.
@@ -145,10 +144,10 @@ class LegacyCheckpointingStore(DelegatingStore):
         self._write()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Commit the rows; the offsets are known at once, and in the file with the next checkpoint.
+        """Commit the rows; the offsets are readable at once, and in the file with the next checkpoint.
 
         Raises:
-            Invalid: an offset cannot be kept in a file; nothing was committed. Or see :meth:`StateStore.commit`.
+            Invalid: an offset cannot be stored in a file; nothing was committed. Or see :meth:`StateStore.commit`.
         """
         offsets = checked_offsets(offsets)
         self._check_open()
@@ -158,17 +157,17 @@ class LegacyCheckpointingStore(DelegatingStore):
         self._publish(lambda: self._store.commit(offsets), committed, self._store.position)
 
     def forget_offsets(self) -> None:
-        """Commit the rows, and forget offsets and position: the files go first. Errors as for :meth:`commit`."""
+        """Commit the rows, and remove offsets and position, files first. Errors as for :meth:`commit`."""
         self._check_open()
         self._lower({})
         remove_offsets(self._directory / position_file(self._name))
         self._publish(self._store.forget_offsets, {}, {})
 
     def _lower(self, committed: Mapping[TopicPartition, int]) -> None:
-        """See that the file is not ahead of the rows that are about to be committed.
+        """Ensure that the file is not ahead of the rows that are about to be committed.
 
-        Unknown (-4) is not the same as absent: for a store without an offset the task's .checkpoint would be asked,
-        which may be as old.
+        Unknown (-4) is not the same as absent: for a store without an offset the task's .checkpoint would be used,
+        which may be just as old.
         """
         sound = {at: min(offset, committed.get(at, OFFSET_UNKNOWN)) for at, offset in self._on_disk.items()}
         if sound != self._on_disk:
@@ -180,14 +179,14 @@ class LegacyCheckpointingStore(DelegatingStore):
             self._undecided = self._store.commit_number, offsets, position
             try:
                 commit()
-                if self._undecided is not None:  # else a signal handler has asked the store, and knows already
-                    self._undecided = -1, offsets, position  # a store that cannot tell did not raise either
+                if self._undecided is not None:  # else a signal handler has already resolved it
+                    self._undecided = -1, offsets, position  # for a store that does not count: it did not raise
             finally:
                 self._settle()
                 self._undecided = None
 
     def _settle(self) -> None:
-        """Take over what a commit published, though a signal handler may have interrupted it."""
+        """Update the state after a commit, even one interrupted by a signal handler."""
         if self._undecided is None:
             return
         number, offsets, position = self._undecided
@@ -197,16 +196,16 @@ class LegacyCheckpointingStore(DelegatingStore):
             self._undecided = None
 
     def abort(self) -> None:
-        """Drop what was written since the last commit; the position that came from the file stays."""
+        """Drop everything written since the last commit; the position from the file stays."""
         self._check_open()
         self._store.abort()
         adopt_position(self._store, self._committed_position)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset last committed for a changelog partition, or ``None``.
+        """The last committed offset of a changelog partition, or ``None``.
 
         Raises:
-            Invalid: the store is not open, or that is no partition.
+            Invalid: the store is not open, or ``partition`` is invalid.
         """
         partition = as_topic_partition(partition)
         self._check_open()
@@ -236,7 +235,7 @@ class LegacyCheckpointingStore(DelegatingStore):
 
 
 class _ViewWithOffsets(QueryView):
-    """A view of the wrapped store, with offsets and position of the commit that it shows (nobody changes those)."""
+    """A view of the wrapped store, with offsets and position of its commit, which are never modified."""
 
     def __init__(self, view: QueryView, offsets: Mapping[TopicPartition, int], position: Position) -> None:
         self._view = view
@@ -245,12 +244,12 @@ class _ViewWithOffsets(QueryView):
 
     @property
     def position(self) -> Position:
-        _ = self._view.position  # a closed view says so
+        _ = self._view.position  # raises if the view is closed
         return copy_position(self._position)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         partition = as_topic_partition(partition)
-        self._view.committed_offset(partition)  # a closed view says so
+        self._view.committed_offset(partition)  # raises if the view is closed
         return self._offsets.get(partition)
 
     def get(self, key: bytes) -> bytes | None:

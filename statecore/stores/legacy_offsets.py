@@ -1,7 +1,7 @@
-"""Reading and writing offsets outside the stores: ``.checkpoint``, ``.checkpoint_<store>``, ``<store>.position``.
+"""Reads and writes offset files outside the stores: ``.checkpoint``, ``.checkpoint_<store>``, ``<store>.position``.
 
-A file is replaced as a whole (``.tmp``, fsync, rename, fsync of the directory) and deleted when there is nothing to
-say, as ``OffsetCheckpoint.write`` does it.
+A file is replaced as a whole (``.tmp``, fsync, rename, fsync of the directory) and deleted when empty, like
+``OffsetCheckpoint.write``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from statecore.system_errors import system_error
 
 
 def read_offsets(file: Path) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file; none when it is not there.
+    """The offsets in a checkpoint file; empty if there is none.
 
     Raises:
-        Corrupted: it is not of the format.
-        Invalid: it cannot be opened, or is no regular file.
+        Corrupted: it is malformed.
+        Invalid: it cannot be opened, or is not a regular file.
     """
     try:
         with open_regular(file) as opened:
@@ -44,11 +44,11 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace a checkpoint file, durably; without offsets it is deleted.
+    """Replace a checkpoint file durably; without offsets delete it.
 
     Raises:
-        Invalid: an offset cannot be written, or the directory not be written to; the old file stands.
-        Capacity: the disk is full; the old file stands.
+        Invalid: an offset cannot be written, or the directory is not writable; the old file is kept.
+        Capacity: the disk is full; the old file is kept.
     """
     if not offsets:
         remove_offsets(file)
@@ -61,10 +61,10 @@ def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def remove_offsets(file: Path) -> None:
-    """Delete a checkpoint file, durably; nothing there is fine.
+    """Delete a checkpoint file durably, if it exists.
 
     Raises:
-        Invalid: the directory cannot be written to.
+        Invalid: the directory is not writable.
     """
     try:
         remove_durably(file)
@@ -73,29 +73,29 @@ def remove_offsets(file: Path) -> None:
 
 
 def read_position(directory: Path, store: str) -> Position:
-    """The position in ``<store>.position``; empty when there is no such file.
+    """The position in ``<store>.position``; empty if there is no such file.
 
     Raises:
-        Corrupted: it is not of the format.
+        Corrupted: it is malformed.
         Invalid: it cannot be opened.
     """
     return position_of_offsets(read_offsets(directory / position_file(store)))
 
 
 def write_position(directory: Path, store: str, position: Position) -> None:
-    """Replace ``<store>.position``, durably; an empty position deletes it.
+    """Replace ``<store>.position`` durably; an empty position deletes it.
 
     Raises:
-        Invalid: it cannot be written; the old file stands.
-        Capacity: the disk is full; the old file stands.
+        Invalid: it cannot be written; the old file is kept.
+        Capacity: the disk is full; the old file is kept.
     """
     write_offsets(directory / position_file(store), offsets_of_position(position))
 
 
 def adopt_position(store: StateStore, position: Position) -> None:
-    """Let a store know of a position that was kept elsewhere; its next commit publishes it.
+    """Add a position from a file to a store; its next commit publishes it.
 
-    An offset of -4 in a file says that nothing is known, as no entry does.
+    An offset of -4 in a file means unknown, as does a missing entry.
     """
     for topic, partitions in position.items():
         for partition, offset in partitions.items():

@@ -1,7 +1,7 @@
-"""Who holds the lock of an application's directory, or of a database: asked of the kernel, without taking the lock.
+"""Asks the kernel which process holds the lock of a state directory or database, without taking the lock.
 
-A POSIX record lock belongs to a process, and **closing any descriptor of the file drops what the process holds**. So
-a descriptor with which a lock of this very process is found is kept open, one for each file, until the lock is gone.
+A POSIX record lock belongs to a process, and **closing any descriptor of the file releases the process's lock**. So
+when this very process turns out to hold a lock, the descriptor is kept open, one for each file, until the lock is gone.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "linux": ("hhqqi4x", ("type", "whence", "start", "length", "process")),
     "darwin": ("qqihh", ("start", "length", "process", "type", "whence")),
 }
-"""Platform (``sys.platform``) → ``struct flock`` of ``fcntl.h`` on 64 bits: its layout, and its fields in order."""
+"""``struct flock`` of ``fcntl.h`` on 64 bits, by platform (``sys.platform``): its layout, and its fields in order."""
 
 
 _Identity = tuple[int, int]
 
 _guard = threading.RLock()
-_looked_at: dict[_Identity, Descriptor] = {}
-"""Files that are looked at just now, and those of which this process was found to hold the lock."""
+_inspected: dict[_Identity, Descriptor] = {}
+"""Files under inspection, and those whose lock this process was found to hold."""
 _strays: list[Descriptor] = []
 
 
 def guard() -> threading.RLock:
-    """Held while a lock is asked for or taken: nobody here may lock a file between a look at it and its closing.
+    """Held while a lock is queried or taken: no thread may lock a file between opening and closing it for a query.
 
-    It is one for all locks, because a claim may be collected, and given back, wherever a thread allocates.
+    There is one for all locks, because a claim may be garbage-collected, and released, wherever a thread allocates.
     """
     return _guard
 
@@ -47,9 +47,9 @@ class Holder(NamedTuple):
     """The process that holds a lock.
 
     Attributes:
-        process: its id; 0 when it runs in another container (process namespace).
-        command: its name, as far as it can be seen.
-        lost: whether it has lost the lock, and works on.
+        process: its id; 0 if it runs in another container (process namespace).
+        command: its name, if visible.
+        lost: whether it has lost the lock and still runs.
     """
 
     process: int
@@ -64,15 +64,15 @@ class Holder(NamedTuple):
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """Who holds the lock of a file; ``None`` when nobody does, or there is no such file.
+    """The process that holds the lock of a file; ``None`` if none does, or there is no such file.
 
     Raises:
-        Invalid: this user may not read it, or it is not known how this platform's kernel is asked.
-        Capacity: this process may not have one more descriptor to look.
+        Invalid: missing permissions, or an unsupported platform.
+        Capacity: no descriptor left for this process.
     """
     if sys.platform not in FLOCK:
         raise Invalid(
-            f"Who holds the lock of {path} cannot be found out on the platform {sys.platform}.",
+            f"The holder of the lock of {path} cannot be determined on the platform {sys.platform}.",
             code="platform-unsupported",
             action=f"Run this on one of {', '.join(FLOCK)}.",
             file=str(path),
@@ -90,47 +90,47 @@ def lock_holder(path: Path) -> Holder | None:
 
 
 def _ask(path: Path) -> Holder | None:
-    identity, number = _look_at(path)
+    identity, number = _open_registered(path)
     if _is_ours(number, identity):
         return Holder(os.getpid(), "this process")
     holder = holder_of(number)
-    _looked_at[identity].close()
-    del _looked_at[identity]
+    _inspected[identity].close()
+    del _inspected[identity]
     return holder
 
 
-def _look_at(path: Path) -> tuple[_Identity, int]:
-    """Open a file, or take the descriptor that is kept of it; registered before it is open. The guard is held."""
+def _open_registered(path: Path) -> tuple[_Identity, int]:
+    """Open a file, or reuse its kept descriptor; registered before it is opened. The guard is held."""
     while True:
         identity = _identity(path.stat())
-        file = _looked_at.setdefault(identity, Descriptor())
+        file = _inspected.setdefault(identity, Descriptor())
         try:
             if file.number is None:
                 file.open(path, os.O_RDONLY)
         finally:
             if file.number is None:
-                _looked_at.pop(identity, None)
+                _inspected.pop(identity, None)
         assert file.number is not None
         if _identity(os.fstat(file.number)) == identity:
             return identity, file.number
-        _strays.append(file)  # another took its place between the two looks, and may be locked by this process
-        del _looked_at[identity]
+        _strays.append(file)  # replaced between stat and open; this process may hold its lock
+        del _inspected[identity]
 
 
 def _is_ours(number: int, identity: _Identity) -> bool:
     """Whether this process may hold the lock of an open file."""
     try:
         return is_held_here(number)
-    except (AttributeError, OSError):  # a system, or a file system, that has no such question
+    except (AttributeError, OSError):  # not supported by the system or file system
         return is_open_here(identity, besides=number)
 
 
 def _unseen(path: Path, error: OSError) -> StatecoreError:
-    return system_error(error, f"Nobody could look who holds {path}", action=RUN_AS_APPLICATION)
+    return system_error(error, f"The holder of {path} could not be determined", action=RUN_AS_APPLICATION)
 
 
 def holder_of(descriptor: int) -> Holder | None:
-    """Who holds the lock of an open file; ``None`` when nobody else does, or the kernel does not say."""
+    """Another process that holds the lock of an open file; ``None`` if none does, or the kernel does not tell."""
     if sys.platform not in FLOCK:
         return None
     try:
@@ -147,21 +147,21 @@ def holder_of(descriptor: int) -> Holder | None:
 
 
 def is_held_here(descriptor: int) -> bool:
-    """Whether this process itself holds the lock of an open file; if so, who closes the descriptor lets go of it.
+    """Whether this process itself holds the lock of an open file; if so, closing the descriptor releases it.
 
-    A process never conflicts with a record lock of its own, but an open file description (``F_OFD_GETLK``) does.
+    A process never conflicts with its own record lock, but an open file description (``F_OFD_GETLK``) does.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel does not tell.
     """
     return _conflicting(descriptor, fcntl.F_OFD_GETLK) == os.getpid()
 
 
 def _conflicting(descriptor: int, command: int) -> int | None:
-    """The process whose lock is in the way of one on a whole open file, as the kernel says; ``None`` without one.
+    """Pid of the process whose lock conflicts with a lock of the whole file; ``None`` without one.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel does not tell.
     """
     layout, fields = FLOCK[sys.platform]
     whole_file = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "process": 0}
@@ -171,14 +171,12 @@ def _conflicting(descriptor: int, command: int) -> int | None:
 
 
 def is_open_here(identity: _Identity, *, besides: int) -> bool:
-    """Whether this process has a file open with another descriptor, under whatever name.
+    """Whether this process has a file open with another descriptor, under any name.
 
-    Args:
-        identity: its device and inode.
-        besides: the descriptor that does not count.
+    ``identity`` is its device and inode; the descriptor ``besides`` does not count.
 
     Raises:
-        OSError: this process may not have one more descriptor to look.
+        OSError: no descriptor is left to check.
     """
     for descriptor in numbers():
         with contextlib.suppress(OSError):
@@ -193,7 +191,7 @@ def _identity(status: os.stat_result) -> _Identity:
 
 def _in_child() -> None:
     global _guard
-    _guard = threading.RLock()  # a thread that is not here may hold it
+    _guard = threading.RLock()  # a thread of the parent may hold it
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -1,7 +1,7 @@
-"""Staged rows laid over stored ones, in key order either way, read lazily and a chunk at a time.
+"""Merges staged rows over stored ones, in key order either way, lazily and a chunk at a time.
 
-A cursor hands out lists of entries, an empty one at its end; an entry of ``None`` among the staged ones takes the
-stored row away. Chunks keep the store's lock short and the Python per row small.
+A cursor returns lists of entries, an empty one at its end; a staged entry of ``None`` deletes the stored row. Chunks
+keep the store's lock short and the Python per row small.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Protocol, cast
 from statecore.stores.rows import Row
 
 Entry = tuple[bytes, bytes | None]
-"""A key and its value, or ``None`` where it is deleted."""
+"""A key and its value, or ``None`` if deleted."""
 
 
 class Cursor(Protocol):
-    """A way through entries in key order, forward or in reverse."""
+    """Reads entries in key order, forward or in reverse."""
 
     def chunk(self) -> list[Entry]:
         """The next entries; empty after the last."""
 
 
 def merged(stored: Cursor, staged: Cursor | None, *, reverse: bool) -> Iterator[Row]:
-    """The rows of both cursors in their common order; where both have a key, the staged entry decides."""
-    if staged is None:  # nothing deleted among stored rows; a loop of the interpreter's own is half of the time
+    """The rows of both cursors in their common order; for a key in both, the staged entry wins."""
+    if staged is None:  # stored rows have no deletes; a loop in C takes half the time
         return cast(Iterator[Row], chain.from_iterable(iter(stored.chunk, [])))
-    return _present(_overlaid(_entries(stored), _Ahead(staged), reverse))
+    return _present(_overlaid(_entries(stored), _Lookahead(staged), reverse))
 
 
 def _present(entries: Iterator[Entry]) -> Iterator[Row]:
@@ -41,7 +41,7 @@ def _entries(cursor: Cursor) -> Iterator[Entry]:
         yield from entries
 
 
-def _overlaid(stored: Iterator[Entry], staged: _Ahead, reverse: bool) -> Iterator[Entry]:
+def _overlaid(stored: Iterator[Entry], staged: _Lookahead, reverse: bool) -> Iterator[Entry]:
     for key, value in stored:
         while staged.key is not None and (staged.key > key if reverse else staged.key < key):
             yield staged.take()
@@ -53,8 +53,8 @@ def _overlaid(stored: Iterator[Entry], staged: _Ahead, reverse: bool) -> Iterato
         yield staged.take()
 
 
-class _Ahead:
-    """The entries of a cursor, with the key of the next one to be seen; ``None`` after the last."""
+class _Lookahead:
+    """The entries of a cursor, with a look-ahead at the next key; ``None`` after the last."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._entries = _entries(cursor)

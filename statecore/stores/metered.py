@@ -1,4 +1,4 @@
-"""A store whose commits, flushes, staged bytes, calls and iterators are measured (``MeteredKeyValueStore``)."""
+"""``MeteredStore``: measures commits, flushes, staged bytes, calls and iterators (``MeteredKeyValueStore``)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ from statecore.stores.rows import Row
 
 
 class MeteredStore(DelegatingStore):
-    """Any store, with metrics. Calls are counted here and told at the next commit, so that one costs next to nothing.
+    """Any store, with metrics. Calls are counted here and reported at the next commit, so that one costs next to
+    nothing.
 
     Args:
-        store: the store; measured are the calls that come through this wrapper.
-        metrics: who is told.
+        store: the store; only calls through this wrapper are measured.
         task: its task, ``0_1`` (``global`` for a global store).
-        name: the store's name.
         store_type: first part of the tag ``<type>-state-id``.
-        clock: seconds that never go back.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class MeteredStore(DelegatingStore):
         self._ends: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Open the store; from now on it counts as open."""
+        """Open the store and count it as open."""
         self._store.open()
         if not self._ends:
             self._committed_at = self._clock()
@@ -76,18 +74,18 @@ class MeteredStore(DelegatingStore):
             ]
 
     def close(self) -> None:
-        """Close the store; it counts as open no longer, even if that fails."""
+        """Close the store and no longer count it as open, even if closing fails."""
         ends, self._ends = self._ends, []
         for end in ends:
             end()
         super().close()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Commit the store, and measure how long it took and how much was staged."""
+        """Commit the store, and measure duration and staged bytes."""
         self._commit_measured(lambda: self._store.commit(offsets))
 
     def forget_offsets(self) -> None:
-        """Forget the store's offsets; measured as a commit, which it is."""
+        """Remove the store's offsets; measured as a commit."""
         self._commit_measured(self._store.forget_offsets)
 
     def _commit_measured(self, commit: Callable[[], None]) -> None:
@@ -103,7 +101,7 @@ class MeteredStore(DelegatingStore):
         self._committed_at = self._clock()
 
     def flush(self) -> None:
-        """Flush the store, and measure how long it took."""
+        """Flush the store, and measure the duration."""
         watch = Stopwatch(self._clock)
         self._store.flush()
         self._metrics.record(FLUSH_LATENCY, watch.ms, self._tags)
@@ -132,7 +130,7 @@ class MeteredStore(DelegatingStore):
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """See :meth:`StateStore.put_all`."""
-        if not isinstance(rows, list | tuple):  # it may read what it wrote before
+        if not isinstance(rows, list | tuple):  # a generator may read rows that it has just written
             super(DelegatingStore, self).put_all(rows)
             return
         self._store.put_all(rows)
@@ -167,9 +165,9 @@ class MeteredStore(DelegatingStore):
         return self._iterated(ALL_LATENCY, self._store.reverse_all())
 
     def _iterated(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows, by an iterator that counts as open from now on; it ends with its last row, or when it is closed."""
+        """The rows, counted as an open iterator until the last row or until closed."""
         measured = self._rows(instrument, rows)
-        next(measured)  # to where it waits for the first row, so that closing it finds it begun
+        next(measured)  # start the generator, so that closing it runs its finally
         return measured  # type: ignore[return-value]
 
     def _rows(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row | None]:
@@ -184,5 +182,5 @@ class MeteredStore(DelegatingStore):
             self._metrics.record(ITERATOR_DURATION, watch.ms, self._tags)
 
     def _uncommitted_bytes_now(self) -> float:
-        # Asked by the thread that collects, while the writing thread may be closing the store.
+        # Called by the collecting thread, while the writing thread may be closing the store.
         return self._store.uncommitted_bytes if self._store.is_open else 0

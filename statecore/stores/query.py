@@ -1,9 +1,8 @@
-"""Interactive queries: reading a store from other threads while its processor writes to it (KIP-892).
+"""``QueryView``: interactive queries from other threads while the processor writes to the store (KIP-892).
 
-A query view is the store at one instant. Under READ_COMMITTED, the default, that is the last commit: rows, offsets and
-position of it, never half a transaction, and never rows of one commit with the position of another. Under
-READ_UNCOMMITTED the writes that are staged at that instant lie over them; offsets and position are still those of the
-last commit, since nothing says yet where the staged rows will end.
+A view shows the store at one point in time. Under READ_COMMITTED, the default, that is the last commit: its rows,
+offsets and position, consistent with each other. Under READ_UNCOMMITTED the writes staged at that time are included;
+offsets and position are still those of the last commit, since the offset of the staged rows is not known yet.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from statecore.stores.rows import ReadableRows
 
 
 class QueryView(ReadableRows):
-    """A store at one instant; made by :meth:`StateStore.query_view`, one for each query, and closed after it.
+    """A store at one point in time; created by :meth:`StateStore.query_view`, one for each query, and closed after it.
 
-    It may be made and read by any thread, at any time, while another writes, commits and flushes. Closing the store
-    ends its views. An open view keeps old versions of rows alive (in RocksDB by a snapshot), so it should be short.
+    Any thread may create and read it at any time, while another writes, commits and flushes. Closing the store ends its
+    views. An open view keeps old versions of rows alive (in RocksDB by a snapshot), so it should be short-lived.
     """
 
     @property
     @abstractmethod
     def position(self) -> Position:
-        """How far each input topic had been seen by the commit that the view shows; a copy."""
+        """The last seen offset of each input topic partition, as of the view's commit; a copy."""
 
     @abstractmethod
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The changelog offset of the commit that the view shows, or ``None``."""
+        """The changelog offset of the view's commit, or ``None``."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the view keeps alive; its iterators end with an error. Closing twice does nothing."""
+        """Release what the view keeps alive; its iterators then raise. Closing twice does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
-"""Rows by key, to read and to write: what a store, a transaction and a query view have in common.
+"""``ReadableRows``, ``WritableRows``, ``TransactionalRows``: the row interfaces of stores, transactions and query
+views.
 
 Names are those of Kafka Streams' ``ReadOnlyKeyValueStore`` and ``KeyValueStore``; keys are ordered as unsigned bytes,
-as there. All reads by key order come down to one method, :meth:`ReadableRows.scan` over a half-open interval::
+as there. All ordered reads are built on :meth:`ReadableRows.scan` over a half-open interval::
 
     range(first, last)     [first, last + 00)          both ends included
     prefix_scan(prefix)    [prefix, next prefix)       the next prefix of 61 ff is 62; ff ff has none
@@ -34,23 +35,22 @@ class ReadableRows(ABC):
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The rows of many keys, in their order, ``None`` where there is none; errors as for :meth:`get`."""
+        """The rows of many keys, in their order, ``None`` for absent ones; errors as for :meth:`get`."""
         return [self.get(key) for key in keys]
 
     @abstractmethod
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """Rows with ``lower <= key < upper`` in key order, or from the greatest key down.
 
-        The rows are those of the moment of this call, whatever is written, committed or dropped while they are read.
+        Shows the rows as of this call, whatever is written, committed or dropped during the iteration.
 
         Args:
-            lower: smallest key wanted; ``None`` begins with the first.
+            lower: smallest key; ``None`` starts with the first.
             upper: the key to stop before; ``None`` goes to the end.
-            reverse: from the greatest key down.
 
         Raises:
             Invalid: it is not open, or was closed before the last row was read.
-            Corrupted: a row cannot be read; never an early end.
+            Corrupted: a row cannot be read; damage never ends a scan early.
         """
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
@@ -79,7 +79,7 @@ class ReadableRows(ABC):
 
 
 class WritableRows(ReadableRows):
-    """Rows that can also be written; what was written is read back at once by the same object."""
+    """Rows that can also be written; an object reads its own writes at once."""
 
     @abstractmethod
     def put(self, key: bytes, value: bytes | None) -> None:
@@ -90,15 +90,15 @@ class WritableRows(ReadableRows):
         """
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """:meth:`put` for each of the rows, in their order; of a list or tuple with a wrong row nothing is put."""
+        """:meth:`put` for each row, in order; a list or tuple with an invalid row is rejected as a whole."""
         for key, value in rows:
             self.put(key, value)
 
     def put_if_absent(self, key: bytes, value: bytes | None) -> bytes | None:
-        """Set the row of a key that has none.
+        """Set the row of a key unless it has one.
 
         Returns:
-            The row that is there already, which stays; ``None`` when there was none.
+            The existing row, which is kept; ``None`` if there was none.
         """
         present = self.get(key)
         if present is None:
@@ -106,37 +106,37 @@ class WritableRows(ReadableRows):
         return present
 
     def delete(self, key: bytes) -> None:
-        """Delete the row of a key; nothing happens when there is none."""
+        """Delete the row of a key, if any."""
         self.put(key, None)
 
 
 class TransactionalRows(WritableRows):
-    """Rows whose writes are staged until they are committed together, or dropped: a store's, and its transaction's."""
+    """Rows whose writes are staged until they are committed together or dropped: a store's, or its transaction's."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Publish what is staged together with these offsets, all or nothing; see :meth:`StateStore.commit`."""
+        """Publish staged writes together with these offsets, atomically; see :meth:`StateStore.commit`."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop what is staged."""
+        """Drop staged writes."""
 
     @property
     @abstractmethod
     def uncommitted_bytes(self) -> int:
-        """Memory that staged writes take, about, in bytes (``approximateNumUncommittedBytes`` of KIP-892)."""
+        """Approximate memory of staged writes, in bytes (``approximateNumUncommittedBytes`` of KIP-892)."""
 
 
 MAX_ROW_BYTES = INT32_MAX
-"""Most bytes that a key and its value may have together.
+"""Maximum bytes of a key and its value together.
 
-No Kafka record can be larger, and no Java application read more. RocksDB can hold up to 4 GiB less some bytes, which is
-what its memtable counts in; a value of 4 GiB and more its ``WriteBatch`` leaves out, and rocksdict does not tell.
+No Kafka record can be larger, and no Java application could read more. RocksDB holds up to nearly 4 GiB, the limit of
+its memtable; its ``WriteBatch`` drops a value of 4 GiB or more, and rocksdict does not report it.
 """
 
 
 def check_row(key: object, value: object) -> None:
-    """Refuse what cannot be a row.
+    """Validate key and value of a row.
 
     Raises:
         Invalid: key or value are not ``bytes``, or larger than :data:`MAX_ROW_BYTES` together.
@@ -152,13 +152,13 @@ def check_row(key: object, value: object) -> None:
         raise Invalid(
             f"A row of {size:,} bytes is too large: key and value have at most {MAX_ROW_BYTES:,} together.",
             code="row-too-large",
-            action="Divide the value among several keys; a Kafka record could not be as large either.",
+            action="Split the value over several keys; a Kafka record cannot be as large either.",
             size=size,
         )
 
 
 def check_rows(rows: Sequence[tuple[object, object]]) -> None:
-    """:func:`check_row` for many, in less time."""
+    """:func:`check_row` for many rows, faster."""
     keys = [key for key, _ in rows]
     values = [value for _, value in rows if value is not None]
     if {*map(type, keys), *map(type, values)} <= {bytes}:
@@ -170,7 +170,7 @@ def check_rows(rows: Sequence[tuple[object, object]]) -> None:
 
 
 def check_key(key: object) -> None:
-    """Refuse what cannot be a key before a database or a dict is asked, each of which has its own idea of it.
+    """Validate a key; databases and dicts would each treat other types differently.
 
     Raises:
         Invalid: it is not ``bytes``.
@@ -192,7 +192,7 @@ def after(key: bytes | None) -> bytes | None:
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """The smallest key greater than every key that begins with ``prefix``; ``None`` when there is none."""
+    """The smallest key greater than every key that begins with ``prefix``; ``None`` if there is none."""
     check_key(prefix)
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

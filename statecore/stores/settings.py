@@ -1,4 +1,4 @@
-"""What a user decides about a store."""
+"""Settings of stores: durability, memory, RocksDB options."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ RocksDBConfigSetter = Callable[[str, Any], None]
 
 
 class Durability(StrEnum):
-    """What a commit has survived when it returns; after a crash data and offsets agree either way."""
+    """What a returned commit survives; after a crash data and offsets agree either way."""
 
     SYNC = "sync"
-    """The loss of power: the log is forced to the disk."""
+    """Power loss: the log is synced."""
 
     PROCESS = "process"
-    """The death of the process, SIGKILL too: the log is with the kernel. After a loss of power the store stands at an
-    earlier commit, whole."""
+    """The death of the process, also by SIGKILL: the log is with the kernel. After a power loss the store is consistent
+    at an earlier commit.
+    """
 
 
 @dataclass(frozen=True)
 class MemorySettings:
-    """Memory of RocksDB that stores of one process share: those whose ``MemorySettings`` are equal share one cache.
+    """RocksDB memory shared by the stores of a process: stores with equal ``MemorySettings`` share one cache.
 
-    So all stores with default settings share one cache and one limit, as many as there are. It is what
-    ``BoundedMemoryRocksDBConfig`` of Kafka Streams' documentation (memory management) does with static fields. An open
-    store takes some hundred KiB on top, which is nobody's to share.
+    So all stores with default settings share one cache and one limit, as ``BoundedMemoryRocksDBConfig`` in Kafka
+    Streams' documentation (memory management) does with static fields. An open store takes some hundred KiB on top,
+    which is not shared.
 
     Attributes:
-        total_bytes: size of the block cache, in bytes: blocks of rows, indexes, filters, and the write buffers, which
-            are counted in. It is filled as rows are read. What an iterator or a read holds at the moment stays even
-            beyond it.
-        write_buffer_bytes: memory of committed rows that are not in a file yet, in bytes, of all these stores together.
-            When it runs short, a commit first flushes the store that has most of them, be it another one.
-        shared: false gives each opening of a store a cache and a limit of its own. A cache knows a block by what its
-            file says it is, and so takes a copy's for the original's: only a reader with its own cache sees for certain
-            what is on the disk now.
+        total_bytes: size of the block cache: blocks of rows, indexes, filters, and the write buffers, which count
+            towards it. It fills as rows are read. Blocks pinned by iterators or reads may exceed it.
+        write_buffer_bytes: memory of committed rows that are not in a file yet, of all these stores together. When it
+            runs short, a commit first flushes the store with the most, even another one.
+        shared: false gives each opening of a store its own cache and limit. A cache identifies blocks by ids in their
+            files, and so takes a copied file's blocks for the original's: only a reader with its own cache is sure to
+            see what is on disk now.
     """
 
     total_bytes: int = 512 << 20
@@ -68,16 +68,16 @@ class StoreSettings:
     """Settings of one store.
 
     Attributes:
-        durability: what a commit has survived when it returns.
-        uncommitted_max_bytes: memory of staged writes, in bytes, from which on the store asks for a commit
+        durability: what a returned commit survives.
+        uncommitted_max_bytes: memory of staged writes, in bytes, from which on the store requests a commit
             (``statestore.uncommitted.max.bytes``); -1 for no limit.
-        automatic_compaction: let RocksDB merge files in the background, as Kafka Streams does. Without it every flush
-            leaves a file more, reads slow down and files run out, until :meth:`RocksDBStore.compact` is called: only
-            for a database whose files must stay as they are, modes too: they may be linked elsewhere (``KEEP_FILES``).
+        automatic_compaction: let RocksDB compact in the background, as Kafka Streams does. Without it every flush adds
+            a file, reads slow down and descriptors run out, until :meth:`RocksDBStore.compact` is called: only for a
+            database whose files and modes must not change, because they may be linked elsewhere (``KEEP_FILES``).
         memory: block cache and write buffers, shared with all stores of the process whose ``memory`` is equal.
-        witnessed: write down beside the database who wrote to it last (:mod:`statecore.stores.rocksdb.manifest_guard`),
-            so that who opens it after a kill knows what it is. False only for a database in the making, which nobody
-            opens when its maker was killed.
+        witnessed: record beside the database that this library wrote to it last
+            (:mod:`statecore.stores.rocksdb.manifest_guard`), for the next opening after a kill. False only for a
+            database under construction, which is discarded after a kill.
         rocksdb_config_setter: changes the RocksDB options of a store after statecore's own were set and before it is
             opened (Kafka Streams' ``rocksdb.config.setter``); see :mod:`statecore.stores.rocksdb.config_setter`.
     """
@@ -101,5 +101,6 @@ class StoreSettings:
 
 
 KEEP_FILES = StoreSettings(automatic_compaction=False, memory=MemorySettings(32 << 20, 16 << 20, shared=False))
-"""For code that opens a database to build, check or advance it, and not to work with it: no file is rewritten unless
-asked, every block comes from the disk, and memory is small, because it comes on top of a job's own budget."""
+"""For code that builds, checks or advances a database rather than serving from it: no file is rewritten unless asked,
+every block is read from disk, and memory is small, because it adds to a job's own budget.
+"""

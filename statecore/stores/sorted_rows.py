@@ -1,17 +1,17 @@
-"""Rows in memory, in key order, that can be read as of a moment while they change.
+"""``SortedRows``: an in-memory sorted map with copy-on-write snapshots.
 
-Values lie in a dict. Keys are put in order only when somebody scans, so that a processor that only gets and puts pays
-for the dict alone; then they lie in blocks of up to some thousand: a key costs one bisection and one short move::
+Values are in a dict. Keys are only sorted when a scan needs it, so that a processor that only gets and puts pays for
+the dict alone; then they are in blocks of up to some thousand: a key costs one bisection and one short move::
 
     values   {b"a": b"1", b"c": None, b"b": b"2"}        None: deleted
-    placed   2                                            so many keys, those put first, are in a block
+    placed   2                                            number of keys, the first put, that are in blocks
     blocks   [[b"a", b"c"], ...]
 
-A snapshot copies nothing. While it lives, every change first tells it the value before (``before``), and it looks there
-first: a key that was not there at its moment has ``_ABSENT``. Deleted keys stay as ``None`` until :meth:`purge`.
+A snapshot copies nothing. While it lives, every change first stores the previous value in its ``before``, which it
+reads first (``_ABSENT`` for a key that did not exist). Deleted keys stay as ``None`` until :meth:`purge`.
 
-Nothing here locks; whoever shares the rows between threads does. A signal handler may raise anywhere: what was to be
-done can then be done again.
+There is no locking here; callers that share rows between threads lock. A signal handler may raise anywhere: every
+operation can be repeated.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _CHUNK_KEYS = 256
 _SNAPSHOTS = 64
 
 ROW_OVERHEAD_BYTES = 160
-"""What one row takes besides its bytes: headers of the two objects, its entry in the dict, its place in order."""
+"""Memory of one row besides its bytes: headers of the two objects, dict entry, position in order."""
 
 
 class _Absent:
-    """The type of the mark of a key that was not there."""
+    """Type of the sentinel for a missing key."""
 
 
 _ABSENT: Final = _Absent()
 
 
 class SortedRows:
-    """A dict of rows with key order and snapshots; a value of ``None`` says that the row is deleted."""
+    """A dict of rows with key order and snapshots; a value of ``None`` marks a deleted row."""
 
     __slots__ = ("_blocks", "_greatest", "_placed", "_prune_at", "_snapshots", "_value_bytes", "values")
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
-        """The rows, to look one up at the least cost; changed here alone."""
+        """The rows, public for the fastest lookup; changed here alone."""
         self._placed = 0
         self._blocks: list[list[bytes]] = []
         self._greatest: list[bytes] = []  # the last key of each block
@@ -64,28 +64,28 @@ class SortedRows:
         return self.values[key]
 
     def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
-        """The row of a key, ``None`` when it is deleted, ``default`` when there is no entry."""
+        """The row of a key, ``None`` if deleted, ``default`` without an entry."""
         return self.values.get(key, default)
 
     def items(self) -> Iterable[tuple[bytes, bytes | None]]:
-        """All rows in the order they were first put."""
+        """All rows in order of their first put."""
         return self.values.items()
 
     @property
     def watched(self) -> bool:
-        """Whether there may be snapshots that changes are told to."""
+        """Whether snapshots may exist, which must be informed of changes."""
         return bool(self._snapshots)
 
     @property
     def memory_bytes(self) -> int:
-        """About what the rows take in memory."""
+        """Approximate memory of the rows."""
         return self._value_bytes + ROW_OVERHEAD_BYTES * len(self.values)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the row of a key.
 
-        Another thread may make a snapshot meanwhile: the interpreter changes threads only at calls and loops, so from
-        the look for snapshots on there is none.
+        Another thread may create a snapshot meanwhile: the interpreter switches threads only at calls and loops, so
+        none is created after the check for snapshots.
         """
         values = self.values
         old = values.get(key, _ABSENT)
@@ -95,12 +95,12 @@ class SortedRows:
         elif old is not None:
             size -= len(old)  # type: ignore[arg-type]
         if self._snapshots:
-            self._tell_snapshots(key)
+            self._preserve_in_snapshots(key)
         values[key] = value
         self._value_bytes += size
 
     def put_all(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Set the rows of many keys, the last of each."""
+        """Set the rows of many keys; the last one of a key wins."""
         values = self.values
         keys = [key for key, _ in rows]
         if self._snapshots or not values.keys().isdisjoint(keys):
@@ -112,20 +112,20 @@ class SortedRows:
         self._value_bytes += sum(map(len, fresh)) + sum(map(len, filter(None, fresh.values())))
 
     def purge(self, keys: Iterable[bytes]) -> bool:
-        """Forget these keys if no snapshot is left that might read them.
+        """Remove these keys, unless a snapshot might still read them.
 
         Returns:
-            Whether they were forgotten.
+            Whether they were removed.
         """
         self._snapshots = [reference for reference in self._snapshots if reference() is not None]
         if self._snapshots:
             return False
-        self._place()
+        self._sort_new_keys()
         for key in keys:
             if key not in self.values:
                 continue
             at = bisect_left(self._greatest, key)
-            if at < len(self._blocks):  # else it is out of its block already: this was interrupted
+            if at < len(self._blocks):  # else an interrupted call has already removed it from its block
                 block = self._blocks[at]
                 index = bisect_left(block, key)
                 if block[index : index + 1] == [key]:
@@ -142,15 +142,15 @@ class SortedRows:
         return True
 
     def snapshot(self) -> RowsSnapshot:
-        """The rows as they are now; they stay so as long as somebody holds it."""
+        """The current rows, preserved as long as the snapshot is referenced."""
         snapshot = RowsSnapshot(self)
-        if len(self._snapshots) >= self._prune_at:  # rows that are read for long and never written to
+        if len(self._snapshots) >= self._prune_at:  # rows that are only read: no put removes dead references
             self._snapshots = [reference for reference in self._snapshots if reference() is not None]
             self._prune_at = max(2 * len(self._snapshots), _SNAPSHOTS)
         self._snapshots.append(weakref.ref(snapshot))
         return snapshot
 
-    def _tell_snapshots(self, key: bytes) -> None:
+    def _preserve_in_snapshots(self, key: bytes) -> None:
         before = self.values.get(key, _ABSENT)
         gone = False
         for reference in self._snapshots:
@@ -163,9 +163,9 @@ class SortedRows:
             self._snapshots = [reference for reference in self._snapshots if reference() is not None]
 
     def keys_from(self, key: bytes | None, *, reverse: bool) -> list[bytes]:
-        """The next few keys in order: those ``>= key``, or in reverse those ``< key``; none at the end."""
+        """The next few keys in order: those ``>= key``, or in reverse those ``< key``; empty at the end."""
         if self._placed < len(self.values):
-            self._place()
+            self._sort_new_keys()
         blocks = self._blocks
         if not blocks:
             return []
@@ -185,12 +185,12 @@ class SortedRows:
             end = len(blocks[at])
         return blocks[at][max(end - _CHUNK_KEYS, 0) : end][::-1]
 
-    def _place(self) -> None:
-        """Give the keys that came since the last time their places: one by one when they are few, else all anew."""
+    def _sort_new_keys(self) -> None:
+        """Insert keys put since the last call into the blocks: one by one if few, else by sorting all."""
         fresh = _newest(self.values, self._placed)
         count = self._placed + len(fresh)
         if len(fresh) * 8 > count:
-            keys = sorted(self.values)  # in one step, and perhaps with some that came since
+            keys = sorted(self.values)  # in one step; may include keys put meanwhile
             count = len(keys)
             blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, count, _BLOCK_KEYS)]
             greatest = [block[-1] for block in blocks]
@@ -206,7 +206,7 @@ class SortedRows:
         block = self._blocks[at]
         index = bisect_right(block, key)
         if index and block[index - 1] == key:
-            return  # it was placed when this was interrupted
+            return  # placed by an interrupted call
         block.insert(index, key)
         if len(block) > 2 * _BLOCK_KEYS:
             self._blocks[at : at + 1] = [block[:_BLOCK_KEYS], block[_BLOCK_KEYS:]]
@@ -216,7 +216,7 @@ class SortedRows:
 
 
 def _newest(values: dict[bytes, bytes | None], known: int) -> list[bytes]:
-    """The keys behind the first so many, though another thread may put more meanwhile."""
+    """The keys after the first ``known``; another thread may put more meanwhile."""
     while True:
         count = len(values)
         try:
@@ -228,7 +228,7 @@ def _newest(values: dict[bytes, bytes | None], known: int) -> list[bytes]:
 
 
 class RowsSnapshot:
-    """:class:`SortedRows` as they were; ``before`` has what has changed since."""
+    """:class:`SortedRows` at a point in time; ``before`` has the values that were changed since."""
 
     __slots__ = ("__weakref__", "_rows", "before")
 
@@ -237,8 +237,8 @@ class RowsSnapshot:
         self.before: dict[bytes, bytes | _Absent | None] = {}
 
     def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
-        """The row of a key, ``None`` when it was deleted, ``default`` when there was no entry."""
-        found = self._rows.get(key, default)  # before that, somebody may change it between the two
+        """The row of a key, ``None`` if it was deleted, ``default`` without an entry."""
+        found = self._rows.get(key, default)  # read first: it may change before the next line
         if key not in self.before:
             return found
         value = self.before[key]
@@ -250,7 +250,7 @@ class RowsSnapshot:
 
 
 class RowsCursor:
-    """Goes through a snapshot, some rows at a time."""
+    """Reads a snapshot in key order, some rows at a time."""
 
     def __init__(
         self, snapshot: RowsSnapshot, rows: SortedRows, lower: bytes | None, upper: bytes | None, reverse: bool
@@ -267,17 +267,17 @@ class RowsCursor:
         while not found and self._snapshot is not None:
             keys = self._keys()
             if not keys:
-                self._snapshot = None  # nobody needs to be told of changes any more
+                self._snapshot = None  # stops preserving changed values
                 break
             before, values = self._snapshot.before, self._rows
             found = [(key, values[key]) for key in keys]
-            if before:  # looked at last: a change is told before it is made
+            if before:  # read last: the old value is stored before a change
                 changed = [(key, before.get(key, value)) for key, value in found]
                 found = [(key, value) for key, value in changed if not isinstance(value, _Absent)]
         return found
 
     def _keys(self) -> list[bytes]:
-        """The next keys within the bounds; moves the bound behind them."""
+        """The next keys within the bounds; moves the bound past them."""
         if self._lower is not None and self._upper is not None and self._lower >= self._upper:
             return []
         keys = self._rows.keys_from(self._upper if self._reverse else self._lower, reverse=self._reverse)

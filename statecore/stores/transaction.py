@@ -1,15 +1,15 @@
-"""A transaction of a store as an object: writes that are published together, or dropped (KIP-892).
+"""``Transaction``: writes of a store that are published together, or dropped (KIP-892).
 
     with store.transaction() as transaction:
         transaction.put(b"word", b"3")
         transaction.commit({changelog: 41})      # leaving without commit aborts
 
-A store always stages what is written to it until the next commit; the transaction only says where that begins and ends,
-and that nobody's earlier writes are in it. A store has one writer, so it has one transaction at a time.
+A store always stages writes until the next commit; the transaction only marks where that begins and ends, and
+guarantees that it contains no earlier writes. A store has one writer, so it has one transaction at a time.
 
-It ends with its own ``commit`` or ``abort``, or with those of its store. One that nobody holds any more has ended too:
-the store keeps only a weak reference, and drops the writes of a lost transaction before it does anything else. (When
-somebody meanwhile wrote to the store itself, they would go with them unsaid, so then ``abort`` is asked for.)
+It ends with its own ``commit`` or ``abort``, or with those of its store, or when it is garbage-collected: the store
+keeps only a weak reference, and drops the writes of a lost transaction before its next operation. (If the store itself
+was written to meanwhile, those writes would be dropped silently, so the store then requires ``abort``.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statecore.stores.rows import Row, TransactionalRows
 
 
 class Running:
-    """What a store remembers of its transaction, without keeping it alive."""
+    """A store's reference to its transaction, which does not keep it alive."""
 
     __slots__ = ("_transaction", "ended", "joined", "writing")
 
@@ -34,18 +34,18 @@ class Running:
         self.ended = False
         """Whether it was committed or aborted, or its store closed."""
         self.writing = False
-        """Whether a write of the moment comes through the transaction."""
+        """Whether the current write comes through the transaction."""
         self.joined = False
-        """Whether something was written past it, to the store itself."""
+        """Whether the store itself was written to meanwhile."""
 
     @property
     def lost(self) -> bool:
-        """Whether nobody can end it any more."""
+        """Whether it was garbage-collected before its end."""
         return not self.ended and self._transaction() is None
 
 
 class Transaction(TransactionalRows):
-    """The writes of one store between two commits; made by :meth:`StateStore.transaction`.
+    """The writes of one store between two commits; created by :meth:`StateStore.transaction`.
 
     Reads see the store with these writes. It ends with :meth:`commit`, :meth:`abort` or the ``with`` block, and with
     ``commit``, ``abort`` or ``close`` of its store.
@@ -54,7 +54,7 @@ class Transaction(TransactionalRows):
     def __init__(self, store: TransactionalRows) -> None:
         self._store = store
         self.running = Running(self)
-        """The store's part of it."""
+        """The store's reference to it."""
 
     @property
     def ended(self) -> bool:
@@ -62,15 +62,15 @@ class Transaction(TransactionalRows):
         return self.running.ended
 
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key as this transaction leaves it, or ``None``."""
+        """The row of a key, including this transaction's writes, or ``None``."""
         return self._open_store().get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The rows of many keys as this transaction leaves them."""
+        """The rows of many keys, including this transaction's writes."""
         return self._open_store().get_many(keys)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Staged and stored rows of this moment, merged in key order; see :meth:`ReadableRows.scan`."""
+        """Staged and stored rows, merged in key order, as of now; see :meth:`ReadableRows.scan`."""
         return self._open_store().scan(lower, upper, reverse=reverse)
 
     def put(self, key: bytes, value: bytes | None) -> None:
@@ -85,7 +85,7 @@ class Transaction(TransactionalRows):
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Stage many rows."""
-        if not isinstance(rows, list | tuple):  # it may ask the store, or write to it, while it is read
+        if not isinstance(rows, list | tuple):  # a generator may use the store while it is read
             super().put_all(rows)
             return
         store = self._open_store()
@@ -98,26 +98,26 @@ class Transaction(TransactionalRows):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Memory that the staged writes take, about; see :attr:`StateStore.uncommitted_bytes`."""
+        """Approximate memory of staged writes; see :attr:`StateStore.uncommitted_bytes`."""
         return self._open_store().uncommitted_bytes
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish the writes together with these offsets; see :meth:`StateStore.commit`.
 
-        When it raises, nothing was published, the transaction goes on, and it can be committed again or aborted. (What
-        a signal handler raises may come after the commit; then :attr:`ended` says so.)
+        If this raises, nothing was published, and the transaction can be committed again or aborted. (An exception of a
+        signal handler may come after the commit; then :attr:`ended` is true.)
         """
         self._open_store().commit(offsets)
         self.end()
 
     def abort(self) -> None:
-        """Drop the writes. Aborting a transaction that has ended does nothing."""
+        """Drop the writes; does nothing after the end."""
         if not self.ended:
             self._store.abort()
             self.end()
 
     def end(self) -> None:
-        """Take no more writes; the store's part of ending (a store that closes has dropped what was staged)."""
+        """Reject further writes, once the store has committed or dropped them."""
         self.running.ended = True
 
     def _open_store(self) -> TransactionalRows:

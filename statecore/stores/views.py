@@ -1,4 +1,4 @@
-"""A store at one instant: the last commit, and staged rows over it (:mod:`statecore.stores.write_buffer_store`)."""
+"""``View``: the last commit of a store and staged rows over it (:mod:`statecore.stores.write_buffer_store`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from statecore.stores.sorted_rows import RowsSnapshot
 
 
 class Unstaged:
-    """The type of the mark of a key that nobody has staged."""
+    """Type of the sentinel for a key without a staged row."""
 
 
 UNSTAGED: Final = Unstaged()
 
 
 class Instant(Protocol):
-    """Committed rows, offsets and position as one commit left them."""
+    """Committed rows, offsets and position of one commit."""
 
     def get(self, key: bytes) -> bytes | None:
         """The committed row of a key."""
@@ -35,27 +35,20 @@ class Instant(Protocol):
         """The committed offset of a partition."""
 
     def position(self) -> Position:
-        """The committed position, as a copy."""
+        """A copy of the committed position."""
 
     def close(self) -> None:
-        """Let go of everything, cursors too."""
+        """Release everything, including cursors."""
 
 
 class View(QueryView):
-    """A view made of an instant and, under READ_UNCOMMITTED, the staged rows over it.
-
-    Args:
-        name: the store, for messages.
-        lock: the store's.
-        instant: the committed rows.
-        staged: the rows over them, or ``None``.
-    """
+    """A view of an instant and, under READ_UNCOMMITTED, the staged rows over it."""
 
     def __init__(self, name: str, lock: threading.RLock, instant: Instant, staged: RowsSnapshot | None) -> None:
         self._name = name
         self._lock = lock
         self.instant: Instant | None = instant
-        """The committed rows; ``None`` when the view was closed."""
+        """The committed rows; ``None`` after the view was closed."""
         self._staged = staged
 
     def _open(self) -> Instant:
@@ -63,13 +56,13 @@ class View(QueryView):
             raise Invalid(
                 f"A view of the store at {self._name} was closed, or the store was closed during a scan.",
                 code="store-closed",
-                action="Keep both open until the last row was read.",
+                action="Keep both open until the last row is read.",
                 store_path=self._name,
             )
         return self.instant
 
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key at the view's instant, or ``None``."""
+        """The row of a key as of the view, or ``None``."""
         check_key(key)
         with self._lock:
             instant = self._open()
@@ -80,7 +73,7 @@ class View(QueryView):
             return instant.get(key)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Rows of the view's instant; see :meth:`ReadableRows.scan`."""
+        """Rows as of the view; see :meth:`ReadableRows.scan`."""
         for end in (lower, upper):
             if end is not None:
                 check_key(end)
@@ -98,18 +91,18 @@ class View(QueryView):
 
     @property
     def position(self) -> Position:
-        """The position of the commit that the view shows; a copy."""
+        """The position of the view's commit; a copy."""
         with self._lock:
             return self._open().position()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of the commit that the view shows, or ``None``."""
+        """The offset of the view's commit, or ``None``."""
         partition = as_topic_partition(partition)
         with self._lock:
             return self._open().committed_offset(partition)
 
     def close(self) -> None:
-        """Let go of the instant and the cursors."""
+        """Release the instant and the cursors."""
         with self._lock:
             if self.instant is not None:
                 self.instant.close()
@@ -117,7 +110,7 @@ class View(QueryView):
                 self._staged = None
 
     def disown(self) -> None:
-        """Be closed, in a forked child."""
+        """Close in a forked child."""
         self._lock, self.instant, self._staged = threading.RLock(), None, None
 
 

@@ -1,23 +1,23 @@
-"""Staging, views and commit: what is the same for every store that publishes its writes at once.
+"""``WriteBufferStore``: staging of writes, query views and atomic commit, shared by all stores.
 
-A store of this library keeps committed rows somewhere (RocksDB, memory, a file) and staged ones in
-:class:`~statecore.stores.sorted_rows.SortedRows`. Every read by key order, every query view and every iterator is made
-of two snapshots taken in one instant::
+A store keeps committed rows somewhere (RocksDB, memory, a file) and staged ones in
+:class:`~statecore.stores.sorted_rows.SortedRows`. Every ordered read, query view and iterator consists of two snapshots
+taken at the same time::
 
-    staged rows   as they were     (none under READ_COMMITTED)
+    staged rows   as of then       (none under READ_COMMITTED)
         over
     an Instant    committed rows, offsets and position of one commit
 
-so that commits, aborts and writes do not move what is being read: ``commit`` begins new staged rows and leaves the old
-ones to the snapshots that still read them.
+so that commits, aborts and writes do not affect running reads: ``commit`` starts a new write buffer and leaves the old
+one to the snapshots that still read it.
 
-One lock guards all of it, held for a chunk of rows and the publishing of a commit (not its preparation), and for a put
-while somebody reads the staged rows. A lock for readers and one for writers would gain nothing here: rocksdict holds
-the interpreter's lock in all those calls.
+One lock guards all of it, held for a chunk of rows and for the publishing of a commit (not its preparation), and for a
+put while the staged rows are being read. A reader-writer lock would gain nothing: rocksdict holds the GIL in all those
+calls.
 
 A signal handler may raise between any two steps of a commit. So the commit is one step that either happened or not
-(``_publish``), whether it happened can be asked afterwards (``_published``), and everything else follows from the
-answer: in ``_settle``, at the end of the commit or, when that was interrupted, before whatever comes next.
+(``_publish``), ``_published`` tells which, and ``_settle`` draws the consequences: at the end of the commit or, if that
+was interrupted, before the next operation.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _PUT_AT_ONCE = 1024
 
 
 class Pending(NamedTuple):
-    """What a commit is to publish.
+    """The content of a commit.
 
     Attributes:
         staged: the rows.
-        offsets: the offsets, ``None`` for one to be forgotten; partitions that are not named keep theirs.
-        forget: whether all offsets and the position are forgotten.
-        position: the position as it is to be.
-        moved: whether that is another one than before.
+        offsets: the offsets, ``None`` to remove one; partitions that are not named keep theirs.
+        forget: whether all offsets and the position are removed.
+        position: the new position.
+        moved: whether the position has changed.
     """
 
     staged: SortedRows
@@ -65,12 +65,7 @@ class Pending(NamedTuple):
 
 
 class WriteBufferStore(StateStore):
-    """A store that stages writes in memory; subclasses keep the committed rows.
-
-    Args:
-        name: what messages call it: its path, or its name.
-        settings: durability and limit of staged bytes.
-    """
+    """A store that stages writes in memory; subclasses keep the committed rows."""
 
     def __init__(self, name: str, settings: StoreSettings) -> None:
         self._name = name
@@ -81,8 +76,8 @@ class WriteBufferStore(StateStore):
         self._committed_position: Position = {}
         self._undecided: tuple[Any, Position, int] | None = None
         self._commits = 0
-        self._settled = False  # open, no transaction, nothing undecided: a read need not ask
-        self._unhindered = False  # the same, and open for writing: nor need a write
+        self._read_ready = False  # open, no transaction, no interrupted commit: reads skip the check
+        self._write_ready = False  # the same, and open for writing: writes skip the check too
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
 
     @abstractmethod
@@ -95,25 +90,25 @@ class WriteBufferStore(StateStore):
 
     @abstractmethod
     def _instant(self) -> Instant:
-        """The committed rows of this moment; the store is open and nobody commits meanwhile."""
+        """The current committed rows; the store is open, and no commit runs meanwhile."""
 
     def _rows_instant(self) -> Instant:
-        """An instant that is asked for nothing but cursors."""
+        """An instant that only needs cursors."""
         return self._instant()
 
     @abstractmethod
     def _prepare(self, pending: Pending) -> Any:
-        """What :meth:`_publish` needs; readers go on meanwhile. Changes nothing that anybody can see."""
+        """Build the input of :meth:`_publish`, without visible changes; readers continue meanwhile."""
 
     @abstractmethod
     def _publish(self, prepared: Any) -> None:
-        """Make the commit, all or nothing; nobody reads meanwhile."""
+        """Make the commit atomically; no reads run meanwhile."""
 
     @abstractmethod
     def _published(self, prepared: Any) -> bool:
-        """Whether :meth:`_publish`, which may have been interrupted anywhere, made that commit.
+        """Whether :meth:`_publish`, which may have been interrupted anywhere, made the commit.
 
-        Whatever of it is left to be done is done now, so that it may be interrupted, and called, once more.
+        Completes what is left of the commit; may itself be interrupted and called again.
         """
 
     def _check_open(self) -> None:
@@ -129,23 +124,23 @@ class WriteBufferStore(StateStore):
         self._check_open()
 
     def _before_read(self) -> None:
-        """See that the store is open, and that what is staged is what the writer would say it is."""
+        """Check that the store is open, and resolve an interrupted commit or a lost transaction."""
         self._check_open()
         if self._undecided is not None or self._running is not None:
-            with self._lock:  # a query that comes now does the same
+            with self._lock:  # a concurrent query does the same
                 self._settle()
                 if self._running is not None and self._running.lost and not self._running.joined:
                     self._drop()
-                self._settled = self.is_open and self._running is None  # who measures may ask while it is closed
+                self._read_ready = self.is_open and self._running is None  # metrics may read it while closed
         else:
-            self._settled = True
+            self._read_ready = True
 
     def _before_write(self) -> None:
         self._check_writable()
         self._before_read()
         running = self._running
         if running is None:
-            self._unhindered = True
+            self._write_ready = True
         elif not running.writing:
             self._refuse_lost()
             running.joined = True
@@ -153,15 +148,16 @@ class WriteBufferStore(StateStore):
     def _refuse_lost(self) -> None:
         if self._running is not None and self._running.lost:
             raise Invalid(
-                f"The transaction of the store at {self._name} was lost, and other writes with it.",
+                f"The transaction of the store at {self._name} was garbage-collected without commit or abort, after "
+                "writes to the store itself.",
                 code="transaction-lost",
-                action="Call abort() of the store and write them again; hold a transaction until it is committed.",
+                action="Call abort() of the store and write again; keep a reference to a transaction until its commit.",
                 store_path=self._name,
             )
 
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key, or ``None``; writes that are not committed yet are seen."""
-        if not self._settled:
+        """The row of a key, or ``None``; includes uncommitted writes."""
+        if not self._read_ready:
             self._before_read()
         if type(key) is not bytes:
             check_key(key)
@@ -169,7 +165,7 @@ class WriteBufferStore(StateStore):
         return self._read(key) if isinstance(staged, Unstaged) else staged
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The rows of many keys; writes that are not committed yet are seen."""
+        """The rows of many keys; includes uncommitted writes."""
         self._before_read()
         for key in keys:
             check_key(key)
@@ -188,7 +184,7 @@ class WriteBufferStore(StateStore):
         return found
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Staged and committed rows of this moment, merged; see :meth:`ReadableRows.scan`."""
+        """Staged and committed rows, merged, as of now; see :meth:`ReadableRows.scan`."""
         with self._lock:
             self._before_read()
             staged = self._staged.snapshot() if len(self._staged) else None
@@ -197,8 +193,8 @@ class WriteBufferStore(StateStore):
             return view.scan(lower, upper, reverse=reverse)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Stage the row of a key; ``None`` deletes it with the next commit."""
-        if not self._unhindered:
+        """Stage the row of a key; ``None`` deletes it."""
+        if not self._write_ready:
             self._before_write()
         if (
             type(key) is not bytes
@@ -208,14 +204,14 @@ class WriteBufferStore(StateStore):
             check_row(key, value)
         staged = self._staged
         if not staged.watched:
-            staged.put(key, value)  # safe without the lock: see there
+            staged.put(key, value)  # safe without the lock: see SortedRows.put
             return
         with self._lock:
             staged.put(key, value)
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """:meth:`put` for each of the rows; those of a list or tuple are looked at first, and staged together."""
-        if not isinstance(rows, list | tuple):  # it may read what it wrote before
+        """:meth:`put` for many rows; rows in a list or tuple are checked first, and staged together."""
+        if not isinstance(rows, list | tuple):  # a generator may read rows that it has just written
             put = self.put
             for key, value in rows:
                 put(key, value)
@@ -223,19 +219,19 @@ class WriteBufferStore(StateStore):
         self._before_write()
         check_rows(rows)
         for at in range(0, len(rows), _PUT_AT_ONCE):
-            with self._lock:  # not for long: queries wait for it
+            with self._lock:  # briefly: queries wait for it
                 self._staged.put_all(rows[at : at + _PUT_AT_ONCE])
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Publish staged rows, offsets and position as one; see :meth:`StateStore.commit`."""
+        """Publish staged rows, offsets and position atomically; see :meth:`StateStore.commit`."""
         self._commit(checked_offsets(offsets), forget=False)
 
     def forget_offsets(self) -> None:
-        """Publish staged rows, and forget offsets and position; see :meth:`StateStore.forget_offsets`."""
+        """Publish staged rows, and remove offsets and position; see :meth:`StateStore.forget_offsets`."""
         self._commit({}, forget=True)
 
     def _commit(self, offsets: Mapping[TopicPartition, int | None], *, forget: bool) -> None:
-        if not self._unhindered:
+        if not self._write_ready:
             self._check_writable()
             self._before_read()
             self._refuse_lost()
@@ -251,11 +247,11 @@ class WriteBufferStore(StateStore):
             moved = position is not committed and position != committed
             prepared = self._prepare(Pending(self._staged, offsets, forget, position, moved))
             with self._lock:
-                self._unhindered = self._settled = False
+                self._write_ready = self._read_ready = False
                 self._undecided = prepared, position, number + 1
                 self._publish(prepared)
                 self._settle()
-                self._unhindered = self._settled = True
+                self._write_ready = self._read_ready = True
         except BaseException as error:
             with self._lock:
                 self._settle()
@@ -264,13 +260,13 @@ class WriteBufferStore(StateStore):
             raise
 
     def _settle(self) -> None:
-        """Find out whether the commit that is undecided has happened, and draw the consequences; the lock is held."""
+        """Resolve an interrupted commit: find out whether it happened, and update the state; the lock is held."""
         if self._undecided is None:
             return
         prepared, position, number = self._undecided
         if self._published(prepared):
             self._end_transaction()
-            seen: Position = {}  # not Position(), which takes longer
+            seen: Position = {}  # faster than Position()
             staged = SortedRows()
             self._staged = staged
             self._seen = seen
@@ -281,7 +277,7 @@ class WriteBufferStore(StateStore):
             self._undecided = None
 
     def abort(self) -> None:
-        """Drop staged rows and updates of the position."""
+        """Drop staged rows and position updates."""
         self._before_read()
         self._drop()
 
@@ -295,7 +291,7 @@ class WriteBufferStore(StateStore):
 
     @property
     def commit_number(self) -> int:
-        """How many commits were published; see :attr:`StateStore.commit_number`."""
+        """Number of published commits; see :attr:`StateStore.commit_number`."""
         if self._undecided is not None:
             with self._lock:
                 self._settle()
@@ -303,7 +299,7 @@ class WriteBufferStore(StateStore):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Memory of staged rows, about, in bytes."""
+        """Approximate memory of staged rows, in bytes."""
         if self._undecided is not None or self._running is not None:
             self._before_read()
         return self._staged.memory_bytes
@@ -315,14 +311,14 @@ class WriteBufferStore(StateStore):
 
     @property
     def position(self) -> Position:
-        """The committed position, with what was seen since; a copy."""
+        """The committed position merged with later updates; a copy."""
         self._before_read()
         position = copy_position(self._committed_position)
         merge_position(position, self._seen)
         return position
 
     def update_position(self, topic: str, partition: int, offset: int) -> None:
-        """Note that a record was seen; see :meth:`StateStore.update_position`."""
+        """See :meth:`StateStore.update_position`."""
         self._check_writable()
         self._before_read()
         topic, partition, offset = seen_record(topic, partition, offset)
@@ -331,7 +327,7 @@ class WriteBufferStore(StateStore):
             seen[partition] = offset
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """The store at this instant; see :meth:`StateStore.query_view`."""
+        """See :meth:`StateStore.query_view`."""
         if type(isolation) is not IsolationLevel:
             isolation = chosen(IsolationLevel, isolation, "isolation")
         with self._lock:
@@ -346,10 +342,10 @@ class WriteBufferStore(StateStore):
     def _begin_transaction(self, running: Running) -> None:
         with self._lock:
             super()._begin_transaction(running)
-            self._unhindered = self._settled = False
+            self._write_ready = self._read_ready = False
 
     def _forget(self, position: Position) -> None:
-        """Begin with nothing staged, at this committed position."""
+        """Reset to an empty write buffer at this committed position."""
         self._staged = SortedRows()
         self._committed_position = position
         self._seen = {}
@@ -357,7 +353,7 @@ class WriteBufferStore(StateStore):
 
     def _end_reads(self) -> None:
         """End the transaction, and close every view with its iterators; the lock is held."""
-        self._unhindered = self._settled = False
+        self._write_ready = self._read_ready = False
         self._end_transaction()
         self._staged = SortedRows()
         self._seen = {}
@@ -366,8 +362,8 @@ class WriteBufferStore(StateStore):
             view.close()
 
     def _disown_reads(self) -> None:
-        """In a forked child: close every view without touching it; a thread that is not here may hold the lock."""
-        self._unhindered = self._settled = False
+        """In a forked child: close views without touching them; a thread of the parent may hold the lock."""
+        self._write_ready = self._read_ready = False
         self._lock = threading.RLock()
         for view in self._views:
             view.disown()

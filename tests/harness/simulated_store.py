@@ -299,4 +299,4 @@ def _given_up(request: str, name: str) -> Retryable:
 
 
 def _none(name: str) -> NotFound:
-    return NotFound(f"There is no blob {name}.", code="blob-not-found", action="Look whether that is the right place.")
+    return NotFound(f"There is no blob {name}.", code="blob-not-found", action="Check that this is the right location.")

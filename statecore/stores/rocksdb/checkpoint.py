@@ -1,15 +1,13 @@
-"""A database as it was at one moment, in a directory of its own, also while somebody writes to it.
+"""A consistent copy of a database by hard links, also while a process writes to it.
 
-What a MANIFEST names is of one moment: RocksDB makes files durable before it names them, never writes to one again, and
-takes the edits of a group as one. Kafka Streams keeps no log, and flushes all column families of a database together
-(``atomic_flush``), so what its MANIFEST names is rows, offset and status of its last flush. Here the MANIFEST is read
-once, and every file of rows that it names (SST files, and blob files where the application has its values in such)
-gets a second name; one that has gone meanwhile, as compactions take them away,
-means that the MANIFEST is to be read again. What RocksDB appends to is copied. Nothing of the database is changed.
+The files that a MANIFEST names form a consistent state: RocksDB makes files durable before it names them, never
+modifies them again, and applies the edits of a group atomically. Kafka Streams writes no log and flushes all column
+families together (``atomic_flush``), so its MANIFEST names rows, offset and status of the last flush. The MANIFEST is
+read once, and every SST and blob file that it names is linked; if a compaction has deleted one meanwhile, the MANIFEST
+is read again. Files that RocksDB appends to are copied. The database is not changed.
 
-A writer may be faster than a MANIFEST is understood. So all files of rows that there are get their second names right
-before and right after it is read, and those that it does not name lose them in the end. What was named once need not be
-named again by another attempt, as long as the database is the same one.
+A writer may be faster than a MANIFEST is parsed. So all data files are linked right before and right after it is read,
+and the unnamed ones are unlinked in the end. Further attempts reuse the links as long as the database is the same.
 """
 
 from __future__ import annotations
@@ -31,24 +29,22 @@ from statecore.stores.rocksdb.errors import STOP_THE_OTHER, not_readable_here, t
 from statecore.stores.rocksdb.files import check_blobs, understood
 
 _ATTEMPTS = 40
+# Before the second attempt; doubles with each, up to the longest. An attempt fails if this process was not scheduled
+# for the time that linking takes; the next one may be.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.5
-"""Before the second attempt, which doubles with each, and at most: an attempt fails where this process was not given
-the time that linking takes, and the next one may have it at once."""
+
 
 _CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
 
 
 @dataclass(frozen=True)
 class DatabaseCheckpoint:
-    """A database at one moment.
+    """A copy of a database at one point in time.
 
     Attributes:
-        source: the database.
-        path: the directory that has its files.
-        manifest: what its MANIFEST says.
         logs: whether it has rows in a log.
-        begun: when the database was made, in seconds since the epoch; ``None`` where nothing tells it.
-        flushed: when the newest of its files with offsets was made, likewise; ``None`` where there is none.
+        begun: when the database was created, in seconds since the epoch; ``None`` if unknown.
+        flushed: when its newest file with offsets was written, likewise; ``None`` if there is none.
     """
 
     source: Path
@@ -60,51 +56,51 @@ class DatabaseCheckpoint:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has nothing at all, not even a status: it was made, and nothing of it has reached a file."""
+        """Whether it has neither rows nor a status: it was created, and nothing of it has reached a file."""
         return not self.manifest.files and not self.logs
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        """Its SST files and blob files, by number."""
+        """Its SST and blob files, by number."""
         return tuple(self.path / name for name in self.manifest.names)
 
 
 class _Changed(Exception):
-    """Somebody wrote to the database while its files were being named."""
+    """A process wrote to the database while its files were being linked."""
 
 
 def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None] = time.sleep) -> DatabaseCheckpoint:
-    """Give the files of a database, as they are at one moment, a second name each in another directory.
+    """Link the files of a database, as of one point in time, into another directory.
 
     Args:
-        source: the database; it may be open, by anybody.
-        target: a directory that does not exist; on another file system files are copied.
-        sleep: waits so many seconds before another attempt.
+        source: the database; any process may have it open.
+        target: a directory that does not exist; on another file system, files are copied.
+        sleep: waits the given seconds before another attempt.
 
     Raises:
-        NotFound: there is no database, or it has gone.
-        Invalid: its MANIFEST is not understood, its files lie in another directory, or this user has no right to one.
-        Corrupted: a blob file is not as long as its MANIFEST says.
-        Fenced: a writer changes its files faster than they can be named.
-        Capacity: no room.
+        NotFound: there is no database, or it was removed meanwhile.
+        Invalid: its MANIFEST is not understood, its files are in another directory, or missing permissions.
+        Corrupted: a blob file does not have the size in the MANIFEST.
+        Fenced: a writer changes its files faster than they can be linked.
+        Capacity: no space left.
     """
-    named_of: str | None = None
+    linked_identity: str | None = None
     for attempt in range(_ATTEMPTS):
         try:
             identity = _identity(source)
-            if attempt and identity != named_of:
+            if attempt and identity != linked_identity:
                 shutil.rmtree(target, ignore_errors=True)
-            if not attempt or identity != named_of:
+            if not attempt or identity != linked_identity:
                 target.mkdir(parents=True, mode=DIRECTORY_MODE)
-                named_of = identity
-            return _taken(source, target, identity)
+                linked_identity = identity
+            return _attempt(source, target, identity)
         except (_Changed, FileNotFoundError) as error:
             if isinstance(error, FileNotFoundError) and not (source / _CURRENT).exists():
                 shutil.rmtree(target, ignore_errors=True)
                 raise NotFound(
-                    f"There is no database at {source}, or it has gone meanwhile.",
+                    f"There is no database at {source}, or it was removed meanwhile.",
                     code="database-not-found",
-                    action="Look again.",
+                    action="Check whether the database exists, then run this again.",
                     store_path=str(source),
                 ) from error
         except OSError as error:
@@ -119,14 +115,14 @@ def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None
         raise not_readable_here(f"{source} cannot be copied: {why}.", source)
     raise Fenced(
         f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "
-        "names are not there.",
+        "names are missing.",
         code="store-open",
-        action=f"Look at it with statecore inspect. {STOP_THE_OTHER}",
+        action=f"Run statecore inspect. {STOP_THE_OTHER}",
         store_path=str(source),
     )
 
 
-def _taken(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoint:
+def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoint:
     for file in target.iterdir():
         if file.suffix not in DATA_SUFFIXES:  # of an earlier attempt: its logs would be replayed
             file.unlink()
@@ -138,15 +134,15 @@ def _taken(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoi
     manifest = understood(source, content)
     if manifest.group_left:
         raise _Changed
-    _keep(source, target, set(manifest.names))
+    _link_exactly(source, target, set(manifest.names))
     check_blobs(source, target, manifest.blobs.values())
     if _identity(source) != identity:
         raise _Changed
-    for file in _small(source):
+    for file in _small_files(source):
         shutil.copyfile(file, target / file.name)
     for log in logs:
         shutil.copyfile(source / log, target / log)
-    if logs:  # what is in them must not be in a file as well, nor missing
+    if logs:  # rows in the log must not be in an SST file too, nor missing
         now = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
         if now != logs or (source / name).stat().st_size != len(content):
             raise _Changed
@@ -156,9 +152,7 @@ def _taken(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoi
 
 
 def _link_all(source: Path, target: Path) -> None:
-    """Give all files of rows that there are a second name; none where they would have to be copied, which would cut one
-    that is still being written.
-    """
+    """Link all data files; never copy, which would truncate one that is still being written."""
     with os.scandir(source) as entries:
         for entry in entries:
             if entry.name.endswith(DATA_SUFFIXES):
@@ -166,8 +160,8 @@ def _link_all(source: Path, target: Path) -> None:
                     os.link(entry.path, target / entry.name)
 
 
-def _keep(source: Path, target: Path, named: Set[str]) -> None:
-    """Have these files of rows in the target, and no others."""
+def _link_exactly(source: Path, target: Path, named: Set[str]) -> None:
+    """Make the target contain these data files, and no others."""
     there = {file.name for file in target.iterdir() if file.suffix in DATA_SUFFIXES}
     for name in named - there:
         link_or_copy(source / name, target / name)
@@ -176,7 +170,7 @@ def _keep(source: Path, target: Path, named: Set[str]) -> None:
 
 
 def _identity(source: Path) -> str | None:
-    """The name that RocksDB gave to the database when it was made; another database has the same numbers of files."""
+    """RocksDB's ``IDENTITY`` of the database; another database may use the same file numbers."""
     try:
         return (source / _IDENTITY).read_text(errors="replace")
     except FileNotFoundError:
@@ -184,26 +178,24 @@ def _identity(source: Path) -> str | None:
 
 
 def named_files(path: Path) -> tuple[Path, ...]:
-    """The files that make a closed database: what its MANIFEST names, what names that, and logs with something in them.
-
-    In an order that is the same for the same names.
+    """The files of a closed database: those that its MANIFEST names, the MANIFEST, ``CURRENT``, and non-empty logs;
+    sorted.
 
     Raises:
-        Invalid: its MANIFEST is not understood, or this user has no right to it.
+        Invalid: its MANIFEST is not understood, or missing permissions.
     """
     try:
         name = (path / _CURRENT).read_text().strip()
         manifest = understood(path, (path / name).read_bytes())
         files = [path / name for name in manifest.names]
-        files += [path / _CURRENT, path / name, *_small(path)]
+        files += [path / _CURRENT, path / name, *_small_files(path)]
         files += [file for file in path.glob("*.log") if file.stat().st_size]
     except OSError as error:
-        raise translate(path, "Looking into", error) from error
+        raise translate(path, "Reading", error) from error
     return tuple(sorted(files))
 
 
-def _small(path: Path) -> Iterator[Path]:
-    """Who the database is, and its options as they were written last."""
+def _small_files(path: Path) -> Iterator[Path]:
     if (path / _IDENTITY).is_file():
         yield path / _IDENTITY
     options = [file for file in path.glob("OPTIONS-*") if file.suffix != ".dbtmp"]

@@ -1,4 +1,4 @@
-"""A commit of a RocksDB store: one ``WriteBatch`` over both families, filled, written, and known to be written."""
+"""A commit of a RocksDB store: builds and writes one ``WriteBatch`` over both column families."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ from statecore.stores.write_buffer_store import Pending
 def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iterable[bytes]) -> Any:
     """A ``WriteBatch`` with rows, offsets and position.
 
-    Args:
-        path: the database, for messages.
-        pending: what is to be committed.
-        data: the column family handle of the rows.
-        meta: that of the offsets.
-        known: the keys in the family of the offsets, to be asked for when all are forgotten.
+    ``data`` and ``meta`` are the column family handles of rows and offsets; the keys ``known`` in the offsets family
+    are consumed only if all offsets are forgotten.
 
     Raises:
         Invalid: the batch does not take a row.
@@ -36,7 +32,7 @@ def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iter
             delete(key, data)
         else:
             put(key, value, data)
-    if len(batch) != len(staged):  # it leaves out what it cannot hold, and does not tell
+    if len(batch) != len(staged):  # it silently drops what it cannot hold
         raise Invalid(
             f"RocksDB does not take all rows of a commit to {path}.",
             code="commit-too-large",
@@ -57,17 +53,16 @@ def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iter
 
 
 def status_batch(status: int, meta: Any) -> Any:
-    """A ``WriteBatch`` with the status alone."""
+    """A ``WriteBatch`` that only sets the status."""
     batch = _write_batch()(raw_mode=True)
     batch.put(STATUS_KEY, encode_int64(status), meta)
     return batch
 
 
 def write(path: Path, database: Any, batch: Any, durability: Durability, written: list[None]) -> None:
-    """Write a batch, and note that in ``written``, with no moment in between at which a signal handler could run.
+    """Write a batch and append to ``written``, with no point in between at which a signal handler could run.
 
-    Handlers run between two steps of the interpreter. Here these two are one step: ``extend`` calls rocksdict, and has
-    an item more when that has returned.
+    Handlers run between two bytecode instructions. ``extend`` calls rocksdict and appends within one instruction.
 
     Raises:
         StatecoreError: RocksDB refused or failed; nothing was written.
@@ -77,7 +72,7 @@ def write(path: Path, database: Any, batch: Any, durability: Durability, written
         written.extend(step)
     except Exception as error:
         if written or type(error) is not Exception:
-            raise  # what a handler raised; rocksdict raises Exception itself
+            raise  # raised by a signal handler; rocksdict raises Exception itself
         raise translate(path, "Writing to", error) from error
 
 

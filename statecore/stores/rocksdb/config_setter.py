@@ -1,8 +1,8 @@
-"""RocksDB options of a user's own, as with Kafka Streams' ``rocksdb.config.setter``.
+"""Custom RocksDB options, as with Kafka Streams' ``rocksdb.config.setter``.
 
 A setter is a callable ``(store name, options)`` in :class:`StoreSettings`. It is called each time a store is opened,
-read-only too, once for each database (a store with segments has many, and the name is then that of the segment), after
-statecore's options were set and before anything on the disk is touched::
+also read-only, once for each database (a store with segments has many, and the name is that of the segment), after
+statecore's options were set and before anything on disk is touched::
 
     def larger_blocks(name: str, options: ConfigurableOptions) -> None:
         options.set_compression_type(DBCompressionType.lz4())
@@ -10,11 +10,11 @@ statecore's options were set and before anything on the disk is touched::
 
     StoreSettings(rocksdb_config_setter=larger_blocks)
 
-As in Kafka Streams the options are those of the database and of the families of rows; the ``offsets`` family keeps its
+As in Kafka Streams the options are those of the database and of the data families; the ``offsets`` family keeps its
 own. ``options`` has every method of ``rocksdict.Options``, and ``table`` every method of
-``rocksdict.BlockBasedOptions`` for the table format as it is, the shared block cache included
-(``options.tableFormatConfig()`` in Java). What correctness or Kafka Streams depends on is refused, before the store is
-opened.
+``rocksdict.BlockBasedOptions`` for the existing table format, including the shared block cache
+(``options.tableFormatConfig()`` in Java). Options that correctness or Kafka Streams depends on are refused before the
+store is opened.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 from statecore.errors import Invalid, StatecoreError
 from statecore.stores.settings import RocksDBConfigSetter
 
-_OPENING = "the store decides whether a database is made"
+_OPENING = "the store decides whether a database is created"
 _ORDER = "scans would not show all rows in order"
-_PLACE = "all files of a database lie in its directory, where jobs and Kafka Streams look for them"
+_PLACE = "all files of a database are in its directory, where jobs and Kafka Streams look for them"
 _FORMAT = "Kafka Streams, and the jobs that read databases, need block-based tables in SST files"
 _SETTING = "it is StoreSettings.automatic_compaction"
 
@@ -48,10 +48,10 @@ PROTECTED_OPTIONS: Mapping[str, str] = {
     "set_block_based_table_factory": "a new table format would lose the shared block cache; change options.table",
     "set_prefix_extractor": _ORDER,
     "set_memtable_factory": _ORDER,
-    "optimize_for_point_lookup": "it makes a block cache of its own and an index that needs a prefix extractor",
-    "set_compaction_style": "FIFO compaction deletes rows, and Kafka Streams goes on with universal compaction",
+    "optimize_for_point_lookup": "it creates a block cache of its own and an index that needs a prefix extractor",
+    "set_compaction_style": "FIFO compaction deletes rows, and Kafka Streams uses universal compaction",
     "set_fifo_compaction_options": "FIFO compaction deletes rows",
-    "optimize_level_style_compaction": "Kafka Streams goes on with universal compaction",
+    "optimize_level_style_compaction": "Kafka Streams uses universal compaction",
     "set_num_levels": "Kafka Streams opens databases of seven levels",
     "set_allow_ingest_behind": "Kafka Streams does not open databases with a reserved level",
     "set_disable_auto_compactions": _SETTING,
@@ -62,17 +62,18 @@ PROTECTED_OPTIONS: Mapping[str, str] = {
     "load_latest": "options are set, not loaded",
 }
 """Methods of ``rocksdict.Options`` that a setter may not call, and why. (rocksdict sets no comparator and no merge
-operator, and whether a database is raw was decided when the object was made.)"""
+operator, and raw mode is fixed when the object is created.)
+"""
 
 PROTECTED_TABLE: Mapping[str, str] = {
-    "set_format_version": "it is the version that Kafka Streams 4.3.1 writes, and what it has to read",
+    "set_format_version": "it must be the version that Kafka Streams 4.3.1 writes and reads",
     "set_checksum_type": "without checksums damage would go unnoticed",
 }
 """Methods of ``rocksdict.BlockBasedOptions`` that a setter may not call, and why."""
 
 
 class _Guarded:
-    """An object of rocksdict whose methods can be called but for the protected ones."""
+    """A proxy of a rocksdict object that refuses the protected methods."""
 
     def __init__(self, store: str, target: Any, protected: Mapping[str, str]) -> None:
         self._store = store
@@ -84,7 +85,7 @@ class _Guarded:
             raise Invalid(
                 f"The RocksDB config setter of store {self._store} may not call {name}: {self._protected[name]}.",
                 code="rocksdb-option-protected",
-                action="Leave the call out; the store was not opened and nothing was changed.",
+                action="Remove the call; the store was not opened and nothing was changed.",
                 store=self._store,
                 option=name,
             )
@@ -92,10 +93,10 @@ class _Guarded:
 
 
 class ConfigurableOptions(_Guarded):
-    """What a setter gets: ``rocksdict.Options`` without what it may not change.
+    """The options passed to a setter: ``rocksdict.Options`` without the protected methods.
 
     Attributes:
-        table: ``rocksdict.BlockBasedOptions`` of the same families, without what may not be changed.
+        table: ``rocksdict.BlockBasedOptions`` of the same families, without the protected methods.
     """
 
     def __init__(self, store: str, options: Any, table: Any) -> None:
@@ -106,14 +107,10 @@ class ConfigurableOptions(_Guarded):
 def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, table: Any) -> None:
     """Call a setter for the options of a store.
 
-    Args:
-        setter: the user's callable.
-        store: name of the store, or of its segment.
-        options: ``rocksdict.Options``.
-        table: ``rocksdict.BlockBasedOptions``, not yet part of the options.
+    ``table`` is not yet part of the options.
 
     Raises:
-        Invalid: it calls what it may not, or fails.
+        Invalid: it calls a protected method, or fails.
     """
     try:
         setter(store, ConfigurableOptions(store, options, table))
@@ -123,6 +120,6 @@ def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, t
         raise Invalid(
             f"The RocksDB config setter of store {store} failed: {type(error).__name__}: {error}.",
             code="config-setter-failed",
-            action="Correct it; the store was not opened and nothing was changed.",
+            action="Correct the setter; the store was not opened and nothing was changed.",
             store=store,
         ) from error

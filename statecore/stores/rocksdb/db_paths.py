@@ -1,7 +1,7 @@
-"""Whether an application keeps the SST files of a database in other directories (``db_paths``, ``cf_paths``).
+"""Detects databases whose SST files are in other directories (``db_paths``, ``cf_paths``).
 
-RocksDB writes these options down nowhere: its OPTIONS file lacks them. What they leave is a database that names files
-of which none is there, which deleting them leaves, too. So this is a suspicion, and whoever has it changes nothing.
+RocksDB does not write these options to its OPTIONS file. The only sign is a database that names files of which none
+exists, and deleting them leaves the same. So this is only a suspicion, and callers must change nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from statecore.formats.rocksdb_log import FilesElsewhere, read_manifest
 from statecore.stores.rocksdb.directory import current_manifest
 
 _FEWEST = 2
-"""One file that is missing of a family that has no other is more likely lost."""
+"""A single missing file, the only one of its family, is more likely lost."""
 
 
 def files_elsewhere(database: Path) -> str:
-    """Why the SST files of a database must lie elsewhere, or were all deleted; empty where nothing says so.
-
-    Args:
-        database: its directory. What cannot be read of it says nothing.
+    """Why the SST files of a database must be elsewhere, or were all deleted; empty if nothing suggests it or it is
+    unreadable.
     """
     try:
         manifest = read_manifest(current_manifest(database)[1])
@@ -38,6 +36,6 @@ def files_elsewhere(database: Path) -> str:
         return ""
     what = "SST files" if everything else "SST files with rows"
     return (
-        f"none of the {len(absent)} {what} that its MANIFEST names is there: the application keeps them in another "
+        f"none of the {len(absent)} {what} that its MANIFEST names exists: the application keeps them in another "
         "directory (db_paths or cf_paths in its rocksdb.config.setter), or all of them were deleted"
     )

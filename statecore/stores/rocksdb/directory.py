@@ -1,7 +1,10 @@
-"""A RocksDB directory as a thing of files: is it one, what is in it, how it is opened, how it is left behind.
+"""Files of a RocksDB directory: detection, creation, opening, and cleanup after use.
 
-rocksdict creates what it does not find, writes ``rocksdict-config.json`` into every directory it opens, read-only ones
-too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a verifier.
+rocksdict creates missing databases and writes ``rocksdict-config.json`` into every directory it opens, even read-only;
+RocksDB writes a ``LOG``. Neither may be left where Kafka Streams or a verifier would find it.
+
+In this package ``path`` names a database in messages, and ``where`` is the path to access it by, which follows renames
+or leads through links.
 """
 
 from __future__ import annotations
@@ -27,20 +30,20 @@ from statecore.stores.rocksdb.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb.options_file import keep_levels
 
 CONFIG_FILE = "rocksdict-config.json"
-"""What rocksdict drops into every directory it opens."""
+"""Written by rocksdict into every directory it opens."""
 
 
 def check_request(
     kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool, upgrade: bool = False
 ) -> None:
-    """Refuse what cannot be opened, or only in contradiction.
+    """Refuse unsupported or contradictory options.
 
     Raises:
         Invalid: a kind that this version cannot open, or more than one way of opening.
     """
     if not isinstance(kind, StoreKind):
         raise Invalid(
-            f"{kind!r} is no kind of a store.",
+            f"{kind!r} is not a kind of store.",
             code="kind-invalid",
             action=f"Give a StoreKind: {', '.join(f'StoreKind.{one.name}' for one in StoreKind if one.can_be_built)}.",
         )
@@ -48,53 +51,50 @@ def check_request(
         raise Invalid(
             f"A store of kind {kind.value} cannot be opened by this version.",
             code="kind-unsupported",
-            action="Open a store of this kind as what it is; a RocksDBStore is of a kind that lies in RocksDB.",
+            action="Open it with the class of its kind; a RocksDBStore needs a kind that is stored in RocksDB.",
             kind=kind.value,
         )
     if create + create_if_missing + read_only > 1:
         raise Invalid(
-            "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
+            "create, create_if_missing and read_only exclude each other.",
             code="options-conflict",
-            action="Say one of them, or none to open a store that exists.",
+            action="Give one of them, or none to open an existing store.",
         )
     if read_only and upgrade:
         raise Invalid(
-            "A store that is only read is not upgraded.",
+            "A store that is opened read-only cannot be upgraded.",
             code="options-conflict",
-            action="Say read_only or upgrade, not both.",
+            action="Give read_only or upgrade, not both.",
         )
 
 
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
-"""What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
+"""Files of an interrupted creation: ``CURRENT`` is written last, and rows only after it."""
 
 
 def has_database(path: Path) -> bool:
-    """Whether there is a database, and be it one whose making was interrupted.
+    """Whether there is a database, including one whose creation was interrupted.
 
     Raises:
-        Invalid: this user may not look.
+        Invalid: missing permissions.
     """
     try:
         return (path / "CURRENT").is_file()
     except OSError as error:
-        raise translate(path, "Looking into", error) from error
+        raise translate(path, "Reading", error) from error
 
 
 def data_files_in(path: Path) -> frozenset[str]:
-    """The names of the files of rows in a database's directory, whether or not its MANIFEST names them.
+    """Names of the SST and blob files in a database's directory, whether or not its MANIFEST names them.
 
     Raises:
-        OSError: this user may not look, or it is gone.
+        OSError: missing permissions, or no such directory.
     """
     return frozenset(file.name for file in path.iterdir() if file.suffix in DATA_SUFFIXES)
 
 
 def identity_of(path: Path) -> str:
-    """What RocksDB calls a database (``IDENTITY``), which it keeps wherever that is moved; empty where it says nothing.
-
-    A database that was made anew in the same place has another one.
-    """
+    """RocksDB's ``IDENTITY`` of a database: moves keep it, recreation changes it; empty if unreadable."""
     try:
         return (path / "IDENTITY").read_text(errors="replace").strip()
     except OSError:
@@ -102,31 +102,27 @@ def identity_of(path: Path) -> str:
 
 
 def identities_of(databases: Iterable[Path]) -> frozenset[str]:
-    """What RocksDB calls these; see :func:`identity_of`."""
+    """The identities of several databases; see :func:`identity_of`."""
     return frozenset(map(identity_of, databases)) - {""}
 
 
 def current_manifest(path: Path) -> tuple[str, bytes]:
-    """The MANIFEST that counts, as ``CURRENT`` names it, and what it says.
+    """Name and content of the MANIFEST that ``CURRENT`` names.
 
     Raises:
         OSError: there is none, or it cannot be read.
-        ValueError: ``CURRENT`` is no text.
+        ValueError: ``CURRENT`` is not text.
     """
     name = (path / "CURRENT").read_text().strip()
     return name, (path / name).read_bytes()
 
 
 def require_database(path: Path, where: Path | None = None) -> None:
-    """Make sure that there is a database.
-
-    Args:
-        path: the directory, as messages name it.
-        where: where it is, if not there.
+    """Raise unless there is a database.
 
     Raises:
         NotFound: there is none.
-        Invalid: this user may not look.
+        Invalid: missing permissions.
     """
     if not has_database(where or path):
         raise NotFound(
@@ -138,18 +134,17 @@ def require_database(path: Path, where: Path | None = None) -> None:
 
 
 def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
-    """The directory of a database as this process's own, made if that is asked for; and whether a database has to be.
+    """Claim the directory of a database, creating it if asked; also return whether the database must be created.
 
     Args:
-        path: the directory.
         create: it must not exist.
-        begun: it may be missing, or hold what a killed process left that had begun to make a database.
+        begun: it may be missing, or contain an interrupted creation.
 
     Raises:
-        Fenced: another process, or another store of this one, has it open, or makes it.
-        NotFound: there is no database, and none is to be made.
-        Invalid: it exists although it must not, or this user has no right to it.
-        Capacity: no room.
+        Fenced: another process, or another store of this one, has it open or creates it.
+        NotFound: there is no database, and none is to be created.
+        Invalid: ``create`` and it exists, or missing permissions.
+        Capacity: no space left.
     """
     make = create or (begun and not has_database(path))
     if make:
@@ -158,7 +153,7 @@ def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
         require_database(path)
     claim = Claim(path)
     try:
-        if make and has_database(claim.directory):  # another process was quicker, and has closed it again
+        if make and has_database(claim.directory):  # another process has created and closed it meanwhile
             make = False
             if create:
                 raise _exists(path)
@@ -180,57 +175,52 @@ def _exists(path: Path) -> Invalid:
 
 
 def make_directory(path: Path, *, begun: bool = False) -> None:
-    """Make the directory of a fresh database, and the ones above it, so that it is still there after a loss of power.
+    """Create the directory of a new database, and its ancestors, durably.
 
-    Args:
-        path: the directory.
-        begun: go on where a process was killed that had begun to make the database.
+    With ``begun``, continue a creation that was interrupted by a kill.
 
     Raises:
-        Invalid: the path exists, or this user may not make it.
-        Fenced: another process is making a database there.
-        Capacity: no room.
+        Invalid: the path exists, or missing permissions.
+        Fenced: another process is creating a database there.
+        Capacity: no space left.
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
         if begun and is_begun(path):
-            missing = [path, *path.parents]  # nobody knows which of them the killed process had made
+            missing = [path, *path.parents]  # unknown which of them the killed process had created
         else:
             path.mkdir(parents=True, mode=DIRECTORY_MODE)
         for made in missing:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
-        if begun and (is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
+        if begun and (is_begun(path) or has_database(path)):  # created since it was checked
             raise Fenced(
-                f"Another process is making a database at {path}.",
+                f"Another process is creating a database at {path}.",
                 code="store-open",
                 action=STOP_THE_OTHER,
                 store_path=str(path),
             ) from error
         raise _exists(path) from error
     except OSError as error:
-        raise translate(path, "Making", error) from error
+        raise translate(path, "Creating", error) from error
 
 
 def is_begun(path: Path) -> bool:
-    """Whether there is nothing but what a process leaves that is killed before it has made a database."""
+    """Whether the directory contains at most the files of an interrupted creation."""
     return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
 
 def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
-    """The column families of a database, when they are those that Kafka Streams accepts for a store of this kind.
+    """The column families of a database, if Kafka Streams accepts them for a store of this kind.
 
     Args:
-        path: the database, as messages name it.
-        where: where it is opened.
-        kind: what it must be.
-        begun: take a database without the data family that a process was killed at while it made it.
+        begun: accept a database without the data family, if its creation was interrupted.
 
     Raises:
-        Invalid: it has a family that the kind does not have, or lacks the one of its rows (Kafka Streams would open it
-            as an empty store, silently); or this user may not read it.
-        NotFound: it was begun, and not made; not with ``begun``.
+        Invalid: it has a family that the kind does not have, or lacks its data family (Kafka Streams would silently
+            open it as an empty store); or missing permissions.
+        NotFound: its creation was interrupted, and ``begun`` is false.
         Corrupted: it cannot be read.
     """
     from rocksdict import Options, Rdict
@@ -245,7 +235,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
             code="kind-mismatch",
-            action="Check the kind that the store was opened as.",
+            action="Check the kind that the store was opened with.",
             store_path=str(path),
             kind=kind.value,
             column_families=sorted(unexpected),
@@ -254,18 +244,18 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
         if begun:
             return found
         raise NotFound(
-            f"The database at {path} was begun and has not been made: a process makes it now, or was killed at that. "
-            "It has no rows.",
+            f"The creation of the database at {path} is not complete: a process is creating it, or was killed while "
+            "it did. It has no rows.",
             code="database-incomplete",
-            action="Open it with create_if_missing=True, which finishes it, or again when it was made.",
+            action="Open it with create_if_missing=True, which completes it, or wait until it is created.",
             store_path=str(path),
         )
     if data not in found:
         raise Invalid(
             f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
             code="kind-mismatch",
-            action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "
-            "kind, name another directory, and restore the store from its changelog.",
+            action="Open it with its own kind (see statecore inspect); nothing was changed. For another kind, name "
+            "another directory, and restore the store from its changelog.",
             store_path=str(path),
             kind=kind.value,
             missing=data,
@@ -274,23 +264,20 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
 
 
 def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
-    """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
+    """Whether the database was written by a release of Kafka Streams that keeps no offsets in it.
 
-    Args:
-        where: the database.
-        families: its column families.
-        begun: whether one that a process was killed at while it made it is none.
+    With ``begun``, an interrupted creation does not count.
     """
     return OFFSETS_COLUMN_FAMILY not in families and not (begun and creation_ended_early(where, families))
 
 
 def written_by_older(path: Path) -> Invalid:
-    """The error for such a database, when it was to be written to: that takes the ``offsets`` family."""
+    """The error for opening such a database for writing, which needs the ``offsets`` family."""
     return Invalid(
         f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
-        f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
+        f"{OFFSETS_COLUMN_FAMILY}. Writing to it would add that, and those releases could no longer open it.",
         code="upgrade-required",
-        action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
+        action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} will use it from now on, "
         "else with read_only=True; nothing was changed.",
         store_path=str(path),
     )
@@ -305,12 +292,12 @@ def open_database(
     read_only: bool,
     options: StoreOptions,
 ) -> Any:
-    """Open the ``Rdict`` at ``where`` (the database at ``path``, or its shadow) with these column families.
+    """Open the ``Rdict`` at ``where`` (the database at ``path``, or its read-only links) with these column families.
 
-    Where RocksDB merges files by itself and there are very many, some are merged first; see :mod:`.file_limits`.
+    With automatic compaction, some files are merged first if there are very many; see :mod:`.file_limits`.
 
     Raises:
-        Capacity: this process may not open as many files.
+        Capacity: too many open files for this process.
         Fenced: another process has it open for writing.
         Invalid: another comparator.
         Corrupted: it cannot be read.
@@ -326,7 +313,7 @@ def open_database(
         options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     try:
-        with _notes_undone(where):
+        with _restore_notes_on_failure(where):
             if options.automatic_compaction and not read_only and is_crowded(where, TARGET_FILE_BYTES):
                 _uncrowd(path, where, families, options)
             columns = _columns(families, options.database, options.offsets)
@@ -354,10 +341,10 @@ def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions)
 
 
 @contextmanager
-def _notes_undone(path: Path) -> Iterator[None]:
-    """Take back what rocksdict and RocksDB note in a directory before they find that they cannot open it.
+def _restore_notes_on_failure(path: Path) -> Iterator[None]:
+    """Undo what rocksdict and RocksDB write into a directory before they find that they cannot open it.
 
-    They do that before they try its lock: the ``LOG`` of an application that took it a moment ago would be renamed.
+    They write before they try its lock: the ``LOG`` of an application that has just opened it would be renamed.
     """
     config = path / CONFIG_FILE
     before = _bytes_of(config)
@@ -365,7 +352,7 @@ def _notes_undone(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # else it would hide why it could not be opened
+        with suppress(OSError):  # must not hide the original error
             if before is None:
                 config.unlink(missing_ok=True)
             elif _bytes_of(config) != before:
@@ -386,10 +373,10 @@ def _bytes_of(file: Path) -> bytes | None:
 
 
 def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
-    """Close every handle of a database: rocksdict flushes at each one, which fails where the last write failed.
+    """Close every handle of a database: rocksdict flushes at each one, which fails if the last write failed.
 
     Returns:
-        The first thing that went wrong. The handles are closed all the same once nobody holds them.
+        The first error. The handles are closed all the same once nothing refers to them.
     """
     failure: StatecoreError | None = None
     for handle in handles:
@@ -401,7 +388,7 @@ def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
 
 
 def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
-    """Take every step, whatever becomes of the others; the first error, without its traceback.
+    """Run every step, even after failures; return the first error, without its traceback.
 
     Tracebacks hold handles, and a handle holds the database's lock.
     """
@@ -416,16 +403,14 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
 
 
 def tidy(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
-    """Leave a database as Kafka Streams expects it: without notes of the tools, with its modes. It may still be open.
+    """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open.
 
     Args:
-        path: the database, as messages name it.
-        where: where it is.
-        whole: force all its files to the disk, too. ``LOCK`` is not among them: to close it would let go of the lock.
-        found: names of files that were there before, and keep their modes.
+        whole: also sync all its files, except ``LOCK``: closing that would release the lock.
+        found: names of files that existed before, and keep their modes.
 
     Raises:
-        Invalid: this user may not.
+        Invalid: missing permissions.
         NotFound: it is gone.
     """
     try:

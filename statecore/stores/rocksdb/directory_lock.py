@@ -1,19 +1,19 @@
-"""Who has a RocksDB directory open for writing: at most one store, of this process or any other.
+"""Claims on RocksDB directories: at most one store has one open for writing, in this process or any other.
 
-RocksDB's ``LOCK`` alone does not see to that. Within a process it goes by the text of the path, so a symbolic link,
-``..``, a relative path or a second mount opens a database twice and destroys it; rocksdict and RocksDB write into the
-directory before they try it; and when it is let go the directory is not tidy yet. So a store *claims* the directory
-before anything in it is touched, and gives the claim back after everything, its native objects included:
+RocksDB's ``LOCK`` is not sufficient. Within a process it goes by the text of the path, so a symbolic link, ``..``, a
+relative path or a second mount opens a database twice and destroys it; rocksdict and RocksDB write into the directory
+before they try it; and it is released before the directory is cleaned up. So a store *claims* the directory before it
+touches anything in it, and releases the claim last, after its native objects:
 
-- within this process by device and inode. The directory stays open meanwhile, so its inode is not given to another;
+- within this process by device and inode. The directory stays open meanwhile, so its inode is not reused;
 - among processes of this library by ``flock`` on the directory itself. It leaves no file behind, and it is no POSIX
-  record lock: those belong to a process, which loses the one on ``LOCK`` when it closes any descriptor of that file.
-  A file system that has no such locks (NFS) does without;
-- the kernel is asked who holds ``LOCK``: Kafka Streams knows of nothing else.
+  record lock: a process loses its record lock on ``LOCK`` when it closes any descriptor of that file. File systems
+  without such locks (NFS) do without;
+- the kernel is asked for the holder of ``LOCK``, the only lock that Kafka Streams knows.
 
-RocksDB works by path, and a directory may be renamed while it is open. So where the system has one it is given a path
-that follows the claim's descriptor. That path means another directory once the number is given again: the descriptor
-stays open, and the directory claimed, as long as anything of the database lives in this process.
+RocksDB works by path, and a directory may be renamed while it is open. So where possible RocksDB gets a path through
+the claim's descriptor. That path means another directory once the descriptor number is reused: the descriptor stays
+open, and the directory claimed, as long as anything of the database is alive in this process.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOCK_FILE = "LOCK"
 _Identity = tuple[int, int]
 
 
-class _Held:
-    """What a claim has taken. It outlives the claim where that could not give it back yet."""
+class _ClaimState:
+    """The resources of a claim. It outlives a claim that cannot be released yet."""
 
     def __init__(self, claim: Claim, path: Path) -> None:
         self.claim = weakref.ref(claim)
@@ -45,7 +45,7 @@ class _Held:
         self._lock = Descriptor()
         self.following: Path | None = None
         self.identity: _Identity | None = None
-        self.unwanted = False
+        self.is_released = False
         self.may_be_open = False
 
     @property
@@ -54,59 +54,55 @@ class _Held:
 
     @property
     def is_abandoned(self) -> bool:
-        return self.unwanted or self.claim() is None
+        return self.is_released or self.claim() is None
 
     def follow(self, number: int) -> None:
-        """Take the path that follows the directory, where the kernel can also tell when RocksDB is done with it."""
+        """Use the path through the descriptor, if the kernel can also tell when RocksDB has released the database."""
         path = self.directory.path()
         with suppress(OSError):
             if path is not None:
                 is_held_here(number)
                 self.following = path
 
-    def database_lives(self) -> bool:
-        """Whether RocksDB may still be at work under the descriptor's path."""
+    def may_have_database_open(self) -> bool:
+        """Whether RocksDB may still use the descriptor's path."""
         if not self.may_be_open or self.following is None:
             return False
         try:
             if self._lock.number is None:
                 self._lock.open(self.following / LOCK_FILE, os.O_RDONLY)
             if self._lock.number is not None and is_held_here(self._lock.number):
-                return True  # and the descriptor stays open: to close it would let go of the lock
+                return True  # the descriptor stays open: closing it would release the lock
         except FileNotFoundError:
             pass
-        except OSError:  # nobody can look just now
+        except OSError:  # unknown at the moment
             return True
         self._lock.close()
         return False
 
 
-_claimed: dict[_Identity, _Held] = {}
+_claimed: dict[_Identity, _ClaimState] = {}
 
 
 class Claim:
-    """The right of one store to a directory, until it is released or nobody holds it any more.
-
-    Args:
-        path: the directory, as messages name it.
+    """The exclusive right of one store to a directory, until it is released or garbage-collected.
 
     Attributes:
-        directory: a path of the directory that stays its own until the claim is released, also when it is renamed and
-            another takes its name; without ``/proc`` its path without symbolic links. What is done to it, is done
-            under this path.
+        directory: a path that stays this directory's until the claim is released, even if it is renamed and another
+        takes its name; without ``/proc`` its resolved path. Use this path for all access.
 
     Raises:
-        Fenced: somebody else has it, in this process or another.
-        Invalid: this user may not look into it.
-        NotFound: it is not there.
-        Capacity: this process may not have one more descriptor.
+        Fenced: another store has it, in this process or another.
+        Invalid: missing permissions.
+        NotFound: no such directory.
+        Capacity: no descriptor left for this process.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held = held = _Held(self, path)
-        self._finalizer = weakref.finalize(self, _give_back, held)
-        self._finalizer.atexit = False  # native objects may live longer, and the kernel takes it back with the process
+        self._held = held = _ClaimState(self, path)
+        self._finalizer = weakref.finalize(self, _release, held)
+        self._finalizer.atexit = False  # native objects may live longer, and the kernel releases it with the process
         try:
             try:
                 directory = path.resolve(strict=True)
@@ -114,19 +110,19 @@ class Claim:
                 number = held.directory.number
                 assert number is not None
                 held.identity = _identity(os.fstat(number))
-            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            except (OSError, RuntimeError) as error:  # RuntimeError: circular links
                 raise translate(path, "Opening", error) from error
             held.follow(number)
             self.directory = held.following or directory
             with guard():
-                _give_back_abandoned()
+                _release_abandoned()
                 other = _claimed.setdefault(held.identity, held)
             if other is not held:
                 raise Fenced(
                     f"The database at {path} is open in this process already, as {other.path}.",
                     code="store-open-in-process",
-                    action="Close that store, or use it: a process opens a database once. Stop the process where "
-                    "nothing can reach that store any more.",
+                    action="Close that store, or use it: a process opens a database once. Stop the process if that "
+                    "store is no longer reachable.",
                     store_path=str(path),
                 )
             self._lock(number)
@@ -142,8 +138,8 @@ class Claim:
         except BlockingIOError:
             self.check()
             raise Fenced(
-                f"The database at {self._path} is opened or closed just now by another process, which does not hold "
-                f"its {LOCK_FILE} at this moment.",
+                f"The database at {self._path} is being opened or closed by another process, which does not hold "
+                f"its {LOCK_FILE} at the moment.",
                 code="store-open",
                 action=STOP_THE_OTHER,
                 store_path=str(self._path),
@@ -152,24 +148,24 @@ class Claim:
             return  # no such locks here
 
     def check(self) -> None:
-        """Make sure that nobody else holds RocksDB's lock; to be called while RocksDB does not hold it for this store.
+        """Raise if another process holds RocksDB's lock; call it only while RocksDB does not hold it for this store.
 
         Raises:
-            Fenced: somebody does.
-            Invalid: this user may not look.
-            Capacity: this process may not have one more descriptor.
+            Fenced: another process holds it.
+            Invalid: missing permissions.
+            Capacity: no descriptor left for this process.
         """
         holder = lock_holder(self.directory / LOCK_FILE)
         if holder is not None:
             raise fenced(self._path, holder)
 
     def release(self) -> None:
-        """Give the directory back; a second time changes nothing."""
-        _give_back(self._held)
+        """Release the directory; idempotent."""
+        _release(self._held)
 
 
 def fenced(path: Path, holder: Holder) -> Fenced:
-    """The error about a database that somebody has open."""
+    """The error about a database that another process has open."""
     return Fenced(
         f"The database at {path} is open: {holder} holds its {LOCK_FILE}.",
         code="store-open",
@@ -179,37 +175,37 @@ def fenced(path: Path, holder: Holder) -> Fenced:
 
 
 def writer_of(path: Path) -> Holder | None:
-    """Who has a database open for writing, as far as this process can see; ``None`` when nobody has."""
+    """The process that has a database open for writing, as far as visible from here; ``None`` if none has."""
     holder = None
-    with guard(), suppress(OSError, StatecoreError):  # guarded: nobody here may take the lock while it is looked at
-        _give_back_abandoned()
+    with guard(), suppress(OSError, StatecoreError):  # guarded: no thread here may take the lock meanwhile
+        _release_abandoned()
         claimed = _identity(path.stat()) in _claimed
         holder = Holder(os.getpid(), "this process") if claimed else lock_holder(path / LOCK_FILE)
     return holder
 
 
-def _give_back(held: _Held) -> None:
-    """Every step may be the last before a signal handler raises, and is taken again by whoever comes next."""
-    held.unwanted = True
+def _release(held: _ClaimState) -> None:
+    """Release a claim; a signal handler may interrupt it after any step, and the next caller repeats the steps."""
+    held.is_released = True
     if os.getpid() != held.process or not held.is_registered:
-        held.directory.close()  # a forked child's copy: the lock is its parent's; or nothing was claimed
+        held.directory.close()  # a forked child's copy: the parent has the lock; or nothing was claimed
         return
     with guard():
         if held.directory.number is not None:
             with suppress(OSError):
-                # Said, because a child that was forked meanwhile has it open too.
+                # Explicit, because a forked child has it open too.
                 fcntl.flock(held.directory.number, fcntl.LOCK_UN)
-        if held.database_lives():
+        if held.may_have_database_open():
             return
         held.directory.close()
         if held.is_registered and held.identity is not None:
             _claimed.pop(held.identity, None)
 
 
-def _give_back_abandoned() -> None:
-    """Give back what claims left that are gone; the guard is held."""
+def _release_abandoned() -> None:
+    """Release what garbage-collected claims left; the guard is held."""
     for held in [held for held in _claimed.values() if held.is_abandoned]:
-        _give_back(held)
+        _release(held)
 
 
 def _identity(status: os.stat_result) -> _Identity:

@@ -1,14 +1,14 @@
-"""What RocksDB says, as the error kinds of this library: rocksdict raises plain ``Exception`` with RocksDB's text.
+"""Translates errors of RocksDB into this library's error kinds; rocksdict raises plain ``Exception`` with RocksDB's
+text.
 
 The text begins with the name of RocksDB's status (``Status::ToString``): ``Corruption``, ``IO error``, ``Invalid
-argument`` and so on. **Only what is understood to be damage is** :class:`Corrupted`: a supervisor that obeys its action
-wipes the store. That is a status ``Corruption`` for which nothing but the bytes can be the reason, and a file that the
-database names and that is not there although its directory is. What is not understood is :class:`Retryable`: to run the
-same again harms nothing.
+argument`` and so on. **Only certain damage is** :class:`Corrupted`, because a supervisor that follows its action wipes
+the store: a status ``Corruption`` that only the bytes can explain, or a missing file that the database names, in a
+directory that exists. An unknown error is :class:`Retryable`: running the same again is harmless.
 
-**What this build of RocksDB lacks is no damage.** RocksDB calls a block of a compression that it was built without
-``Corruption``, after the block's checksum was right. That and all other options that an application may set and this
-library does not have are :class:`Invalid` with the code ``not-readable-here``.
+**Features that this build of RocksDB lacks are no damage.** RocksDB reports a block with a compression that it was
+built without as ``Corruption``, although the block's checksum was right. That and all other unsupported options are
+:class:`Invalid` with the code ``not-readable-here``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from statecore.stores.rocksdb.fd_paths import FOLLOWING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _TOO_MANY_FILES = "Too many open files"
-_AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
+_AGAIN = "run this again; close and reopen a store that is still open, which is at its last commit"
 STOP_THE_OTHER = "Stop the process that has this store open, then run this again."
-_SAFE = "nothing says that the database is damaged, so keep it"
+_SAFE = "the database is not known to be damaged, so keep it"
 
 _LACKING = re.compile(
     r"Corrupted compressed block contents: (?:Zlib|Xpress)\b"  # it links none of them
@@ -46,14 +46,14 @@ _LACKING = re.compile(
     r"|[Mm]erge[ _]operator"
     r"|more levels than options\.num_levels"
 )
-"""What RocksDB says of a database that is sound, and that has something that it was built or opened without here."""
+"""Errors of an intact database that needs something this RocksDB was built or opened without."""
 
 _BLAMED = re.compile(r"\s+The file \S+ may be corrupted(?=\.|$)")
-"""RocksDB blames the MANIFEST for whatever it fails with while it opens a database."""
+"""RocksDB blames the MANIFEST for any failure while it opens a database."""
 
 KEEP_UNREADABLE = (
-    "Keep the database, unless its SST files were deleted: its application reads it with the RocksDB options that it "
-    "sets (rocksdb.config.setter), and statecore lacks one of them. docs/rocksdb-options.md says what can be done."
+    "Keep the database, unless its SST files were deleted: its application reads it with RocksDB options "
+    "(rocksdb.config.setter), one of which statecore does not support. See docs/rocksdb-options.md."
 )
 
 _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
@@ -63,7 +63,7 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
         ("Cannot allocate memory",),
         Capacity,
         "out-of-memory",
-        f"Raise this process's limit of memory and {_AGAIN}; nothing is wrong with the database.",
+        f"Raise this process's memory limit and {_AGAIN}; the database is intact.",
     ),
     (("Read-only file system",), Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
     (
@@ -78,16 +78,16 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
         ("Column families not opened",),
         Invalid,
         "kind-mismatch",
-        "Check the kind that the store was opened as; the database was written by something else.",
+        "Check the kind that the store was opened with; the database is of another kind.",
     ),
     (
         ("Input/output error", "Stale file handle", "Transport endpoint"),
         Retryable,
         "disk-failed",
-        f"Look at the kernel's log (dmesg): the disk or its connection failed. Mend that and {_AGAIN}.",
+        f"Check the kernel log (dmesg): the disk or its connection failed. Repair it and {_AGAIN}.",
     ),
 )
-"""What the system or RocksDB says, whatever the status it is wrapped in, and what it means."""
+"""Texts of the system or RocksDB, under any status, with their meaning."""
 
 _MISSING = re.compile(r"No such file or directory|\(os error 2\)")
 _NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
@@ -99,70 +99,65 @@ _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = 
         ("Invalid argument:", "Not implemented:", "Not supported"),
         Invalid,
         "rocksdb-refused",
-        "Check what was asked for, and the kind that the store was opened as.",
+        "Check the arguments, and the kind that the store was opened with.",
     ),
 )
 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
-    """The error to raise for what RocksDB or the system said about the database at ``path`` while ``doing`` something.
+    """The error to raise for an exception of RocksDB or the system on the database at ``path``.
 
-    After a write that failed, RocksDB takes no other until the database was closed and opened again.
+    ``doing`` names the failed operation, as the beginning of a sentence. After a failed write RocksDB accepts no other
+    until the database is closed and reopened.
     """
-    said = str(error).rstrip(".")
-    following = FOLLOWING.search(said)
-    kind, code, action = _meaning(path if following is None else Path(following[0]), said)
-    what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), said)}."
-    if _LACKING.search(said):
+    text = str(error).rstrip(".")
+    following = FOLLOWING.search(text)
+    kind, code, action = _meaning(path if following is None else Path(following[0]), text)
+    what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), text)}."
+    if _LACKING.search(text):
         return not_readable_here(_BLAMED.sub("", what), path)
     return kind(what, code=code, action=action, store_path=str(path))
 
 
 def not_readable_here(what: str, path: Path) -> Invalid:
-    """The error for a database that is sound and that this library cannot read.
-
-    Args:
-        what: what happened, a sentence.
-        path: the database.
-    """
-    said = f"{what.rstrip('.')} ({NOT_READABLE_HERE})."
-    return Invalid(said, code=NOT_READABLE_HERE, action=KEEP_UNREADABLE, store_path=str(path))
+    """The error for an intact database that this library cannot read; ``what`` is a sentence."""
+    text = f"{what.rstrip('.')} ({NOT_READABLE_HERE})."
+    return Invalid(text, code=NOT_READABLE_HERE, action=KEEP_UNREADABLE, store_path=str(path))
 
 
-def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str, str]:
-    """The kind, the code and the action."""
-    if any(text in said for text in _LOCKED) and "lock" in said.lower():
+def _meaning(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
+    if any(locked in text for locked in _LOCKED) and "lock" in text.lower():
         return Fenced, "store-open", STOP_THE_OTHER
-    if _TOO_MANY_FILES in said:
+    if _TOO_MANY_FILES in text:
         return (
             Capacity,
             "too-many-open-files",
-            f"{file_limits.advice()}. Then {_AGAIN}; nothing is wrong with the database.",
+            f"{file_limits.advice()}. Then {_AGAIN}; the database is intact.",
         )
     for texts, kind, code, action in _REASONS:
-        if any(text in said for text in texts):
+        if any(known in text for known in texts):
             return kind, code, action
-    if _MISSING.search(said):
-        return _missing(path, said)
+    if _MISSING.search(text):
+        return _missing(path, text)
     for texts, kind, code, action in _STATUSES:
-        if said.startswith(texts):
+        if text.startswith(texts):
             return kind, code, action
     return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}. Report the text if it comes back."
 
 
-def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str, str]:
-    """What a missing file means, once one has looked again: files come and go while somebody else is at work."""
+def _missing(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
+    """What a missing file means, after checking again: another process may create and delete files meanwhile."""
     try:
-        directory = path.is_dir() and path.stat().st_nlink > 0  # none: it was deleted while it was open
-        absent = [name for name in _NAMED.findall(said) if not (path / name).exists()]
+        directory = path.is_dir() and path.stat().st_nlink > 0  # no links: deleted while open
+        absent = [name for name in _NAMED.findall(text) if not (path / name).exists()]
     except OSError:
         return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}."
     if not directory:
         return (
             NotFound,
             "database-not-found",
-            "Find out who removed it, or check the path; nothing else is known to be wrong.",
+            "Check the path, or find out what removed the directory.",
         )
     if absent:
         return Corrupted, "database-damaged", "Rebuild the store from its changelog."
-    return Retryable, "database-files-changed", f"Run this again: files came or went meanwhile; {_SAFE}."
+    return Retryable, "database-files-changed", f"Run this again: files changed meanwhile; {_SAFE}."

@@ -1,4 +1,4 @@
-"""Whole column families: files ingested, files merged, rows that must not be there, offsets looked through."""
+"""Operations on whole column families: ingestion, compaction, row format checks, offset checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MERGE_OPERANDS = re.compile(r"# merge operands=(\d+);")
 
 
 def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]) -> None:
-    """Look for rows that reading would miss, or that reading does not survive.
+    """Refuse rows that reads would miss or crash on.
 
-    Kafka Streams reads rows of an older format below the newer ones on the fly; this library does not. RocksDB 9.8.4
-    takes the process down when it iterates over a merge operand without a merge operator, so nobody may try.
+    Kafka Streams also reads rows of an older format, below the newer ones; this library does not. RocksDB 9.8.4 crashes
+    the process when it iterates over a merge operand without a merge operator.
 
     Raises:
         Invalid: there are such rows.
@@ -37,27 +37,24 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
             raise Invalid(
                 f"{path} is a {kind.value} store that still has rows of an older format in {name}.",
                 code="older-row-format",
-                action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
+                action="Rebuild the store from its changelog, or have the application rewrite its rows first.",
                 store_path=str(path),
                 column_family=name,
             )
 
 
 def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
-    """Look whether the last process to write to the database closed it, as Kafka Streams does under exactly-once.
+    """Refuse a database that its last writer did not close, as Kafka Streams does under exactly-once.
 
-    Args:
-        path: the database, as messages name it.
-        status: its ``status``.
-        doubt: why its rows and its offset may disagree if it did not, and what to do.
+    ``doubt`` says why its rows and its offset may disagree if it was not closed, and what to do.
 
     Raises:
-        Corrupted: it did not.
+        Corrupted: it was not closed.
     """
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
             f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
-            "which exactly-once does not take.",
+            "which exactly-once does not allow.",
             code="not-closed-cleanly",
             action=doubt[1],
             store_path=str(path),
@@ -66,7 +63,7 @@ def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> No
 
 
 def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
-    """The row of a key, or the rows of several, in a column family of the database at ``path``; ``None`` for none.
+    """The row of a key, or of several, in a column family; ``None`` if absent.
 
     Raises:
         Corrupted: a block cannot be read.
@@ -78,7 +75,7 @@ def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
 
 
 def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
-    """Move SST files into a flushed column family of the database at ``path``, which is reached by ``where``.
+    """Move SST files into a flushed column family of the database at ``path``, accessed by ``where``.
 
     See :meth:`RocksDBStore.ingest`.
     """
@@ -103,19 +100,18 @@ def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> 
 def _inode(file: Path) -> tuple[int, int] | None:
     try:
         status = file.stat()
-    except OSError:  # RocksDB says so itself; or it has merged the file meanwhile
+    except OSError:  # RocksDB reports it; or it has compacted the file meanwhile
         return None
     return status.st_dev, status.st_ino
 
 
 def _inodes(path: Path) -> dict[tuple[int, int], Path]:
-    """The SST files of a database by device and inode, whatever else RocksDB writes meanwhile."""
     found = {file: _inode(file) for file in path.glob("*.sst")}
     return {inode: file for file, inode in found.items() if inode is not None}
 
 
 def compact_files(path: Path, family: Any) -> None:
-    """Merge all files of a column family of the database at ``path``; see :meth:`RocksDBStore.compact`."""
+    """Compact all files of a column family of the database at ``path``; see :meth:`RocksDBStore.compact`."""
     from rocksdict import BottommostLevelCompaction, CompactOptions
 
     options = CompactOptions()
@@ -130,7 +126,7 @@ def check_offsets(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> 
     """Decode every row of an ``offsets`` family.
 
     Raises:
-        Corrupted: a row is not in its format.
+        Corrupted: a row is malformed.
     """
     for keys, values in chunks:
         for key, value in zip(keys, values, strict=True):

@@ -1,11 +1,11 @@
-"""Descriptors that nobody forgets, and the paths that follow what they have open.
+"""File descriptors that cannot leak, and paths through them that survive renames.
 
-A signal handler that raises may do so when a call has returned and before anybody has taken what it returned. A number
-would be lost so, and what it stands for stays open, and locked, for as long as the process lives. So here the number is
-in an object before the call is over that made it, and out of it after the one that closed it.
+A signal handler may raise after ``open`` has returned and before its result is assigned. The descriptor would leak, and
+keep its file open and locked for the life of the process. So here the number is stored in an object within the call
+that opens it, and removed within the call that closes it.
 
-On Linux an open directory has a path that is no name: ``/proc/self/fd/<number>`` leads to it wherever it was renamed
-to, and to nothing else as long as the descriptor is open.
+On Linux ``/proc/self/fd/<number>`` is a path to an open directory wherever it was renamed to, as long as the descriptor
+is open.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 _OF_THIS_PROCESS = "/proc/self/fd"
 
 _OWN_FILES = (_OF_THIS_PROCESS, "/dev/fd")
-"""Where a process sees which files it has open: on Linux, and on every Unix."""
+"""Lists the open files of a process: on Linux, and on every Unix."""
 
 FOLLOWING = re.compile(rf"{_OF_THIS_PROCESS}/\d+")
-"""Such a path, as it appears in what the system or RocksDB says."""
+"""Such a path in messages of the system or RocksDB."""
 
 
 class Descriptor:
-    """One open file or directory; none at first, and closed at the latest with this object."""
+    """One open file or directory; initially closed, and closed at the latest with this object."""
 
     __slots__ = ("_numbers",)
 
@@ -34,20 +34,20 @@ class Descriptor:
         self._numbers: list[int] = []
 
     def open(self, path: Path, flags: int) -> None:
-        """Open what is at a path.
+        """Open a path.
 
         Raises:
-            OSError: the system does not.
+            OSError: from the system.
         """
         self._numbers.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,)))
 
     @property
     def number(self) -> int | None:
-        """What the system calls it; ``None`` while it is closed."""
+        """The descriptor number; ``None`` while closed."""
         return self._numbers[0] if self._numbers else None
 
     def path(self) -> Path | None:
-        """A path that follows what is open; ``None`` where the system has none that does."""
+        """A path through the descriptor; ``None`` if the system has none."""
         if not self._numbers:
             return None
         path = Path(_OF_THIS_PROCESS, str(self._numbers[0]))
@@ -58,7 +58,7 @@ class Descriptor:
         return path if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino) else None
 
     def close(self) -> None:
-        """Close it; a second time changes nothing."""
+        """Close it; idempotent."""
         if self._numbers:
             deque(map(os.close, map(list.pop, (self._numbers,))), maxlen=0)
 
@@ -66,10 +66,10 @@ class Descriptor:
 
 
 def numbers() -> list[int]:
-    """Descriptors that this process has; none where the system does not tell.
+    """The open descriptors of this process; empty if the system does not list them.
 
     Raises:
-        OSError: to look takes one more, and there is none to be had.
+        OSError: no descriptor is left to list them.
     """
     for directory in _OWN_FILES:
         with suppress(FileNotFoundError):

@@ -1,10 +1,10 @@
-"""How many files RocksDB may keep open, and what becomes of a database that has more of them than that.
+"""Limits the files that RocksDB keeps open, and reduces the files of a database that exceeds them.
 
-RocksDB's default keeps every file of every database open, so that a database with many files cannot even be opened
-under a small limit of descriptors. Here each database keeps a share of what the process may open, and opens the others
-when they are read. That does not help where all files are needed at once: every file of the first level takes part in
-every scan and, by default, in the next compaction, and a compaction that fails for want of descriptors stops all
-writes. So a database with very many of them is merged in steps before it is opened for work.
+RocksDB by default keeps every file of every database open, so a database with many files cannot even be opened under a
+low descriptor limit. Here each database keeps a share of the process's limit open, and opens other files when they are
+read. That does not help where all files are needed at once: every level-0 file takes part in every scan and, by
+default, in the next compaction, and a compaction that fails for lack of descriptors stops all writes. So a database
+with very many level-0 files is compacted in steps before use.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 FIXED_DESCRIPTORS = 9
-"""Descriptors of an open store without a file of rows, measured: its log file, ``LOG``, ``LOCK``, MANIFEST, and its
-directory several times. Each SST file that is in use is one more."""
+"""Descriptors of an open store without data files, measured: its log file, ``LOG``, ``LOCK``, MANIFEST, and its
+directory several times. Each SST file in use adds one.
+"""
 
 CROWDED = 36
-"""Files of the first level at which RocksDB stops writes until some are merged (``level0_stop_writes_trigger``)."""
+"""Level-0 files at which RocksDB stops writes until some are compacted (``level0_stop_writes_trigger``)."""
 
 _MERGED_AT_ONCE = 32
 _SHARES = 16
 _FEWEST = 20
-"""RocksDB takes no lower ``max_open_files``, and reserves ten of them for other files."""
+"""RocksDB's minimum of ``max_open_files``, of which it reserves ten for other files."""
 _ENOUGH = 1 << 20
 _POLL_SECONDS = 0.01
 
@@ -35,13 +36,13 @@ _OPENING_THREADS = 16
 """RocksDB's default of ``max_file_opening_threads``."""
 
 _FILES_OF_A_THREAD = 8
-"""Files that are opened in about the time that a thread takes to start."""
+"""Files that can be opened in about the time that a thread takes to start."""
 
 _log = logging.getLogger(__name__)
 
 
 def descriptor_limit() -> int | None:
-    """How many descriptors this process may have (``ulimit -n``); ``None`` when there is no limit."""
+    """Descriptor limit of this process (``ulimit -n``); ``None`` if unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -60,16 +61,16 @@ def advice() -> str:
     limit = descriptor_limit()
     now = "unlimited" if limit is None else str(limit)
     return (
-        f"Raise this process's limit of open files (ulimit -n; it is {now}) or have fewer "
-        f"stores open in it: a store takes up to {FIXED_DESCRIPTORS} descriptors and one more for each file it reads"
+        f"Raise this process's limit of open files (ulimit -n; it is {now}) or open fewer stores in it: "
+        f"a store takes up to {FIXED_DESCRIPTORS} descriptors and one more for each file it reads"
     )
 
 
 def opening_threads(path: Path) -> int:
-    """``max_file_opening_threads`` for a database as large as the one in a directory.
+    """``max_file_opening_threads`` for the database in a directory, by its number of files.
 
-    RocksDB starts as many for each column family, whatever number of files there is: 45 threads, three quarters of the
-    time it takes to open a small database.
+    RocksDB starts that many for each column family, regardless of its files: 45 threads, three quarters of the time to
+    open a small database.
     """
     with os.scandir(path) as entries:
         files = sum(entry.name.endswith(".sst") for entry in entries)
@@ -77,7 +78,7 @@ def opening_threads(path: Path) -> int:
 
 
 def is_crowded(path: Path, target_file_bytes: int) -> bool:
-    """Whether a database may have more files in its first level than RocksDB lets anybody write beside.
+    """Whether level 0 of a database may have more files than RocksDB allows for writes.
 
     Files of the last level, which may be many, are of about ``target_file_bytes`` each.
     """
@@ -88,17 +89,15 @@ def is_crowded(path: Path, target_file_bytes: int) -> bool:
 
 
 def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
-    """Wait until the first level of each family is not crowded any more.
+    """Wait until level 0 of each family is no longer crowded.
 
-    It returns early when RocksDB has nothing to do or has failed; what failed is said by the next write.
+    The families are ``Rdict`` objects of a database opened with :func:`set_small_steps`.
 
-    Args:
-        path: the database, for the log.
-        families: ``Rdict`` objects of a database that was opened with :func:`set_small_steps`.
+    Returns early when RocksDB is idle or has failed; the next write raises the error.
     """
     for family in families:
-        began, at_first, idle = time.monotonic(), _first_level(family), 0
-        while (files := _first_level(family)) >= CROWDED and idle < 10:
+        began, at_first, idle = time.monotonic(), _level0_files(family), 0
+        while (files := _level0_files(family)) >= CROWDED and idle < 10:
             if family.property_value("rocksdb.background-errors") != "0":
                 return
             busy = {
@@ -108,11 +107,11 @@ def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
             time.sleep(_POLL_SECONDS)
         if at_first >= CROWDED:
             took = time.monotonic() - began
-            _log.warning("%s had %d files in its first level; merged to %d in %.1f s", path, at_first, files, took)
+            _log.warning("%s had %d files in level 0; compacted to %d in %.1f s", path, at_first, files, took)
 
 
 def set_small_steps(options: Any) -> None:
-    """Have ``rocksdict.Options`` of a family merge few files at once, instead of all."""
+    """Limit the files that one compaction of a family merges."""
     from rocksdict import UniversalCompactOptions
 
     universal = UniversalCompactOptions()
@@ -121,5 +120,5 @@ def set_small_steps(options: Any) -> None:
     options.set_universal_compaction_options(universal)
 
 
-def _first_level(family: Any) -> int:
+def _level0_files(family: Any) -> int:
     return int(family.property_value("rocksdb.num-files-at-level0") or 0)

@@ -1,4 +1,4 @@
-"""The files of a closed database by column family: what its MANIFEST and their last bytes tell. Opens nothing."""
+"""Files of a closed database by column family, from its MANIFEST and the SST footers, without opening it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from statecore.stores.rocksdb.errors import not_readable_here, translate
 
 
 def understood(path: Path, content: bytes) -> Manifest:
-    """What a database's MANIFEST says.
-
-    Args:
-        path: the database, as messages name it.
-        content: of its MANIFEST.
+    """Parse the MANIFEST of a database.
 
     Raises:
-        Invalid: it has something that this reader does not know, so nobody can say which files the database is made of.
+        Invalid: it has a record that this reader does not know, so the files of the database are unknown.
     """
     try:
         return read_manifest(content)
@@ -31,17 +27,17 @@ def understood(path: Path, content: bytes) -> Manifest:
             f"The MANIFEST of the database at {path} is not understood ({error}), so it is not known which files the "
             "database is made of.",
             code="manifest-unsupported",
-            action="Nothing was changed. Where the application chooses this by rocksdb.config.setter, leave the store "
-            "to Kafka Streams; where the MANIFEST is damaged (statecore doctor), restore the store from its changelog.",
+            action="Nothing was changed. If the application sets this with rocksdb.config.setter, let Kafka Streams "
+            "restore the store; if the MANIFEST is damaged (statecore doctor), restore the store from its changelog.",
             store_path=str(path),
         ) from error
 
 
 def manifest_of(path: Path) -> tuple[str, Manifest]:
-    """The name of a database's MANIFEST, and what it says.
+    """Name and content of a database's MANIFEST.
 
     Raises:
-        Invalid: it is not understood, or this user may not read it.
+        Invalid: it is not understood, or missing permissions.
         Corrupted, NotFound: there is none.
     """
     try:
@@ -52,13 +48,13 @@ def manifest_of(path: Path) -> tuple[str, Manifest]:
 
 
 def sst_formats(path: Path) -> dict[str, frozenset[int]]:
-    """The format versions of a closed database's SST files, by column family; nothing is opened or changed.
+    """The SST format versions of a closed database, by column family; nothing is opened or changed.
 
-    Files that the MANIFEST does not name are not its own and not looked at.
+    Files that the MANIFEST does not name are ignored.
 
     Raises:
-        Corrupted: a file is missing, or is no SST file.
-        Invalid: the MANIFEST is not understood, or this user may not read a file.
+        Corrupted: a file is missing, or is not an SST file.
+        Invalid: the MANIFEST is not understood, or missing permissions.
     """
     found: dict[str, set[int]] = {}
     for live in manifest_of(path)[1].files.values():
@@ -67,7 +63,7 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
             found.setdefault(live.family, set()).add(sst_format_of(file))
         except ValueError as error:
             raise Corrupted(
-                f"{file} is no SST file: {error}.",
+                f"{file} is not an SST file: {error}.",
                 code="database-damaged",
                 action="Restore this store.",
                 store_path=str(path),
@@ -87,11 +83,11 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
 
 
 def sst_format_of(file: Path) -> int:
-    """The format version of an SST file, by its last bytes.
+    """The format version in the footer of an SST file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no SST file, or was cut.
+        ValueError: it is not an SST file, or is truncated.
     """
     with file.open("rb") as opened:
         opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
@@ -99,10 +95,10 @@ def sst_format_of(file: Path) -> int:
 
 
 def live_files(path: Path) -> dict[str, dict[str, int]]:
-    """The SST files and blob files of a closed database, and their bytes, by column family, as its MANIFEST names them.
+    """Sizes of the SST and blob files that the MANIFEST of a closed database names, by column family.
 
     Raises:
-        Corrupted, Invalid, NotFound: there is no MANIFEST, it is not understood, or this user may not read it.
+        Corrupted, Invalid, NotFound: the MANIFEST is missing, not understood or not readable.
     """
     manifest = manifest_of(path)[1]
     every: list[LiveFile | BlobFile] = [*manifest.files.values(), *manifest.blobs.values()]
@@ -113,18 +109,13 @@ def live_files(path: Path) -> dict[str, dict[str, int]]:
 
 
 def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
-    """Make sure that blob files are there, each as long as its MANIFEST says.
+    """Check that blob files exist with the sizes in the MANIFEST.
 
-    RocksDB does so with SST files when it opens a database, and with blob files only when it reads a value of one.
-
-    Args:
-        path: the database, as messages name it.
-        where: where it is.
-        blobs: what its MANIFEST names.
+    RocksDB checks SST files when it opens a database, but blob files only when it reads one of their values.
 
     Raises:
         Corrupted: one is missing, or has another size.
-        Invalid, Retryable: the system does not let this process look.
+        Invalid, Retryable: the system refused access.
     """
     for blob in blobs:
         try:
@@ -132,9 +123,9 @@ def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
         except FileNotFoundError as error:
             raise _damaged_blob(path, f"lacks {blob.name}, which its MANIFEST names") from error
         except OSError as error:
-            raise translate(path, "Looking at a blob file of", error) from error
+            raise translate(path, "Reading a blob file of", error) from error
         if size != blob.size:
-            raise _damaged_blob(path, f"has {size} bytes of {blob.name}, which has {blob.size} by its MANIFEST")
+            raise _damaged_blob(path, f"has {size} bytes of {blob.name}, which has {blob.size} in its MANIFEST")
 
 
 def _damaged_blob(path: Path, why: str) -> Corrupted:

@@ -1,12 +1,13 @@
-"""RocksDB does not survive fork(2): its threads are not in the child, and the child hangs at the first flush.
+"""Guards against fork(2), which RocksDB does not survive: its threads are not in the child, which hangs at the first
+flush.
 
-Even a database that the child opens for itself hangs, once the parent has opened any. And what the child inherits it
-must not close: that would write into the parent's files. So in a forked child of a process that has opened a database
+Even a database that the child opens itself hangs, once the parent has opened any. And the child must not close what it
+inherits: that would write into the parent's files. So in a forked child of a process that has opened a database
 
-- opening one is refused, with advice, instead of hanging;
-- the inherited stores are closed as far as the child can tell, and their native objects are never let go of;
-- the child's end leaves out RocksDB's: its exit handler waits for background threads that only the parent has, which
-  ends in a crash or a hang, depending on where the stacks of the parent's threads lay.
+- opening one is refused instead of hanging;
+- the inherited stores count as closed, and their native objects are never freed;
+- RocksDB's exit handler is skipped: it waits for background threads that only the parent has, which ends in a crash or
+  a hang.
 
 Spawn processes (``multiprocessing.get_context("spawn")``, ``subprocess``), or fork before the first store is opened.
 """
@@ -24,10 +25,10 @@ from statecore.errors import Invalid
 
 
 class Inherited(Protocol):
-    """A store as seen by a child that was forked while it was open."""
+    """A store in a child that was forked while it was open."""
 
     def disown(self) -> Iterable[Any]:
-        """Be closed from now on without touching the database; the native objects that were held."""
+        """Count as closed from now on without touching the database; return the native objects that were held."""
 
 
 class _State:
@@ -39,13 +40,13 @@ class _State:
 
 
 _LIBC = ctypes.CDLL(None)
-"""Loaded here: in a forked child the loader's own lock may be a thread's that is not there."""
+"""Loaded early: in a forked child the loader's lock may be held by a thread that does not exist."""
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def opening(path: Path, store: Inherited) -> None:
-    """To be called before a store opens its database.
+    """Register a store that is about to open its database.
 
     Raises:
         Invalid: this process was forked from one that had opened a database.
@@ -63,7 +64,7 @@ def opening(path: Path, store: Inherited) -> None:
 
 
 def used() -> None:
-    """To be called before this process opens any database."""
+    """Call it before this process opens any database."""
     _State.used = True
 
 
@@ -74,16 +75,16 @@ def _in_child() -> None:
     _leave_out_exit_handlers()
     for store in list(_open):
         for native in store.disown():
-            # One reference more than anybody drops: no destructor runs in this process, not even at its end.
+            # An extra reference: no destructor runs in this process, not even at its end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
 
 def _leave_out_exit_handlers() -> None:
-    """End this process, once Python has ended, without the handlers that were registered before it was forked.
+    """Exit this process, once Python has ended, without the handlers registered before the fork.
 
-    Handlers run in reverse order: those of this process, then C's buffers are written, then it is over.
+    Handlers run in reverse order: those of this process, then C's buffers are flushed, then ``_exit``.
     """
-    if hasattr(_LIBC, "on_exit"):  # glibc; a handler is given the status, which is what _exit takes
+    if hasattr(_LIBC, "on_exit"):  # glibc; passes the exit status, which _exit takes
         _LIBC.on_exit(_LIBC._exit, None)
         _LIBC.on_exit(_LIBC.fcloseall, None)
 

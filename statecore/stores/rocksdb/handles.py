@@ -1,8 +1,8 @@
-"""What a process holds of one database while it is open, in the order in which it is taken and given back.
+"""What a process holds of one open database, in the order of acquisition and release.
 
-Taken: the claim of the directory, a look at its MANIFEST, RocksDB's own lock with the database, a handle of each column
-family, and the memory that stores share. Given back: every handle first, because RocksDB keeps its lock as long as one
-of them lives, then the claim; whoever waits for it finds a tidy directory.
+Acquired: the claim of the directory, the check of its MANIFEST, RocksDB's own lock with the database, a handle of each
+column family, and the shared memory. Released: first every handle, because RocksDB keeps its lock as long as one of
+them lives, then the claim; a process that waits for it finds a clean directory.
 """
 
 from __future__ import annotations
@@ -38,24 +38,23 @@ from statecore.stores.settings import StoreSettings
 
 
 class DatabaseHandles:
-    """One database, closed at first; it may be opened and closed again and again.
+    """One database, initially closed; it may be opened and closed repeatedly.
 
     Args:
-        path: its directory, as messages name it.
-        kind: what the store is; decides the data column family.
-        create: make a fresh database; ``path`` must not exist.
-        create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
+        kind: the store's kind; determines the data column family.
+        create: create a database; ``path`` must not exist.
+        create_if_missing: create a database if there is none, and finish a creation that was interrupted by a kill.
         read_only: change nothing.
-        upgrade: add the family ``offsets`` where an older release of Kafka Streams wrote the database.
+        upgrade: add the family ``offsets`` to a database of an older release of Kafka Streams.
 
     Attributes:
-        database: the ``Rdict``; ``None`` while it is closed.
-        families: an ``Rdict`` of each column family, by name; empty while it is closed.
-        column_families: rocksdict's handles of them, as a ``WriteBatch`` takes them.
-        memory: what the store shares with others; ``None`` before it was opened once.
-        witness: whether its MANIFEST is whole.
-        made: whether there was no database before it was opened.
-        claim: the right to the directory, while it is open for writing.
+        database: the ``Rdict``; ``None`` while closed.
+        families: an ``Rdict`` of each column family, by name; empty while closed.
+        column_families: rocksdict's handles of them, for a ``WriteBatch``.
+        memory: what the store shares with others; ``None`` before the first open.
+        witness: guards its MANIFEST.
+        made: whether the database was created by this opening.
+        claim: the right to the directory, while open for writing.
     """
 
     def __init__(
@@ -80,23 +79,23 @@ class DatabaseHandles:
         self.memory: SharedMemory | None = None
         self.witness = ManifestGuard(path, path)
         self.made = False
-        self._found: frozenset[str] = frozenset()  # files of rows that may be another database's, too
+        self._found: frozenset[str] = frozenset()  # data files that may be linked from another database
         self._compacts = False
         self._shadow: Shadow | None = None
-        self.claim: Claim | None = None  # the last: who is dropped drops native objects first
+        self.claim: Claim | None = None  # last: garbage collection must drop native objects first
 
     def open(self, settings: StoreSettings, begin: Callable[[], None]) -> None:
-        """Open the database; where that fails, nothing is held.
+        """Open the database; if that fails, nothing is held.
 
         Args:
             settings: options and memory.
-            begin: what the store does with the open database before anybody else may; called again where files changed
-                while it was opened to be read. Where it raises, it holds nothing of the database.
+            begin: runs with the open database before it is used; runs again if files changed during a read-only
+                opening. If it raises, it must hold nothing of the database.
 
         Raises:
             StatecoreError: see :meth:`RocksDBStore.open`; or what ``begin`` raises.
         """
-        options = StoreOptions(self.path.name, settings)  # may be refused, so before anything is touched
+        options = StoreOptions(self.path.name, settings)  # may raise, so before anything is touched
         self._compacts = options.automatic_compaction
         if self._read_only:
             require_database(self.path)
@@ -131,7 +130,7 @@ class DatabaseHandles:
             try:
                 if self.claim is not None:
                     if self.database is None:
-                        self.claim.check()  # somebody who does not know of claims may have been quicker
+                        self.claim.check()  # a process without claims (Kafka Streams) may have opened it
                     else:
                         tidy(self.path, where, found=self._found)
             finally:
@@ -140,7 +139,7 @@ class DatabaseHandles:
             raise
 
     def _refuse_older(self, where: Path) -> None:
-        """Say that the database has to be upgraded; but what else is wrong with it is said first."""
+        """Raise that the database has to be upgraded, unless it has another error, which is raised first."""
         shadow = Shadow(where)
         try:
             OpenedFamilies(self.path, Path(shadow.name)).close()
@@ -150,25 +149,25 @@ class DatabaseHandles:
 
     @property
     def where(self) -> Path:
-        """The database's directory: while it is open for writing under a path that follows it."""
+        """The database's directory; while open for writing, a path that follows renames."""
         return self.path if self.claim is None else self.claim.directory
 
     def tidy(self) -> None:
-        """Leave the directory as Kafka Streams expects it, on the disk where the database was made; it is still open.
+        """Clean up the directory for Kafka Streams, and sync a created database; it is still open.
 
         Raises:
-            Invalid: this user may not.
+            Invalid: missing permissions.
             NotFound: it is gone.
         """
         if self.claim is not None:
             tidy(self.path, self.claim.directory, whole=self.made, found=self._found)
 
     def close(self) -> StatecoreError | None:
-        """Give back everything; returns what failed meanwhile."""
+        """Release everything; return the first error."""
         try:
             failure = self._release()
             if self.claim is not None and self._compacts:
-                with suppress(OSError):  # a compaction may have ended after the tidying
+                with suppress(OSError):  # a compaction may have ended after the cleanup
                     set_modes(self.claim.directory, without=self._found)
         finally:
             self._unclaim()
@@ -193,7 +192,7 @@ class DatabaseHandles:
             self.claim = None
 
     def disown(self) -> list[Any]:
-        """Close in a forked child; its native objects. See :mod:`statecore.stores.rocksdb.fork_safety`."""
+        """Close in a forked child and return the native objects. See :mod:`statecore.stores.rocksdb.fork_safety`."""
         native = [self.database, *self.families.values(), *self.column_families.values()]
         self._unclaim()
         self.database, self._shadow = None, None

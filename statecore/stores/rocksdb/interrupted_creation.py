@@ -1,17 +1,17 @@
-"""Databases whose creation was interrupted by a kill: no row was ever put into one, so it counts as not there.
+"""Detects databases whose creation was interrupted by a kill: they never had a row, so they count as missing.
 
-What a kill leaves depends on how far the creation had come. RocksDB writes ``CURRENT``, then ``OPTIONS``. This library
-creates all column families with the database. Kafka Streams opens it with ``default`` alone, which writes an
-``OPTIONS`` that names only that, adds the others one by one to the MANIFEST (``offsets`` last), and has them named by
-another ``OPTIONS`` when all are there.
+What is left depends on the progress of the creation. RocksDB writes ``CURRENT``, then ``OPTIONS``. This library creates
+all column families with the database. Kafka Streams opens it with ``default`` alone, which writes an ``OPTIONS`` that
+names only that family, adds the others one by one to the MANIFEST (``offsets`` last), and then writes another
+``OPTIONS`` that names all.
 
-- **No** ``OPTIONS``, or one that lacks a family that there is: the creation was not finished, by whatever release.
-- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. Another database tells: where one has
-  ``offsets``, 4.3 or later is at work, and adds it to each that it creates. Which ones may tell, the caller says: an
-  application may be of 4.3 in one task and of 4.2 in another.
+- **No** ``OPTIONS``, or one that lacks an existing family: the creation was not finished, in any release.
+- **Neither**, and no ``offsets``: it may be of Kafka Streams 4.2 or older. If another database has ``offsets``, 4.3 or
+  later is in use, which adds it to each database that it creates. The caller names the databases to compare with: an
+  application may use 4.3 in one task and 4.2 in another.
 
-One that has ``offsets`` is finished, though nothing was flushed: it may have had rows. The very first database of an
-application may look like an empty store of 4.2, and is taken for that.
+A database with ``offsets`` is complete, though nothing was flushed: it may have had rows. The very first database of an
+application may look like an empty store of 4.2, and is taken for one.
 """
 
 from __future__ import annotations
@@ -26,35 +26,30 @@ from statecore.stores.rocksdb.options_file import families_in, newest_options
 
 
 def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
-    """Whether the creation of a database was interrupted, and no process goes on with it.
+    """Whether the creation of a database was interrupted, and no process continues it.
 
     Args:
         database: its directory, with ``CURRENT``.
-        beside: other databases of the application, in which ``offsets`` is looked for where its files do not tell.
+        beside: other databases of the application; ``offsets`` is looked for there if its own files do not tell.
     """
     families = families_of(database) if holds_nothing(database) else frozenset()
     if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
         return False
     if creation_ended_early(database, families):
         return True
-    # One that is named and not there was lost with the end of the MANIFEST.
+    # A family in OPTIONS that is missing was lost with the end of the MANIFEST.
     return _named(database) <= families and any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in beside)
 
 
 def creation_ended_early(database: Path, families: Set[str]) -> bool:
-    """Whether a database's own files say that it was not created to the end; never where it has rows.
-
-    Args:
-        database: its directory, or one of links to its files.
-        families: its column families.
-    """
+    """Whether a database's own files show an interrupted creation; false if it has rows."""
     return _named(database) < families and holds_nothing(database)
 
 
 def holds_nothing(database: Path) -> bool:
-    """Whether a database has neither files of rows nor anything in its log, and its MANIFEST names no such file.
+    """Whether a database has neither data files nor log content, and its MANIFEST names no data file.
 
-    Files that it names and that are not there lie in other directories (``db_paths``), or were lost.
+    Files that it names and that are missing are in other directories (``db_paths``), or were lost.
     """
     try:
         has_files = any(
@@ -67,7 +62,7 @@ def holds_nothing(database: Path) -> bool:
 
 
 def families_of(database: Path) -> frozenset[str]:
-    """The column families that the MANIFEST of a database names; none where it cannot be read."""
+    """The column families that the MANIFEST of a database names; empty if it cannot be read."""
     try:
         return _manifest_of(database).families
     except (OSError, ValueError):
@@ -80,7 +75,7 @@ def _manifest_of(database: Path) -> Manifest:
 
 
 def _named(database: Path) -> frozenset[str]:
-    """The column families that the newest ``OPTIONS`` of a database names; none where there is none."""
+    """The column families that the newest ``OPTIONS`` of a database names; empty if there is none."""
     try:
         return families_in(newest_options(database))
     except OSError:

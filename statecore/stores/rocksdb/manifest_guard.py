@@ -1,24 +1,25 @@
-"""Whether a database's MANIFEST is whole, found out before RocksDB opens it: afterwards it would be too late.
+"""Checks a database's MANIFEST before RocksDB opens it, because RocksDB does not notice a truncated one.
 
-RocksDB takes a MANIFEST that ends early for one that says less. It opens, without a word, with some files missing, and
-deletes the SST files that the MANIFEST does not name. But such a file is no damage by itself: every second kill in a
-flush or a compaction leaves one. So a database is refused only when there is a second witness:
+RocksDB reads a MANIFEST that ends early as a shorter one: it opens the database without an error, with some files
+missing, and deletes the SST files that the MANIFEST does not name. An unnamed file alone is no damage: every second
+kill during a flush or compaction leaves one. So a database is refused only on further evidence:
 
-- **A record** beside the database, ``statecore-witness``: this MANIFEST was at least so long when the store was opened,
-  flushed or closed. Whoever opens a database for writing makes a new MANIFEST, with another number; so a record of
-  before Kafka Streams wrote to the store says nothing, and refuses nothing. Nor does one whose checksum is wrong, or
-  that is of another database (its ``IDENTITY``): each of its lines is a CRC-32C and what it is of.
-- **The log**: what the MANIFEST does not have in files must be in the log, without a gap. RocksDB deletes a log only
+- **The record** ``statecore-witness`` beside the database: the minimum length of this MANIFEST when the store was last
+  opened, flushed or closed. Every opening for writing creates a new MANIFEST with another number, so a record from
+  before Kafka Streams wrote to the store is ignored. A line with a wrong CRC-32C, or of another database
+  (``IDENTITY``), is ignored too.
+- **The log**: rows that are not in the MANIFEST's files must be in the log, without a gap. RocksDB deletes a log only
   after the MANIFEST names the files of its rows.
 
-Both only ever say less than they could: the record may be missing or old. Commits write none, so they cost nothing.
+Both may miss damage, and never report a false one: the record may be missing or old. Commits write no record, so they
+cost nothing.
 
-Where nobody can tell (no record of this MANIFEST), files of rows that it does not name get a second name in ``lost/``,
-where RocksDB's own repair puts such files, before RocksDB deletes the first one; a database whose files cannot get
-one is not opened for writing. RocksDB and Kafka Streams look at neither.
+Without a record of this MANIFEST, unnamed SST files are linked into ``lost/`` (where RocksDB's own repair puts them)
+before RocksDB deletes them; if that fails, the database is not opened for writing. RocksDB and Kafka Streams ignore
+both names.
 
-The record also tells whose rows these are. A commit of this library writes rows and offset at once, so after a kill
-they agree, whatever ``status`` says. Of a store that Kafka Streams wrote to last nobody can know that.
+The record also tells who wrote last. A commit of this library writes rows and offset atomically, so after a kill they
+agree, whatever ``status`` is. For a store last written by Kafka Streams that is unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from statecore.stores.rocksdb.readonly_links import Shadow
 from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 
 WITNESS_FILE = "statecore-witness"
-"""In a database's directory: what this library knows of its MANIFEST. Anybody may delete it."""
+"""In a database's directory: what this library knows of its MANIFEST. It may be deleted at any time."""
 
 LOST_DIRECTORY = "lost"
 """In a database's directory: SST files that its MANIFEST did not name."""
@@ -62,14 +63,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Record:
-    """What was written down.
+    """The contents of ``statecore-witness``.
 
     Attributes:
-        manifest: the MANIFEST's name.
-        bytes: how long it was at least.
+        bytes: minimum length of the MANIFEST.
         rows_ahead: whether rows may be ahead of the offset.
-        openings: last sequence numbers with which this library set out to open the database; each opening makes a new
-            MANIFEST, and one that was killed had no time to say so.
+        openings: last sequence numbers at which this library began to open the database; an opening creates a new
+            MANIFEST, and a killed one leaves no other trace.
     """
 
     manifest: str
@@ -79,17 +79,14 @@ class _Record:
 
 
 @dataclass(frozen=True)
-class _Sight:
-    """What was seen of a closed database.
+class _Inspection:
+    """The files of a closed database.
 
     Attributes:
-        current: the MANIFEST's name.
-        manifest: what it says.
-        unnamed: files of rows that it does not name.
-        first_logged: sequence number of the first row in the oldest log, if there is any.
-        last_logged: that of the last row in the newest.
-        record: what was written down, if it was.
-        damaged_blob: what is wrong with a blob file, if anything is.
+        unnamed: SST files that the MANIFEST does not name.
+        first_logged: sequence number of the first row in the oldest log.
+        last_logged: sequence number of the last row in the newest log.
+        damaged_blob: the error of a missing or truncated blob file.
     """
 
     current: str
@@ -115,70 +112,62 @@ class _Sight:
 
 @dataclass
 class ManifestGuard:
-    """Of one database, from before it is opened until it is closed.
+    """Guards one database from before it is opened until it is closed.
 
     Attributes:
-        path: the database's directory, as messages name it.
-        where: where it is.
-        records: whether anything is written down.
+        records: whether ``statecore-witness`` is written.
     """
 
     path: Path
     where: Path
     records: bool = True
-    _sight: _Sight | None = field(default=None, init=False)
+    _inspection: _Inspection | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _goes_at_close: bool = field(default=False, init=False)
     _on_disk: str | None = field(default=None, init=False)
 
     def look(self, *, read_only: bool) -> None:
-        """Look at the files of a database that is about to be opened; to be opened for writing, keep what would go.
+        """Inspect a database that is about to be opened; before a writer opens it, save unnamed files in ``lost/``.
 
         Raises:
-            Corrupted: its MANIFEST does not say all that it said, or a blob file is missing or was cut.
-            Invalid: it is to be written to, and has a MANIFEST that RocksDB understands and this reader does not.
-            Capacity, Invalid, Retryable: files that would go could not be kept.
+            Corrupted: the MANIFEST is truncated, or a blob file is missing or truncated.
+            Invalid: opened for writing, with a MANIFEST that RocksDB understands and this reader does not.
+            Capacity, Invalid, Retryable: unnamed files could not be saved.
         """
-        self._sight = sight = _look(self.path, self.where)
-        if sight is None:
+        self._inspection = inspection = _inspect(self.path, self.where)
+        if inspection is None:
             if not read_only:
                 _refuse_unknown(self.path, self.where)
             return
-        record, manifest = sight.record, sight.manifest
-        if sight.damaged_blob is not None:
-            raise sight.damaged_blob
-        if record is not None and sight.witnessed and manifest.whole_bytes < record.bytes:
+        record, manifest = inspection.record, inspection.manifest
+        if inspection.damaged_blob is not None:
+            raise inspection.damaged_blob
+        if record is not None and inspection.witnessed and manifest.whole_bytes < record.bytes:
             raise _refusal(
-                sight,
+                inspection,
                 self.path,
                 self.where,
                 f"ends at byte {manifest.whole_bytes}, and was {record.bytes} bytes long when the"
                 " store was last opened, flushed or closed",
             )
-        if sight.first_logged is not None and sight.first_logged > manifest.last_sequence + 1:
+        if inspection.first_logged is not None and inspection.first_logged > manifest.last_sequence + 1:
             raise _refusal(
-                sight,
+                inspection,
                 self.path,
                 self.where,
-                f"knows rows up to sequence number {manifest.last_sequence}, and the log begins at"
-                f" {sight.first_logged}; those between are in files that it does not name",
+                f"has rows up to sequence number {manifest.last_sequence}, and the log begins at"
+                f" {inspection.first_logged}; those between are in files that it does not name",
             )
         if read_only:
             return
-        if sight.written_here_last:
-            _note_opening(self.where, sight.last_sequence)
-        if sight.unnamed and not sight.written_here_last:
-            _keep(self.path, self.where, sight.unnamed)
+        if inspection.written_here_last:
+            _append_opening(self.where, inspection.last_sequence)
+        if inspection.unnamed and not inspection.written_here_last:
+            _link_to_lost(self.path, self.where, inspection.unnamed)
 
     def opened(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
-        """Say in the log what is missing of a database that was opened, before anything is written to it.
-
-        Args:
-            families: its column families, open.
-            data_family: the name of the one that has the rows.
-            sequence: its latest sequence number.
-        """
-        if self._sight is None:
+        """Log what an opened database lacks, before anything is written to it."""
+        if self._inspection is None:
             return
         offsets = families.get(OFFSETS_COLUMN_FAMILY)
         entries = {} if offsets is None else {key: value or b"" for key, value in _rows(self.path, offsets)}
@@ -186,33 +175,33 @@ class ManifestGuard:
         status = entries.get(STATUS_KEY)
         closed = status is None or int.from_bytes(status, "big") == STATUS_CLOSED
         self._rows_ahead = not closed and not self.whole
-        damaged = sequence < (self._sight.last_logged or 0)
+        damaged = sequence < (self._inspection.last_logged or 0)
         if damaged:
             _log.warning(
                 "The log of %s is damaged: it had commits up to sequence number %d, and could be read up to %d. The "
-                "store stands at an earlier commit, whole; its offset (%s) says from where to apply the changelog.",
+                "store is consistent at an earlier commit; apply the changelog from its offset (%s).",
                 self.path,
-                self._sight.last_logged,
+                self._inspection.last_logged,
                 sequence,
                 at or "none",
             )
         lacking = [name for name, has in (("status", status is not None), ("offset", bool(at))) if not has]
-        sound = not lacking and not damaged  # what the log has lost may be in the files that were kept
-        if not self._sight.written_here_last and self._sight.unnamed:
+        sound = not lacking and not damaged  # rows missing in the log may be in the saved files
+        if not self._inspection.written_here_last and self._inspection.unnamed:
             self._goes_at_close = sound
             _log.warning(
-                "%s had %d files of rows that its MANIFEST does not name (%s), as a kill in a flush or a compaction "
-                "leaves them, or the loss of a part of the MANIFEST; they are kept in %s/%s%s.",
+                "%s had %d SST files that its MANIFEST does not name (%s), left by a kill during a flush or compaction "
+                "or by a truncated MANIFEST; they are saved in %s/%s%s.",
                 self.path,
-                len(self._sight.unnamed),
-                _names(self._sight.unnamed),
+                len(self._inspection.unnamed),
+                _names(self._inspection.unnamed),
                 self.path,
                 LOST_DIRECTORY,
-                " until the store is closed" if sound else "; delete them when the store has what it should have",
+                " until the store is closed" if sound else "; delete them when the store has all its rows",
             )
         if lacking and next(_rows(self.path, families[data_family]), None) is not None:
             _log.log(
-                logging.WARNING if self._sight.unnamed else logging.INFO,
+                logging.WARNING if self._inspection.unnamed else logging.INFO,
                 "%s has rows, and no %s.",
                 self.path,
                 " and no ".join(lacking),
@@ -220,58 +209,63 @@ class ManifestGuard:
 
     @property
     def whole(self) -> bool:
-        """Whether rows and offset are known to agree, closed cleanly or not.
+        """Whether rows and offset are known to agree, whether or not the store was closed cleanly.
 
-        This library wrote to the database last, and had not ingested files without a commit.
+        True if this library wrote last, and ingested no files without a commit after them.
         """
-        sight = self._sight
+        inspection = self._inspection
         return (
-            sight is not None and sight.record is not None and sight.written_here_last and not sight.record.rows_ahead
+            inspection is not None
+            and inspection.record is not None
+            and inspection.written_here_last
+            and not inspection.record.rows_ahead
         )
 
     @property
     def written_here_last(self) -> bool:
-        """Whether this library is known to have written to the database last, whatever it left."""
-        return self._sight is not None and self._sight.record is not None and self._sight.written_here_last
+        """Whether this library is known to have written to the database last."""
+        return (
+            self._inspection is not None and self._inspection.record is not None and self._inspection.written_here_last
+        )
 
     @property
     def doubt(self) -> tuple[str, str]:
         """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
 
-        Without a record nobody can know: a flush leaves the files that Kafka Streams leaves, and no log.
+        Without a record this cannot be known: a flush leaves the same files as Kafka Streams does, and no log.
         """
-        sight = self._sight
-        if sight is None or sight.record is None:
+        inspection = self._inspection
+        if inspection is None or inspection.record is None:
             return (
-                f"there is no {WITNESS_FILE} of it, which says who wrote to it last",
-                "Where it was copied from a directory in which this library had it, copy it again, with every file of "
-                "the directory; else rebuild the store from its changelog.",
+                f"it has no {WITNESS_FILE}, which says who wrote to it last",
+                "If it was copied from a directory that this library wrote, copy it again with every file of the "
+                "directory; else rebuild the store from its changelog.",
             )
         why = (
             "something else than this library wrote to it last"
-            if not sight.written_here_last
+            if not inspection.written_here_last
             else "files were ingested into it, and no commit followed"
         )
         return why, "Rebuild the store from its changelog."
 
     def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
-        """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
+        """Write the record of the open database. A failure weakens the evidence and is no error.
 
-        The first record of a MANIFEST is forced to the disk, because without it a store that lost power would not be
-        known to be whole; but not that of a fresh database, which is forced to the disk as one when it is closed.
+        The first record of a MANIFEST is synced, so that the store is known to be whole after a power loss; except for
+        a fresh database, which is synced as a whole when it is closed.
 
         Args:
             rows_ahead: whether rows may be ahead of the offset, so that the store is not whole after a kill.
-            durably: force it to the disk, and fail where that fails: nobody may forget it.
+            durably: sync it, and raise if that fails.
 
         Raises:
-            Capacity, Invalid, Retryable: it had to be durable, and the system did not take it.
+            Capacity, Invalid, Retryable: ``durably``, and the record could not be written.
         """
         if not self.records:
             return
         try:
             current = (self.where / "CURRENT").read_text().strip()
-            said = {
+            record = {
                 "database": _identity(self.where),
                 "manifest": current,
                 "bytes": (self.where / current).stat().st_size,
@@ -279,8 +273,8 @@ class ManifestGuard:
             }
             partial = self.where / f"{WITNESS_FILE}.tmp"
             try:
-                partial.write_text(_line(said))
-                synced = durably or (self._sight is not None and self._on_disk != current)
+                partial.write_text(_line(record))
+                synced = durably or (self._inspection is not None and self._on_disk != current)
                 if synced:
                     sync_file(partial)
                 partial.replace(self.where / WITNESS_FILE)
@@ -295,14 +289,14 @@ class ManifestGuard:
                 raise translate(self.path, "Noting an ingest beside", error) from error
 
     def closed(self) -> None:
-        """The database was closed cleanly: files that were kept, and are not missed, go."""
+        """After a clean close, delete saved files that nothing misses."""
         if self._goes_at_close:
             shutil.rmtree(self.where / LOST_DIRECTORY, ignore_errors=True)
             self._goes_at_close = False
 
 
 def lost_files(path: Path) -> tuple[str, ...]:
-    """The names of the files that are kept in a database's ``lost/``, in order."""
+    """Names of the files in a database's ``lost/``, sorted."""
     try:
         return tuple(sorted(file.name for file in (path / LOST_DIRECTORY).iterdir()))
     except OSError:
@@ -310,14 +304,14 @@ def lost_files(path: Path) -> tuple[str, ...]:
 
 
 def forget_manifest_guard(path: Path) -> None:
-    """Leave nothing of this library's own in a database's directory: it is handed to Kafka Streams."""
+    """Delete this library's record from a database that is handed to Kafka Streams."""
     (path / WITNESS_FILE).unlink(missing_ok=True)
 
 
-def _look(path: Path, where: Path) -> _Sight | None:
-    """What there is to see; ``None`` where it is not understood: RocksDB will say what is wrong.
+def _inspect(path: Path, where: Path) -> _Inspection | None:
+    """Read the files of a closed database; ``None`` where they are not understood: RocksDB will report the error.
 
-    Another process may have the database open, so it is looked at until nothing changed meanwhile.
+    Another process may have the database open, so this retries until nothing changed meanwhile.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -336,7 +330,7 @@ def _look(path: Path, where: Path) -> _Sight | None:
             return None
         named = frozenset(manifest.names)
         unnamed = tuple(sorted(file for file in files if file.name not in named))
-        return _Sight(current, manifest, unnamed, first, last, record, damaged)
+        return _Inspection(current, manifest, unnamed, first, last, record, damaged)
     return None
 
 
@@ -349,7 +343,7 @@ def _damaged_blob(path: Path, where: Path, manifest: Manifest) -> Corrupted | No
 
 
 def _logged(path: Path) -> tuple[int | None, int | None]:
-    """The sequence numbers of the first row in the oldest log that has any, and of the last row in the newest."""
+    """Sequence numbers of the first row in the oldest non-empty log, and of the last row in the newest."""
     logs = sorted((log for log in path.glob("*.log") if log.stem.isdigit()), key=lambda log: int(log.stem))
     logs = [log for log in logs if log.stat().st_size]
     if not logs:
@@ -367,63 +361,63 @@ def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
 
 
 def _read_record(path: Path) -> _Record | None:
-    """What was written down; ``None`` when there is nothing, nothing that is understood, or it is of another database.
+    """The record; ``None`` if there is none, it is not understood, or it is of another database.
 
-    A line that is damaged, as a kill or a loss of power leaves it, says nothing.
+    A damaged line, as left by a kill or a power loss, is ignored.
     """
     try:
         first, *more = (path / WITNESS_FILE).read_bytes().splitlines()
-        said, openings = _said(first), [_said(line) for line in more]
-        if said is None or said["database"] != _identity(path):
+        record, openings = _parse_line(first), [_parse_line(line) for line in more]
+        if record is None or record["database"] != _identity(path):
             return None
         sequences = frozenset(int(opening["opening"]) for opening in openings if opening is not None)
-        return _Record(str(said["manifest"]), int(said["bytes"]), bool(said["rows_ahead"]), sequences)
+        return _Record(str(record["manifest"]), int(record["bytes"]), bool(record["rows_ahead"]), sequences)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _line(said: Mapping[str, Any]) -> str:
-    text = json.dumps(said)
+def _line(entry: Mapping[str, Any]) -> str:
+    text = json.dumps(entry)
     return f"{crc32c(text.encode()):08x} {text}\n"
 
 
-def _said(line: bytes) -> dict[str, Any] | None:
+def _parse_line(line: bytes) -> dict[str, Any] | None:
     check, _, text = line.partition(b" ")
     if check != b"%08x" % crc32c(text):
         return None
-    said: dict[str, Any] = json.loads(text)
-    return said
+    entry: dict[str, Any] = json.loads(text)
+    return entry
 
 
 def _identity(path: Path) -> str:
-    """What RocksDB called the database when it was made; copies have the same."""
+    """RocksDB's ``IDENTITY`` of the database, which copies share."""
     try:
         return (path / "IDENTITY").read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""
 
 
-def _note_opening(path: Path, sequence: int) -> None:
-    """Say in the record that this library sets out to open the database: its MANIFEST is about to change.
+def _append_opening(path: Path, sequence: int) -> None:
+    """Append to the record that this library is about to open the database, which changes its MANIFEST.
 
-    Added, so that who has the database open all the same loses nothing of what it wrote down.
+    Appended, so that a process that has the database open loses nothing of its record.
     """
     with suppress(OSError):
         with (path / WITNESS_FILE).open("a") as file:
             file.write(_line({"opening": sequence}))
 
 
-def _keep(path: Path, where: Path, files: tuple[Path, ...]) -> None:
-    """Give files of rows that RocksDB is about to delete a second name.
+def _link_to_lost(path: Path, where: Path, files: tuple[Path, ...]) -> None:
+    """Link files that RocksDB is about to delete into ``lost/``.
 
     Raises:
-        Capacity, Invalid, Retryable: one could not be given, so the database must not be opened for writing.
+        Capacity, Invalid, Retryable: a link could not be created; the database must not be opened for writing.
     """
     lost = where / LOST_DIRECTORY
     try:
         lost.mkdir(exist_ok=True)
         for file in files:
-            with suppress(FileNotFoundError):  # who has the database open has deleted it
+            with suppress(FileNotFoundError):  # deleted by the process that has the database open
                 _link(file, lost)
         sync_file(lost)
     except OSError as error:
@@ -431,7 +425,7 @@ def _keep(path: Path, where: Path, files: tuple[Path, ...]) -> None:
 
 
 def _link(file: Path, lost: Path) -> None:
-    """Under a name of its own: RocksDB gives a number again that its MANIFEST does not know any more."""
+    """Link under an unused name: RocksDB reuses numbers that its MANIFEST no longer knows."""
     for number in count(1):
         target = lost / (file.name if number == 1 else f"{file.stem}-{number}{file.suffix}")
         try:
@@ -441,16 +435,17 @@ def _link(file: Path, lost: Path) -> None:
         except FileExistsError:
             continue
         except OSError:
-            target.unlink(missing_ok=True)  # a part of a copy
+            target.unlink(missing_ok=True)  # a partial copy
             raise
         if target.samefile(file) or cmp(file, target, shallow=False):
             return
 
 
-def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
-    there = f" Files of rows that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
+def _refusal(inspection: _Inspection, path: Path, where: Path, why: str) -> Corrupted:
+    unnamed = _names(inspection.unnamed)
+    there = f" SST files that it does not name still exist ({unnamed})." if unnamed else ""
     return Corrupted(
-        f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(where)}",
+        f"{path} has lost a part of its {inspection.current}: it {why}.{there}{_outcome_of_opening(where)}",
         code="database-damaged",
         action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
@@ -458,10 +453,10 @@ def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
 
 
 def _refuse_unknown(path: Path, where: Path) -> None:
-    """Refuse a database that RocksDB can open and that this reader does not know all files of.
+    """Refuse a database that RocksDB can open, but whose files this reader does not fully know.
 
     Raises:
-        Invalid: it is one.
+        Invalid: it is such a database.
     """
     try:
         content = current_manifest(where)[1]
@@ -470,12 +465,12 @@ def _refuse_unknown(path: Path, where: Path) -> None:
     try:
         understood(path, content)
     except Invalid:
-        if _as_it_would_open(where):
+        if _outcome_of_opening(where):
             raise
 
 
-def _as_it_would_open(path: Path) -> str:
-    """What RocksDB would make of it, in words; empty when it could not open it."""
+def _outcome_of_opening(path: Path) -> str:
+    """Describe what RocksDB would read from it, for an error; empty if it could not open it."""
     shadow: Shadow | None = None
     try:
         shadow = Shadow(path)
@@ -486,15 +481,15 @@ def _as_it_would_open(path: Path) -> str:
                 for name, handle in opened.handles.items()
                 if name != OFFSETS_COLUMN_FAMILY
             )
-    except Exception:  # it is only a word more in an error that is raised anyway
+    except Exception:  # only adds detail to an error that is raised anyway
         return ""
     finally:
         if shadow is not None:
             shadow.cleanup()
     has = {"rows": rows, "a status": STATUS_KEY in keys, "an offset": any(_is_offset(key) for key in keys)}
     with_, without = ([name for name, there in has.items() if there is wanted] for wanted in (True, False))
-    said = [f"{word} {' and '.join(names)}" for word, names in (("with", with_), ("without", without)) if names]
-    return f" RocksDB would open it {', '.join(said)}."
+    phrases = [f"{word} {' and '.join(names)}" for word, names in (("with", with_), ("without", without)) if names]
+    return f" RocksDB would open it {', '.join(phrases)}."
 
 
 def _rows(path: Path, family: Any) -> Iterator[tuple[bytes, bytes | None]]:

@@ -1,13 +1,12 @@
-"""Block cache and limit of write buffers that the stores of a process share.
+"""Block cache and write buffer limit shared by the stores of a process.
 
-Equal :class:`MemorySettings` are the key: the first store that is opened makes cache and limit, the others get the same
-ones, and they live as long as the process, because nobody can tell whether a store comes later. (RocksDB counts who
-uses them, so nothing goes while a database is open.)
+Stores with equal :class:`MemorySettings` share them. They live as long as the process, because another store may be
+opened later. (RocksDB counts references, so nothing is freed while a database is open.)
 
 rocksdict 0.3.29 makes LRU caches without a strict limit, and its ``WriteBufferManager`` can charge write buffers to a
-cache. (Kafka Streams' ``new LRUCache(total, -1, false, ratio)``, ``new WriteBufferManager(bytes, cache)``.) Such a
-manager only ever flushes the database that is written to: stores that rest would keep what they have, and those at work
-would flush at every commit. So a commit that finds too much flushes the store that has most, whichever it is.
+cache. (Kafka Streams: ``new LRUCache(total, -1, false, ratio)``, ``new WriteBufferManager(bytes, cache)``.) Such a
+manager only flushes the database that is written to: idle stores would keep their memtables, and busy ones would flush
+at every commit. So a commit that finds too much memory in use flushes the store with the largest memtables.
 """
 
 from __future__ import annotations
@@ -21,26 +20,23 @@ from statecore.errors import StatecoreError
 from statecore.stores.settings import MemorySettings
 
 _FLUSHED_FROM = 0.75
-"""Share of the limit; from 7/8 on RocksDB flushes whoever writes."""
+"""Fraction of the limit; from 7/8 on RocksDB flushes the store that writes."""
 
 _log = logging.getLogger(__name__)
 
 
 class Member(Protocol):
-    """A store, seen by those that share memory with it; called by any thread."""
+    """A store that shares memory; called from any thread."""
 
     def memtable_bytes(self) -> int:
-        """What a flush would free, in bytes; 0 when the store is busy or closed."""
+        """Bytes that a flush would free; 0 if the store is busy or closed."""
 
     def flush_memtables(self) -> None:
-        """Write what is in memory to files, unless the store is busy or closed."""
+        """Flush memtables to files, unless the store is busy or closed."""
 
 
 class SharedMemory:
-    """A cache, a limit, and who shares them.
-
-    Args:
-        settings: how much.
+    """A block cache, a write buffer limit, and the stores that share them.
 
     Attributes:
         cache: ``rocksdict.Cache``.
@@ -51,7 +47,7 @@ class SharedMemory:
         from rocksdict import Cache, WriteBufferManager
 
         self.cache: Any = Cache(settings.total_bytes)
-        # It never stalls a write: rocksdict holds the GIL while it writes, and a stall would stop every thread.
+        # No write stalls: rocksdict holds the GIL while it writes, and a stall would stop every thread.
         self.write_buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(
             settings.write_buffer_bytes, False, self.cache
         )
@@ -60,15 +56,16 @@ class SharedMemory:
         self._changing = threading.Lock()
 
     def join(self, store: Member) -> None:
-        """To be called when a store is opened."""
+        """Add a store; call it when the store is opened."""
         with self._changing:
             self._members.add(store)
 
     def make_room(self, store: Member) -> None:
-        """To be called before a commit of a store: one flush at most, and most times only a look at a number.
+        """Flush at most one store if too much memory is in use; call it before each commit.
 
         Raises:
-            StatecoreError: this very store could not be flushed. What another says is logged; its next commit fails.
+            StatecoreError: this very store could not be flushed. Another store's error is logged; its next commit
+                fails.
         """
         if self.write_buffers.get_usage() <= self._flushed_from:
             return
@@ -76,7 +73,7 @@ class SharedMemory:
             members = list(self._members)
         bytes_of = {member: member.memtable_bytes() for member in members}
         largest = max(bytes_of, key=bytes_of.__getitem__, default=store)
-        # Less than half of an even share, and who has the memory is busy, or is just giving it back after a flush.
+        # Less than half of an even share: the store with the memory is busy, or is freeing it after a flush.
         if bytes_of.get(largest, 0) * 2 * len(members) < self._flushed_from:
             return  # The next commit asks again.
         try:
@@ -84,7 +81,7 @@ class SharedMemory:
         except StatecoreError as error:
             if largest is store:
                 raise
-            _log.warning("A store that was to make room for others could not be flushed: %s", error)
+            _log.warning("A store could not be flushed to free shared memory: %s", error)
 
 
 _lock = threading.Lock()
@@ -92,7 +89,7 @@ _shared: dict[MemorySettings, SharedMemory] = {}
 
 
 def memory_of(settings: MemorySettings) -> SharedMemory:
-    """The cache and limit of all stores of this process that have these settings; fresh ones if they are not shared."""
+    """The cache and limit of all stores of this process with these settings; new ones if they are not shared."""
     if not settings.shared:
         return SharedMemory(settings)
     with _lock:

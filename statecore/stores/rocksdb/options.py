@@ -1,14 +1,14 @@
-"""RocksDB options, as Kafka Streams 4.3.1 writes them where rocksdict lets us.
+"""RocksDB options, those of Kafka Streams 4.3.1 where rocksdict allows.
 
-Kafka Streams opens every database with its own options, whatever wrote it; what must agree is what the files hold: the
-comparator (bytewise, the default), the column families, and a table format both sides read. Seen in its OPTIONS files:
-data families with universal compaction, no compression, bloom filter of 10 bits per key, 4 KiB blocks,
+Kafka Streams opens every database with its own options, whatever wrote it; only the file contents must agree: the
+comparator (bytewise, the default), the column families, and a table format that both sides read. From its OPTIONS
+files: data families with universal compaction, no compression, bloom filter of 10 bits per key, 4 KiB blocks,
 ``optimize_filters_for_hits``, format version 6; the ``offsets`` family with library defaults and a small buffer;
 ``atomic_flush`` on.
 
-Different on purpose: indexes and filters lie in the block cache, which stores share (:mod:`.memory`), so that their
-memory has a ceiling; memtables grow in small steps, because a thousand of them are counted; and there is a limit of
-files that are open (:mod:`.file_limits`).
+Deliberate differences: indexes and filters are in the shared block cache (:mod:`.memory`), so that their memory is
+bounded; memtables grow in small steps, because there may be a thousand of them; and the number of open files is limited
+(:mod:`.file_limits`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statecore.stores.rocksdb.memory import SharedMemory, memory_of
 from statecore.stores.settings import StoreSettings
 
 FORMAT_VERSION = CURRENT.sst_format
-"""Version of the SST format, the one Kafka Streams 4.3.1 writes (RocksDB 8.6 and newer read it)."""
+"""SST format version that Kafka Streams 4.3.1 writes (RocksDB 8.6 and newer read it)."""
 
 BLOOM_BITS_PER_KEY = 10
 BLOCK_BYTES = 4096
@@ -59,21 +59,17 @@ def offsets_options() -> Any:
 
 
 class StoreOptions:
-    """The options with which a store's database is opened.
-
-    Args:
-        name: of the store, or of its segment.
-        settings: what the user decided.
+    """The options to open a store's database with.
 
     Attributes:
-        database: ``rocksdict.Options`` of the database and of the families of rows.
+        database: ``rocksdict.Options`` of the database and of the data families.
         offsets: ``rocksdict.Options`` of the ``offsets`` family.
-        automatic_compaction: whether RocksDB merges files in the background.
-        witnessed: whether a record of who wrote to it is kept beside the database.
+        automatic_compaction: whether RocksDB compacts in the background.
+        witnessed: whether the record ``statecore-witness`` is written.
         memory: what the store shares with others.
 
     Raises:
-        Invalid: the user's config setter calls what it may not, or fails.
+        Invalid: the user's config setter makes a call that is not allowed, or fails.
     """
 
     def __init__(self, name: str, settings: StoreSettings) -> None:
@@ -92,7 +88,7 @@ class StoreOptions:
         self.memory = memory
 
     def merging_in_steps(self) -> Any:
-        """``rocksdict.Options`` for a database that has too many files to be merged at once; without a user's own."""
+        """``rocksdict.Options`` for a database with too many files to merge at once; without the config setter."""
         options = _within(_without_table(automatic_compaction=True), self.memory)
         options.set_block_based_table_factory(_in_cache(_table(), self.memory))
         set_small_steps(options)
@@ -138,6 +134,6 @@ def _within(options: Any, memory: SharedMemory) -> Any:
     options.set_write_buffer_manager(memory.write_buffers)
     options.set_arena_block_size(_DATA_ARENA_BYTES)
     options.set_max_open_files(max_open_files())
-    # Threads are the process's, not the store's: the most that any database asks for, as Kafka Streams sets them.
+    # Threads are shared by the process, which uses the largest value of any database; the value is Kafka Streams'.
     options.set_max_background_jobs(max(os.cpu_count() or 1, 2))
     return options

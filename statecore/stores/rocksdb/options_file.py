@@ -1,14 +1,14 @@
-"""What the newest OPTIONS file of a database says: RocksDB writes one at each open, and when a family has been made.
+"""Reads the newest OPTIONS file of a database, which RocksDB writes at each open and after creating a family.
 
-Kafka Streams lets an application choose options (``rocksdb.config.setter``). Most of them whoever opens the database
-may choose anew. Three kinds are the database's own:
+Kafka Streams lets an application choose options (``rocksdb.config.setter``). Most of them may differ at each open.
+Three kinds are bound to the database:
 
-- **Levels.** Each family must be opened with as many as it had: with fewer RocksDB refuses files in the ones beyond,
-  and with more it moves files to where the application does not find them.
+- **Levels.** Each family must be opened with its number of levels: with fewer RocksDB refuses the files beyond, and
+  with more it moves files to where the application does not find them.
 - **What this library cannot read**: another comparator, another table format (:func:`unreadable_here`).
 - **What the application could not open if this library built it**: the same, and few levels (:func:`unopenable_there`).
 
-``docs/rocksdb-options.md`` has the options one by one.
+``docs/rocksdb-options.md`` lists the options.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
 _MOST_LEVELS = 1000
-"""More than anybody has: a number that is damaged must not become memory."""
+"""More than any database has: a damaged number must not allocate memory."""
 
 _COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 
 
 def newest_options(database: Path) -> bytes:
-    """The newest OPTIONS file; empty where there is none.
+    """The newest OPTIONS file; empty if there is none.
 
     Raises:
         OSError: it cannot be read.
@@ -44,7 +44,7 @@ def families_in(options: bytes) -> frozenset[str]:
 
 
 def family_options(options: bytes) -> Mapping[str, Mapping[str, str]]:
-    """The options of each column family that an OPTIONS file names, as texts."""
+    """The options of each column family in an OPTIONS file, as text."""
     found: dict[str, dict[str, str]] = {}
     inside: dict[str, str] = {}
     for line in options.splitlines():
@@ -59,13 +59,13 @@ def family_options(options: bytes) -> Mapping[str, Mapping[str, str]]:
 
 
 def unreadable_here(options: bytes) -> tuple[str, ...]:
-    """Why this library cannot read a database with these options, each reason a clause; none where it can.
+    """Why this library cannot read a database with these options, each reason a clause; empty if it can.
 
-    Compression is not among them: which one a block has stands in the block, and one that cannot be read says so.
+    Compression is not among them: each block names its own, and one that cannot be read raises an error.
     """
     reasons = []
-    for family, said in family_options(options).items():
-        comparator, table = said.get("comparator", _COMPARATOR), said.get("table_factory", _TABLE)
+    for family, settings in family_options(options).items():
+        comparator, table = settings.get("comparator", _COMPARATOR), settings.get("table_factory", _TABLE)
         if comparator != _COMPARATOR:
             reasons.append(f"the family {family} is ordered by the comparator {comparator}")
         if table != _TABLE:
@@ -74,10 +74,11 @@ def unreadable_here(options: bytes) -> tuple[str, ...]:
 
 
 def unopenable_there(database: Path) -> str:
-    """Why an application could not open what this library builds in place of a database; empty where nothing says so.
+    """Why an application could not open a database built by this library in place of this one; empty if nothing is
+    known.
 
-    What is built is ordered by bytes, in block-based tables, and lies in the last of seven levels. What the application
-    opened the database with, its OPTIONS file says; one that cannot be read says nothing.
+    Databases built here are ordered by bytes, in block-based tables, in the last of seven levels. The application's
+    options are in its OPTIONS file; an unreadable one is ignored.
     """
     try:
         options = newest_options(database)
@@ -89,31 +90,29 @@ def unopenable_there(database: Path) -> str:
 
 
 def levels_in(options: bytes) -> Mapping[str, int]:
-    """How many levels each column family has, by an OPTIONS file; without a number that is none."""
+    """The number of levels of each column family in an OPTIONS file; families without a valid number are left out."""
     found = {}
-    for family, said in family_options(options).items():
-        number = said.get("num_levels", "")
+    for family, settings in family_options(options).items():
+        number = settings.get("num_levels", "")
         if number.isascii() and number.isdigit() and 0 < int(number) <= _MOST_LEVELS:
             found[family] = int(number)
     return found
 
 
 def keep_levels(database: Path, families: Mapping[str, Any]) -> None:
-    """Give each family as many levels as it has, where that is not RocksDB's default.
+    """Set the number of levels of each family, if it is not RocksDB's default.
 
-    Args:
-        database: its directory, or one of links to its files.
-        families: the ``rocksdict.Options`` that its column families are opened with, by name; several may share one.
+    ``families`` has the ``rocksdict.Options`` of each column family; several may share one.
     """
     try:
-        said = levels_in(newest_options(database))
+        levels_of = levels_in(newest_options(database))
     except OSError:
-        return  # RocksDB says what it is, if it matters
+        return  # RocksDB reports the error, if it matters
     wanted: dict[int, tuple[Any, int]] = {}
     for family, options in families.items():
-        if family in said:
+        if family in levels_of:
             _, most = wanted.get(id(options), (options, 0))
-            wanted[id(options)] = options, max(most, said[family])
+            wanted[id(options)] = options, max(most, levels_of[family])
     for options, levels in wanted.values():
         if levels != _DEFAULT_LEVELS:
             options.set_num_levels(levels)

@@ -1,4 +1,4 @@
-"""A database opened as it lies on disk, whatever store wrote it: every column family, and only to be read."""
+"""Raw read-only access to a database of any store: every column family, without interpretation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from statecore.stores.rocksdb.options_file import keep_levels
 
 
 class OpenedFamilies:
-    """Every column family of one database, open while the ``with`` block lasts, or until it is closed.
+    """Every column family of one database, open until closed or the end of the ``with`` block.
 
-    RocksDB and rocksdict write into a directory that they open, to be read too; so give them one of links
-    (:mod:`.rocksdb_links`).
-
-    Args:
-        path: the database, as messages name it.
-        where: where it is opened.
+    RocksDB and rocksdict write into a directory that they open, even read-only; so open a directory of links
+    (:mod:`.readonly_links`).
 
     Attributes:
         handles: an ``Rdict`` of each column family, by name.
 
     Raises:
         Corrupted: it cannot be opened.
-        StatecoreError: the system did not give what it takes; see :func:`translate`.
+        StatecoreError: the system refused a resource; see :func:`translate`.
     """
 
     def __init__(self, path: Path, where: Path) -> None:
@@ -53,13 +49,13 @@ class OpenedFamilies:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the column families."""
+        """Names of the column families."""
         return frozenset(self.handles)
 
     def iterator(self, family: str, first: bytes | None = None, options: Any = None) -> Any:
-        """RocksDB's iterator, at a key or at the first one; ``None`` when there is no such family.
+        """RocksDB's iterator, at a key or at the first one; ``None`` if there is no such family.
 
-        It ends at a broken block as if the rows ended there; :meth:`check` says which it was.
+        It ends at a damaged block as if the rows ended there; :meth:`check` tells the difference.
         """
         from rocksdict import ReadOptions
 
@@ -73,7 +69,7 @@ class OpenedFamilies:
         return iterator
 
     def check(self, iterator: Any) -> None:
-        """Make sure that an iterator ended where the rows do. Raises ``Corrupted``."""
+        """Check that an iterator ended after the last row. Raises ``Corrupted``."""
         if iterator is None:
             return
         try:
@@ -82,7 +78,7 @@ class OpenedFamilies:
             raise self._translated("Reading", error) from error
 
     def rows(self, family: str, first: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a family from a key on, in key order; none when there is no such family. Raises ``Corrupted``."""
+        """Rows of a family from a key on, in key order; empty if there is no such family. Raises ``Corrupted``."""
         iterator = self.iterator(family, first)
         while iterator is not None and iterator.valid():
             yield iterator.key(), iterator.value()
@@ -90,7 +86,7 @@ class OpenedFamilies:
         self.check(iterator)
 
     def close(self) -> None:
-        """Close it; again is fine."""
+        """Close it; idempotent."""
         for handle in self.handles.values():
             handle.close()
         self.handles = {}
@@ -107,5 +103,4 @@ class OpenedFamilies:
         self.close()
 
     def _translated(self, doing: str, error: Exception) -> StatecoreError:
-        """The error in terms of the database: RocksDB names the links it was opened through."""
         return translate(self.path, doing, Exception(str(error).replace(str(self._where), str(self.path))))

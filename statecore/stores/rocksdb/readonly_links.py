@@ -1,12 +1,12 @@
-"""A database opened to be read, in a temporary directory of symbolic links to its files.
+"""Read-only opening of a database through a temporary directory of symbolic links to its files.
 
-RocksDB and rocksdict both write into a directory that they open, read-only too, and who only reads must not.
+RocksDB and rocksdict both write into a directory that they open, even read-only, and a reader must not.
 
-Whoever has the database open for writing is not disturbed and need not be asked: what is read is a whole commit, the
-newest that was in files and log when it was opened. But between the listing of the files and the opening of them the
-writer may replace some, and what is opened then looks damaged. So an opening that fails while files come, go or grow is
-tried again; nothing is called damaged before they have stood still. SST files are all opened at once. Blob files
-RocksDB opens when it reads a value of one, so they are held open here, and a link leads to what is open.
+A writer that has the database open is not disturbed: the reader sees the newest commit that was in files and log at the
+time of opening. But between listing and opening the files the writer may replace some, which then looks like damage. So
+an opening that fails while files appear, disappear or grow is retried; damage is only reported once the files did not
+change. SST files are all opened at once. RocksDB opens blob files when it reads one of their values, so they are held
+open here and linked through their descriptors.
 """
 
 from __future__ import annotations
@@ -35,34 +35,33 @@ T = TypeVar("T")
 
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.02
-"""Before the second attempt; it doubles with each."""
+"""Before the second attempt; doubles with each."""
 
 _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 """Files that opening writes: through a link it would write into the database."""
 
 _PREFIX = "statecore-read-only-"
-_MADE_BY = re.compile(rf"{_PREFIX}(\d+)-\w+")
+_OWN_NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _ABANDONED_SECONDS = 3600
-"""Younger directories are left alone: a process of another container is not seen from this one."""
+"""Younger directories are kept: processes of other containers are not visible."""
 
 _swept: set[str] = set()
-"""Where this process has looked for directories of others."""
+"""Where this process has already looked for abandoned directories."""
 
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
-"""What a writer at work may look like to who reads, even when no file changes meanwhile."""
+"""Errors that a concurrent writer may cause for a reader, even if no file changes meanwhile."""
 
 
 class Shadow:
-    """A temporary directory of symbolic links to the files of a database, blob files as they are now.
+    """A temporary directory of symbolic links to the files of a database; its path is ``name``.
 
-    Its path is ``name``. It goes with this object, or with the process that made it, but not with a child forked from
-    that process.
+    It is removed with this object, or with the process that created it, but not by a forked child.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = _temporary_directory()
-        self._finalizer = weakref.finalize(self, _remove_if_made_here, self.name, os.getpid())
+        self._finalizer = weakref.finalize(self, _remove_if_own_process, self.name, os.getpid())
         self._blobs: list[Descriptor] = []
         try:
             directory = path.resolve()
@@ -71,10 +70,10 @@ class Shadow:
                     Path(self.name, file.name).symlink_to(self._held(file) or file)
         except OSError as error:
             self.cleanup()
-            raise translate(path, "Looking into", error) from error
+            raise translate(path, "Reading", error) from error
 
     def _held(self, file: Path) -> Path | None:
-        """A path that leads to a blob file also when a writer has deleted it; ``None`` for another file."""
+        """A path to a blob file that survives its deletion by a writer; ``None`` for another file."""
         if not file.name.endswith(BLOB_SUFFIX):
             return None
         held = Descriptor()
@@ -93,23 +92,22 @@ class Shadow:
 def opened_through_links(
     path: Path, open_there: Callable[[Path], T], *, damage_beside_writer: bool = False
 ) -> tuple[Shadow, T]:
-    """Open a database to be read, again while a writer changes its files.
+    """Open a database read-only, retrying while a writer changes its files.
 
     Args:
-        path: the database.
-        open_there: opens the directory it is given; where it raises, it has let go of everything.
-        damage_beside_writer: call damage what is found in files that stand still, though a writer has the database
-            open: for who only tells. Else that is ``Fenced``, because somebody is at work there.
+        open_there: opens the directory it is given; if it raises, it must have released everything.
+        damage_beside_writer: report damage in unchanged files even if a writer has the database open, for diagnosis.
+            Else that raises ``Fenced``.
 
     Returns:
-        The directory of links, to be cleaned up when the database was closed, and what ``open_there`` returned.
+        The directory of links, to be cleaned up after the database is closed, and the result of ``open_there``.
 
     Raises:
         NotFound: it is gone.
         Fenced: a writer changed its files at every attempt, or has it open and it cannot be read.
-        Invalid: this user may not read it, or no temporary directory can be made.
-        Capacity: no room for a temporary directory.
-        StatecoreError: what ``open_there`` raised.
+        Invalid: missing permissions, or no temporary directory can be created.
+        Capacity: no space for a temporary directory.
+        StatecoreError: raised by ``open_there``.
     """
     forks.used()
     for attempt in range(_ATTEMPTS):
@@ -130,8 +128,8 @@ def opened_through_links(
                 if not may_be_a_writer:
                     raise
                 raise Fenced(
-                    f"The database at {path} could not be opened to be read while {writer or 'another process'} is at "
-                    f"work in it: {error.what}",
+                    f"The database at {path} could not be opened read-only while {writer or 'another process'} writes "
+                    f"to it: {error.what}",
                     code="store-open",
                     action=STOP_THE_OTHER,
                     store_path=str(path),
@@ -141,10 +139,10 @@ def opened_through_links(
 
 
 def files_of(path: Path) -> frozenset[tuple[str, int]]:
-    """Names and sizes of a database's files; empty when there is none. New column families only lengthen a MANIFEST.
+    """Names and sizes of a database's files; empty if there is none. A new column family only lengthens the MANIFEST.
 
     Raises:
-        Invalid: this user may not look.
+        Invalid: missing permissions.
     """
     found = set()
     try:
@@ -154,15 +152,15 @@ def files_of(path: Path) -> frozenset[tuple[str, int]]:
     except FileNotFoundError:
         return frozenset()
     except OSError as error:
-        raise translate(path, "Looking into", error) from error
+        raise translate(path, "Reading", error) from error
     return frozenset(found)
 
 
 def _temporary_directory() -> str:
-    """A fresh directory where this user may make one: ``TMPDIR``, or the places that every system has.
+    """Create a directory in ``TMPDIR`` or a standard place.
 
     Raises:
-        Capacity: none of them has room.
+        Capacity: none of them has space.
         Invalid: there is no such place.
     """
     refused: dict[str, OSError] = {}
@@ -173,26 +171,26 @@ def _temporary_directory() -> str:
             return made
         except OSError as error:
             refused[parent] = error
-    said = "; ".join(f"{parent}: {error.strerror or error}" for parent, error in refused.items())
+    reasons = "; ".join(f"{parent}: {error.strerror or error}" for parent, error in refused.items())
     full = any(refusal_of(error) is Refusal.FULL for error in refused.values())
     raise (Capacity if full else Invalid)(
-        f"No temporary directory can be made ({said}).",
+        f"No temporary directory can be created ({reasons}).",
         code="no-space" if full else "temporary-directory-missing",
         action="Set TMPDIR to a directory that this user may write to, with room for a few links.",
     )
 
 
 def _sweep(parent: str) -> None:
-    """Remove what processes of this user have left that were killed; once in each place.
+    """Remove directories left by killed processes of this user; once in each place.
 
-    The files that a directory links to are safe, and a database that is open needs its links no more.
+    The linked files are safe, and an open database no longer needs its links.
     """
     if parent in _swept:
         return
     _swept.add(parent)
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            made = _MADE_BY.fullmatch(entry.name)
+            made = _OWN_NAME.fullmatch(entry.name)
             if made is not None and _is_abandoned(entry, int(made[1])):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
@@ -206,7 +204,7 @@ def _is_abandoned(entry: os.DirEntry[str], process: int) -> bool:
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
-        return False  # it has gone, or somebody else has that number now
+        return False  # gone, or the pid belongs to another user's process
     return False
 
 
@@ -217,6 +215,6 @@ def _parents() -> Iterator[str]:
     yield from _ELSEWHERE
 
 
-def _remove_if_made_here(directory: str, process: int) -> None:
+def _remove_if_own_process(directory: str, process: int) -> None:
     if os.getpid() == process:
         shutil.rmtree(directory, ignore_errors=True)

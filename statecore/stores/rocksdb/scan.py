@@ -1,14 +1,14 @@
-"""Scans of one column family that cannot end early unnoticed.
+"""Scans of one column family that never mistake a damaged block for the last row.
 
-rocksdict's ``items()`` stops at a corrupt block as if the rows ended there. An iterator says so when it is asked for
-its status, which every scan here does at its end; there is no other way to scan in this package. ``items()`` takes less
-time for a row, though, so it may read the bulk of a long scan: an iterator of the same moment says if that was all.
+rocksdict's ``items()`` stops at a corrupt block as if the rows ended there. Iterators report it in their status, which
+every scan checks at its end; this package has no other scans. ``items()`` is faster per row, so it reads the bulk of a
+long scan, and an iterator of the same time then checks that nothing is left.
 
-Bounds are kept here, too: in rocksdict 0.3.29 ``ReadOptions.set_iterate_lower_bound`` sets the upper bound, and an
-iterator reads its bounds from the ``ReadOptions`` when that is gone. And a snapshot's iterators do not show the
-snapshot but the newest rows: what shows a moment is an iterator that was made in it, so that is what cursors share.
+Bounds are checked here too: in rocksdict 0.3.29 ``ReadOptions.set_iterate_lower_bound`` sets the upper bound, and an
+iterator reads its bounds from ``ReadOptions`` that may already be freed. And a snapshot's iterators show the newest
+rows, not the snapshot: only an iterator created at a point in time shows it, so cursors share that.
 
-A scan holds an iterator, an iterator holds the database's lock: whoever closes a database closes its scans first.
+A scan holds an iterator, and an iterator holds the database's lock: close scans before the database.
 """
 
 from __future__ import annotations
@@ -34,40 +34,28 @@ _READAHEAD_BYTES = 4 << 20
 
 
 class FamilyIterator:
-    """rocksdict's iterator of a column family as it is now, for any number of cursors that take turns.
-
-    Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        native: rocksdict's iterator, if there is one already.
-    """
+    """rocksdict's iterator of a column family at creation time, shared by cursors that take turns."""
 
     def __init__(self, path: Path, family: Any, native: Any = None) -> None:
         self.path = path
         self.native: Any = family.iter() if native is None else native
-        """The iterator; ``None`` when it was closed."""
+        """The iterator; ``None`` when closed."""
         self.user: object = None
-        """The token of the cursor that moved it last (the cursor itself would keep both alive in a circle)."""
+        """Token of the cursor that moved it last (the cursor itself would form a reference cycle)."""
 
     def check(self) -> None:
-        """Raise ``Corrupted`` when it stopped for another reason than the last row."""
+        """Raise ``Corrupted`` if it stopped before the last row."""
         _check(self.path, self.native)
 
     def close(self) -> None:
-        """Let go of it; nobody may read on."""
+        """Release the iterator; cursors must not read on."""
         self.native = self.user = None
 
 
 class RocksDBCursor:
-    """Rows of a column family with ``lower <= key < upper``, as they were when the iterator was made.
+    """Rows of a column family with ``lower <= key < upper``, as of the creation of the iterator.
 
-    Chunks grow: a short scan reads little beyond what it needs, a long one spends little on each row.
-
-    Args:
-        iterator: the iterator; it moves with every chunk and is put back where this cursor left it.
-        lower: smallest key wanted, or ``None``.
-        upper: the key to stop before, or ``None``.
-        reverse: from the greatest key down.
+    Chunks grow: a short scan reads little more than it needs, a long one has little overhead per row.
     """
 
     def __init__(
@@ -123,7 +111,7 @@ class RocksDBCursor:
 
 
 def _begin(iterator: Any, start: bytes | None, reverse: bool) -> None:
-    """Put an iterator on the first row wanted: from ``start`` on, or in reverse the one before it."""
+    """Seek to the first row: at ``start`` or later, or in reverse the one before it."""
     if not reverse:
         iterator.seek(start or b"")
     elif start is None:
@@ -146,24 +134,19 @@ def committed_rows(
     scans: weakref.WeakSet[Any],
     keeps: object = None,
 ) -> Iterator[Row]:
-    """Rows of a column family with ``lower <= key < upper`` as they are now; the lock is held.
+    """Rows of a column family with ``lower <= key < upper`` as of now; the caller holds the lock.
 
-    The first rows are read at once. When they are all, nothing of rocksdict is left that would have to be closed.
+    The first rows are read at once. If they are all, no rocksdict object is left that would have to be closed.
 
     Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        lower: smallest key wanted, or ``None``.
-        upper: the key to stop before, or ``None``.
-        reverse: from the greatest key down.
         lock: the store's; held for each chunk of rows.
-        opened: empty when the store was closed since.
-        scans: where a scan that goes on is noted, to be closed with the store.
-        keeps: what must not go before the iterators: it holds the database open.
+        opened: becomes empty when the store is closed.
+        scans: receives a scan that continues, to be closed with the store.
+        keeps: referenced so that it outlives the iterators: it holds the database open.
 
     Raises:
-        Corrupted: a block cannot be read; from the iterator that is returned, too.
-        Invalid: from that iterator: the store was closed before it had ended.
+        Corrupted: a block cannot be read; also from the returned iterator.
+        Invalid: from the returned iterator: the store was closed before the last row.
     """
     iterator = family.iter()
     if reverse or lower is None:
@@ -203,20 +186,16 @@ def _until_closed(path: Path, rows: list[Row], opened: Sized) -> Iterator[Row]:
 
 
 class LongScan:
-    """The rows of a scan behind the first few, a chunk at a time.
+    """The rows of a scan after the first few, a chunk at a time.
 
-    rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same moment goes on, and
-    says whether there is nothing more.
+    rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same time continues, and
+    tells whether there is more.
 
     Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        iterator: rocksdict's iterator, made in the moment that is to be shown, which is this one still.
+        iterator: rocksdict's iterator, created at the time to show, with no commit since.
         first: the key of the first row, which exists.
-        end: the key to stop before, or in reverse the last one wanted; or ``None``.
-        reverse: from the greatest key down.
-        lock: the store's.
-        keeps: what must not go before the iterators.
+        end: the key to stop before, or in reverse the last key; or ``None``.
+        keeps: referenced so that it outlives the iterators.
     """
 
     def __init__(
@@ -234,7 +213,7 @@ class LongScan:
         items = family.items(reverse, first)
         self._path = path
         self._family = family
-        self._next = first + b"\0" if reverse else first  # what the rest begins with, or in reverse ends before
+        self._next = first + b"\0" if reverse else first  # where the rest begins, or in reverse ends (exclusive)
         self._end = end
         self._reverse = reverse
         self._lock = lock
@@ -253,7 +232,7 @@ class LongScan:
         """
         if self._ended:
             return []
-        if self.iterator is None:  # in a forked child the lock may be that of a thread that is not here
+        if self.iterator is None:  # in a forked child the lock may be held by a thread that does not exist
             raise _closed(self._path)
         with self._lock:
             if self.iterator is None:
@@ -263,14 +242,14 @@ class LongScan:
                 if rows:
                     self._next = rows[-1][0] if self._reverse else rows[-1][0] + b"\0"
                     return rows
-                self._rest = self._behind(FamilyIterator(self._path, self._family, self.iterator[1]))
+                self._rest = self._remaining(FamilyIterator(self._path, self._family, self.iterator[1]))
             rows = cast(list[Row], self._rest.chunk())
             if not rows:
                 self._ended = True
                 self.close()
             return rows
 
-    def _behind(self, iterator: FamilyIterator) -> RocksDBCursor:
+    def _remaining(self, iterator: FamilyIterator) -> RocksDBCursor:
         if self._reverse:
             return RocksDBCursor(iterator, self._end, self._next, reverse=True)
         return RocksDBCursor(iterator, self._next, self._end)
@@ -289,7 +268,7 @@ class LongScan:
         return rows
 
     def close(self) -> None:
-        """Let go of the iterators."""
+        """Release the iterators."""
         self.iterator = self._rest = self._family = None
 
 
@@ -305,10 +284,7 @@ def _closed(path: Path) -> Invalid:
 class ListScan:
     """All rows of a column family in key order, as lists of keys and values, with checksums verified.
 
-    Args:
-        path: the database, for messages.
-        family: rocksdict's handle of the family.
-        keeps: what must not go before the iterator: it holds the database open.
+    ``keeps`` is referenced so that it outlives the iterator: it holds the database open.
 
     Raises, while it is iterated:
         Corrupted: a block cannot be read.
@@ -346,19 +322,16 @@ class ListScan:
         return keys, values
 
     def close(self) -> None:
-        """Let go of the iterator."""
+        """Release the iterator."""
         self.iterator = None
 
 
 def take_rows(iterator: Any, most: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
-    """The next rows of RocksDB's iterator as lists of keys and of values, both empty where it has ended.
+    """The next rows of RocksDB's iterator as lists of keys and of values, both empty at its end.
 
-    It ends at a damaged block, too: whoever gets no more rows asks for its status.
+    After ``most_bytes`` of values no further row is read.
 
-    Args:
-        iterator: rocksdict's.
-        most: rows to take at the most.
-        most_bytes: bytes of values after which no further row is taken.
+    It also ends at a damaged block: the caller must then check its status.
     """
     valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
     keys: list[bytes] = []

@@ -1,8 +1,8 @@
-"""One commit of a RocksDB store, kept readable while later ones are written.
+"""A read view of one commit of a RocksDB store, kept while later commits are written.
 
-rocksdict's snapshots belong to one column family and are good for single keys only (:mod:`.rocksdb_scan`), so there are
-two of them, of the rows and of the offsets, and an iterator of the rows. All are made under the store's lock, which no
-commit is written without, and so show the same one.
+rocksdict's snapshots belong to one column family and are correct for single keys only (:mod:`.scan`), so a view has two
+of them, of rows and offsets, and an iterator of the rows. All are made under the store's lock, which every commit
+takes, and so show the same commit.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 
 _ABSENT = "key not found"
-"""How rocksdict's snapshots say it, in the text of a plain ``Exception``."""
+"""The text of the plain ``Exception`` that rocksdict's snapshots raise for a missing key."""
 
 
 class RocksDBInstant:
-    """Rows, offsets and position of the newest commit at the time it is made; see :class:`stores.views.Instant`.
+    """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`.
 
     Args:
-        path: the database, for messages.
-        data: rocksdict's handle of the rows' family.
-        offsets: that of the offsets' family, or ``None``.
-        points: whether it is to answer for single keys, which takes a snapshot more.
-        keeps: what must not go before snapshots and iterator: they hold the database open.
+        data: rocksdict's handle of the data family.
+        offsets: rocksdict's handle of the offsets family, or ``None``.
+        points: whether single keys can be read, which takes another snapshot.
+        keeps: referenced so that it outlives snapshots and iterator: it holds the database open.
     """
 
     def __init__(
@@ -54,16 +53,16 @@ class RocksDBInstant:
         return None if value is None else offset_format.decode_int64(value)
 
     def position(self) -> Position:
-        """The position."""
+        """The committed position."""
         value = self._value(self._offsets, offset_format.POSITION_KEY)
         return {} if value is None else decode_position(value)
 
     def native_objects(self) -> list[Any]:
-        """rocksdict's objects that this one holds."""
+        """The rocksdict objects that it holds."""
         return [self._data, self._offsets, self._iterator.native]
 
     def close(self) -> None:
-        """Let go of snapshots and iterator."""
+        """Release snapshots and iterator."""
         self._iterator.close()
         self._data = self._offsets = None
 

@@ -1,30 +1,30 @@
-"""The store Kafka Streams keeps in one RocksDB directory: a data column family and ``offsets`` (KIP-1035).
+"""``RocksDBStore``: a Kafka Streams store in one RocksDB directory, with a data column family and ``offsets``
+(KIP-1035).
 
-**Commit.** One ``WriteBatch`` over both families, written to the log (WAL), and forced to the disk unless the settings
-say otherwise. Measured with SIGKILL at random points, this is the only way in rocksdict 0.3.29 that never had data and
-offset disagree whatever was flushed in between, and the only one that is also durable when it returns. (Kafka Streams
-writes without a log and relies on ``atomic_flush``; through rocksdict, which flushes and closes one family at a time,
-that loses data or replays it.) Nothing writes rows past this: writes are staged
-(:mod:`statecore.stores.write_buffer_store`).
+**Commit.** One ``WriteBatch`` over both families, written to the log (WAL), and synced unless the settings say
+otherwise. Under SIGKILL at random points this was the only way in rocksdict 0.3.29 in which data and offset never
+disagreed, whatever was flushed in between, and the only one that is durable when it returns. (Kafka Streams writes
+without a log and relies on ``atomic_flush``; rocksdict flushes and closes one family at a time, so that loses or
+replays data.) All writes are staged first (:mod:`statecore.stores.write_buffer_store`).
 
-**Ingest.** No call spans two families, so files become visible just before their offset does. From ``open`` on, the
-database itself says ``status`` = 1; a process killed in between leaves rows ahead of an older offset *and* that status:
-under exactly-once Kafka Streams wipes such a store, under at-least-once it applies the same records again, which
-changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the ingest.
+**Ingest.** No call spans two families, so files become visible just before their offset does. While the store is open,
+``status`` is 1; a process killed in between leaves rows ahead of an older offset *and* that status. Under exactly-once
+Kafka Streams wipes such a store; under at-least-once it applies the same records again, which changes nothing.
+``close`` writes ``status`` = 0 only if a commit followed the ingest.
 
-**Open** claims the directory, so that one store has it (:mod:`.rocksdb_ownership`), and looks at its MANIFEST before
-RocksDB does (:mod:`.rocksdb_witness`). The record that tells whether it is whole, and whose the rows are,
-``statecore-witness``, stays there; RocksDB and Kafka Streams pass it over. A fork is refused (:mod:`.forks`).
+**Open** claims the directory for one store (:mod:`.directory_lock`), and checks its MANIFEST before RocksDB does
+(:mod:`.manifest_guard`). Its record ``statecore-witness`` stays in the directory; RocksDB and Kafka Streams ignore it.
+Use after a fork is refused (:mod:`.fork_safety`).
 
-**Compaction** is RocksDB's own, in the background, as in Kafka Streams; who needs the files as they are turns it off
-(``KEEP_FILES`` in :mod:`.settings`).
+**Compaction** is RocksDB's own, in the background, as in Kafka Streams; ``KEEP_FILES``
+(:mod:`statecore.stores.settings`) turns it off.
 
-**Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
-without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``) and with its modes. Then all handles
-are released, those of iterators and query views too, else the database stays locked; whoever waits for the lock finds
-everything done. In which order is :mod:`.rocksdb_handles`.
+**Close** flushes every family, so that the log is empty, removes the files of rocksdict and RocksDB
+(``rocksdict-config.json``, ``LOG``) and restores modes. Then all handles are released, including those of iterators and
+query views, or the database stays locked; a process that waits for the lock finds everything done. :mod:`.handles` has
+the order.
 
-**Read-only** goes through a temporary directory of symbolic links (:mod:`.rocksdb_links`).
+**Read-only** opens a temporary directory of symbolic links (:mod:`.readonly_links`).
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ _T = TypeVar("_T")
 
 
 class RocksDBStore(WriteBufferStore):
-    """One RocksDB directory of one store.
+    """The store of one RocksDB directory.
 
     Args:
-        path: the database directory. It is found when the store is opened, and not looked for again until the store is
-            closed, also when it is renamed or a symbolic link is turned elsewhere.
-        kind: what the store is; decides the data column family.
-        create: make a fresh database; ``path`` must not exist.
-        create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
-        read_only: change nothing, not even a file's time. Where a writer has the database open, in this process or
-            another, the newest commit is read that was there when it was opened.
-        exactly_once: refuse a store whose rows may be ahead of its offset: one that Kafka Streams wrote to last and did
-            not close cleanly (it wipes such a store itself), or one with ingested files and no commit after them. A
-            store that this class committed to last is whole, killed or not, and is never refused.
-        upgrade: add the column family ``offsets`` to a database that Kafka Streams 4.2 or older wrote, so that it can
-            be written to. Those releases cannot open it afterwards, so it is refused unless this is asked for. Nothing
-            else is ever converted: rows of an older format are refused.
-        replays: whoever opens it ingests the same files again that a process was killed after: under exactly-once too
-            it takes a store with ingested files and no commit after them, where this class wrote to it last.
+        path: the database directory. It is resolved when the store is opened, and not again until it is closed, even if
+            it is renamed or a symbolic link is changed.
+        kind: the store's kind; determines the data column family.
+        create: create a database; ``path`` must not exist.
+        create_if_missing: create a database if there is none, and finish a creation that was interrupted by a kill.
+        read_only: change nothing, not even a file's time. If a writer has the database open, in this process or
+            another, reads show the newest commit at the time of opening.
+        exactly_once: refuse a store whose rows may be ahead of its offset: one last written by Kafka Streams and not
+            closed cleanly (Kafka Streams wipes it too), or one with ingested files and no commit after them. A store
+            last committed by this class is whole, killed or not, and is never refused.
+        upgrade: add the column family ``offsets`` to a database written by Kafka Streams 4.2 or older, so that it can
+            be written to. Those releases cannot open it afterwards. Nothing else is ever converted: rows of an older
+            format are refused.
+        replays: the caller ingests the same files again after a kill: under exactly-once, also accept a store with
+            ingested files and no commit after them, if this class wrote to it last.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
         Invalid: a kind that this version cannot open, more than one of create, create_if_missing and read_only,
-            read_only with upgrade, or no path in UTF-8.
+            read_only with upgrade, or a path that is not UTF-8.
     """
 
     def __init__(
@@ -114,14 +114,14 @@ class RocksDBStore(WriteBufferStore):
             upgrade=upgrade,
         )
         self._families, self._handles = opened.families, opened.column_families
-        self._get: Any = None  # of the rows' family, while it is open
+        self._get: Any = None  # of the data family, while it is open
         self._rows_ahead = False
         self._scans: weakref.WeakSet[ListScan | LongScan] = weakref.WeakSet()
-        self._opened = opened  # the last: it has the claim, and a store that is dropped drops native objects first
+        self._opened = opened  # last: it has the claim, and garbage collection must drop native objects first
 
     @property
     def kind(self) -> StoreKind:
-        """What the store is."""
+        """The store's kind."""
         return self._kind
 
     @property
@@ -136,9 +136,9 @@ class RocksDBStore(WriteBufferStore):
 
     @property
     def manages_offsets(self) -> bool:
-        """Whether Kafka Streams asks a store of this kind for its offsets: not a grace buffer.
+        """Whether Kafka Streams asks a store of this kind for its offsets; false for a grace buffer.
 
-        They lie in the ``offsets`` column family all the same, in one write with the rows.
+        Its offsets are in the ``offsets`` column family all the same, written atomically with the rows.
         """
         return self._kind.manages_offsets
 
@@ -146,17 +146,16 @@ class RocksDBStore(WriteBufferStore):
         """Open the database; see :meth:`StateStore.open`.
 
         Raises:
-            Fenced: another process, or another store of this one, has it open, under whatever path. To be read:
-                a writer changes its files faster than they can be opened.
+            Fenced: another process, or another store of this one, has it open, under whatever path. Read-only: a writer
+                changes its files faster than they can be opened.
             NotFound: there is no database at the path.
-            Invalid: a fresh one was asked for and the path exists; an older release of Kafka Streams wrote it, and no
-                upgrade was asked for; its column families or comparator are not those of
-                this kind, or its rows need a merge operator; this user has no right to it; or this process was forked
-                from one that had opened a database.
-            Corrupted: it is damaged; or exactly-once was asked for and it was not closed cleanly.
-            Capacity, Retryable: the system did not give what it takes; nothing says that it is damaged.
+            Invalid: ``create`` and the path exists; written by an older release of Kafka Streams without ``upgrade``;
+                its column families or comparator are not those of this kind, or its rows need a merge operator; missing
+                permissions; or this process was forked from one that had opened a database.
+            Corrupted: it is damaged; or ``exactly_once`` and it was not closed cleanly.
+            Capacity, Retryable: the system refused a resource; this is no sign of damage.
         """
-        with self._lock:  # a query that comes now waits for the whole store
+        with self._lock:  # concurrent queries wait until the store is fully open
             if not self.is_open:
                 self._open()
 
@@ -174,7 +173,9 @@ class RocksDBStore(WriteBufferStore):
                 trusted = witness.whole or (self._replays and witness.written_here_last)
                 if self._exactly_once and not trusted:
                     refuse_unclean(self._path, self.status, self._witness.doubt)
-                self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
+                self._witness.record(
+                    rows_ahead=False
+                )  # before any write: else Kafka Streams could be taken for the writer
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
             self._end_reads()
@@ -193,11 +194,11 @@ class RocksDBStore(WriteBufferStore):
         return self._opened.witness
 
     def close(self) -> None:
-        """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
+        """Close the database, cleanly unless rows were ingested without a commit after them; see the module.
 
         Raises:
-            Capacity, Invalid, Retryable: what is in memory and log could not be written to files, or the directory
-                could not be tidied. It is closed all the same, and what was committed is there.
+            Capacity, Invalid, Retryable: memtables could not be flushed, or the directory could not be cleaned up. It
+                is closed all the same, and what was committed is there.
             NotFound: the directory is gone.
         """
         if not self.is_open:
@@ -222,7 +223,7 @@ class RocksDBStore(WriteBufferStore):
         self._witness.closed()
 
     def disown(self) -> list[Any]:
-        """Be closed in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
+        """Close in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
         native = []
         for scan in self._scans:
             native.append(scan.iterator)
@@ -238,8 +239,8 @@ class RocksDBStore(WriteBufferStore):
         return self._families[self._data_family]
 
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key, or ``None``; writes that are not committed yet are seen."""
-        if not self._settled or type(key) is not bytes or key in self._staged.values:
+        """The row of a key, or ``None``; includes uncommitted writes."""
+        if not self._read_ready or type(key) is not bytes or key in self._staged.values:
             return super().get(key)
         try:
             row: bytes | None = self._get(key)
@@ -248,9 +249,9 @@ class RocksDBStore(WriteBufferStore):
         return row
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
-        """Staged and committed rows of this moment, merged; see :meth:`ReadableRows.scan`."""
+        """Staged and committed rows, merged, as of now; see :meth:`ReadableRows.scan`."""
         with self._lock:
-            if not self._settled:
+            if not self._read_ready:
                 self._before_read()
             if self._staged.values:
                 return super().scan(lower, upper, reverse=reverse)
@@ -298,12 +299,12 @@ class RocksDBStore(WriteBufferStore):
         return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._opened.claim)
 
     def approximate_num_entries(self) -> int:
-        """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
+        """RocksDB's ``rocksdb.estimate-num-keys``, as in Kafka Streams: exact for keys written once."""
         self._check_open()
         return int(self._data.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def scan_lists(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """All committed rows in key order, as lists of keys and values, tens of thousands at a time.
+        """All committed rows in key order, as lists of keys and values of tens of thousands.
 
         Raises:
             Corrupted: a block cannot be read.
@@ -317,13 +318,13 @@ class RocksDBStore(WriteBufferStore):
         return scan
 
     def verify(self) -> int:
-        """Read every row of every column family; with ``KEEP_FILES`` all from the disk, else what no cache has.
+        """Read every row of every column family; from disk with ``KEEP_FILES``, else what is not cached.
 
         Returns:
-            How many rows the data has.
+            The number of data rows.
 
         Raises:
-            Corrupted: a block cannot be read, or the offsets are not in their format.
+            Corrupted: a block cannot be read, or the offsets are malformed.
         """
         for name in self._families.keys() - {self._data_family, OFFSETS_COLUMN_FAMILY}:
             sum(len(keys) for keys, _ in self._lists(name))
@@ -335,14 +336,14 @@ class RocksDBStore(WriteBufferStore):
         """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
 
         Args:
-            runs: the files; they are moved into the database and gone from where they were. (Linked first: after a
-                crash a file may have both names, so never write into one again; unlink it.)
+            runs: the files; they are moved into the database. (Linked first: after a crash a file may have both names,
+                so never write into one again; unlink it.)
 
         Returns:
-            The same files under their names in the database, in the same order, but for those that were merged since.
+            Their paths in the database, in the same order, without those that have been compacted since.
 
         Raises:
-            Invalid: there are writes that were not committed, or RocksDB refuses a file.
+            Invalid: there are uncommitted writes, or RocksDB refuses a file.
             Corrupted: a file cannot be read.
         """
         self._check_writable()
@@ -356,16 +357,16 @@ class RocksDBStore(WriteBufferStore):
         if not runs:
             return []
         try:
-            self._data.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
+            self._data.flush()  # else RocksDB may flush overlapping keys, into a file that looks like one of the runs
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
-        with self._lock:  # another thread may flush this store, and would write down that no rows are ahead
+        with self._lock:  # a concurrent flush would record that no rows are ahead
             self._rows_ahead = True
             self._witness.record(rows_ahead=True, durably=True)
             return ingest_files(self._path, self._opened.where, self._data, [given_path(run) for run in runs])
 
     def compact(self) -> None:
-        """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""
+        """Compact all data into disjoint files of about 64 MB, without deletes."""
         self._check_writable()
         compact_files(self._path, self._data)
 
@@ -375,24 +376,24 @@ class RocksDBStore(WriteBufferStore):
             memory.make_room(self)
         data, meta = handles[self._data_family], handles[OFFSETS_COLUMN_FAMILY]
         known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
-        says_where = pending.forget or bool(pending.offsets)
+        sets_offsets = pending.forget or bool(pending.offsets)
         written: list[None] = []
-        return commit_batch(self._path, pending, data, meta, known), says_where, written
+        return commit_batch(self._path, pending, data, meta, known), sets_offsets, written
 
     def _publish(self, prepared: Any) -> None:
         write(self._path, self._opened.database, prepared[0], self._settings.durability, prepared[2])
 
     def _published(self, prepared: Any) -> bool:
-        _, says_where, written = prepared
+        _, sets_offsets, written = prepared
         if not written:
             return False
-        if says_where and self._rows_ahead:
+        if sets_offsets and self._rows_ahead:
             self._rows_ahead = False
             self._witness.record(rows_ahead=False)
         return True
 
     def flush(self) -> None:
-        """Write the memtables of all families to files; the log is empty afterwards."""
+        """Flush the memtables of all families; the log is empty afterwards."""
         self._check_writable()
         try:
             for family in self._families.values():
@@ -418,12 +419,12 @@ class RocksDBStore(WriteBufferStore):
             self._lock.release()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""
+        """The offset in the ``offsets`` family, including -4 (``OFFSET_UNKNOWN``); ``None`` without an entry."""
         value = self._meta(offset_format.offset_key(as_topic_partition(partition)))
         return None if value is None else offset_format.decode_int64(value)
 
     def committed_offsets(self) -> dict[TopicPartition, int]:
-        """Every offset in the ``offsets`` family; none where an older release of Kafka Streams wrote the database."""
+        """Every offset in the ``offsets`` family; empty for a database of an older release of Kafka Streams."""
         self._check_open()
         if OFFSETS_COLUMN_FAMILY not in self._families:
             return {}
@@ -436,7 +437,7 @@ class RocksDBStore(WriteBufferStore):
 
     @property
     def status(self) -> int | None:
-        """The ``status`` row: 1 while somebody has the store open for writing, 0 after a clean close."""
+        """The ``status`` row: 1 while the store is open for writing, 0 after a clean close."""
         value = self._meta(offset_format.STATUS_KEY)
         return None if value is None else offset_format.decode_int64(value)
 

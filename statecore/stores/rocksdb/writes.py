@@ -1,9 +1,9 @@
-"""A closed database whose column families are changed: one added, one dropped, one written anew in another format.
+"""Changes column families of a closed database: adds, drops or rewrites them.
 
-This works on databases of whatever release of Kafka Streams and of whatever kind, and is for who converts them. Nobody
-works with such a database meanwhile, and it is no valid one before it was closed here without an error: convert a copy.
-SST files of the copy may be links to those of the original. RocksDB writes to no SST file that exists, it only unlinks
-some, and merges none here unless it is asked to.
+Works on databases of any release of Kafka Streams and of any kind, for conversions. No other process may use the
+database meanwhile, and it is valid only after it was closed here without an error: convert a copy. SST files of the
+copy may be links to those of the original: RocksDB never modifies an existing SST file, it only unlinks some, and
+compacts here only on request.
 """
 
 from __future__ import annotations
@@ -29,17 +29,13 @@ from statecore.stores.rocksdb.scan import ListScan
 
 
 class ChangedDatabase:
-    """One database, open for writing while the ``with`` block lasts, all its column families as they are.
+    """One database with all its column families, open for writing during the ``with`` block.
 
-    Left without an error it is closed and tidy: no log content, no notes of tools, right modes.
+    After a block without an error it is closed and cleaned up: no log content, no files of tools, right modes.
 
     Args:
-        path: its directory.
-        sst_format: the version of SST files that are written, flushes of what lay in the log among them.
-        durably: whether it is forced to the disk then; else that is left to who forces a whole tree at once.
-
-    Attributes:
-        families: the names of its column families.
+        sst_format: version of SST files that are written, including flushes of the existing log.
+        durably: whether it is synced at the end; else the caller syncs a whole tree at once.
     """
 
     def __init__(self, path: Path, sst_format: int, *, durably: bool = True) -> None:
@@ -56,10 +52,10 @@ class ChangedDatabase:
         """Open it.
 
         Raises:
-            Corrupted: it is damaged, or its MANIFEST does not name all that it should.
-            Fenced: somebody has it open.
+            Corrupted: it is damaged, or its MANIFEST is truncated.
+            Fenced: another process has it open.
             NotFound: there is none.
-            StatecoreError: the system did not give what it takes.
+            StatecoreError: the system refused a resource.
         """
         forks.opening(self.path, self)
         require_database(self.path)
@@ -94,12 +90,12 @@ class ChangedDatabase:
         return data_options(format_version=self._sst_format)
 
     def put(self, family: str, rows: Mapping[bytes, bytes]) -> None:
-        """Write a few rows to a family, which is made where it is missing.
+        """Write a few rows to a family, creating it if missing.
 
         Raises:
-            StatecoreError: RocksDB did not take them.
+            StatecoreError: RocksDB failed.
         """
-        handle = self._made(family)
+        handle = self._family(family)
         try:
             for key, value in rows.items():
                 handle.put(key, value)
@@ -107,44 +103,44 @@ class ChangedDatabase:
             raise translate(self.path, "Writing to", error) from error
 
     def ingest(self, family: str, files: Sequence[Path]) -> None:
-        """Move SST files into a family, above the rows that it has; it is made where it is missing.
+        """Move SST files into a family, above its existing rows, creating it if missing.
 
         Raises:
-            StatecoreError: RocksDB did not take them.
+            StatecoreError: RocksDB failed.
         """
         if files:
-            ingest_files(self.path, self._where, self._made(family), files)
+            ingest_files(self.path, self._where, self._family(family), files)
 
     def rows(self, family: str) -> Iterable[tuple[list[bytes], list[bytes]]]:
         """All rows of a family in key order, as lists of keys and values. Raises ``Corrupted``."""
         return ListScan(self.path, self._handles[family], keeps=self._claim)
 
     def rewrite(self, family: str) -> None:
-        """Write all files of a family anew, in this format; takes as much room again meanwhile.
+        """Rewrite all files of a family in this format; needs the same space again meanwhile.
 
         Raises:
-            StatecoreError: RocksDB could not.
+            StatecoreError: RocksDB failed.
         """
         compact_files(self.path, self._handles[family])
 
     def drop(self, family: str) -> None:
-        """Drop a family with its rows; one that is not there is fine.
+        """Drop a family with its rows; idempotent.
 
         Raises:
-            StatecoreError: RocksDB could not.
+            StatecoreError: RocksDB failed.
         """
         handle = self._handles.pop(family, None)
         if handle is None:
             return
         try:
             handle.close()
-            del handle  # RocksDB keeps the files of a dropped family as long as somebody holds it
+            del handle  # RocksDB keeps the files of a dropped family as long as a handle exists
             self._database.drop_column_family(family)
         except Exception as error:
             raise translate(self.path, "Dropping a column family of", error) from error
         self.families.discard(family)
 
-    def _made(self, family: str) -> Any:
+    def _family(self, family: str) -> Any:
         if family not in self._handles:
             options = offsets_options() if family == OFFSETS_COLUMN_FAMILY else self._options()
             try:
@@ -162,11 +158,11 @@ class ChangedDatabase:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; after an error it is only let go of."""
+        """Close it; after an error only release it."""
         failure: StatecoreError | None = None
         try:
             if kind is None:
-                failure = self._flushed()
+                failure = self._flush()
             closed = close_handles(self.path, self._native())
             failure = failure or closed
             if kind is None and failure is None:
@@ -177,7 +173,7 @@ class ChangedDatabase:
         if kind is None and failure is not None:
             raise failure
 
-    def _flushed(self) -> StatecoreError | None:
+    def _flush(self) -> StatecoreError | None:
         try:
             for handle in self._handles.values():
                 handle.flush()
@@ -199,7 +195,7 @@ class ChangedDatabase:
             self._claim = None
 
     def disown(self) -> list[Any]:
-        """Be closed in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
+        """Close in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
         native = self._native()
         if self._claim is not None:
             self._claim.release()

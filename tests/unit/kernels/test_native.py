@@ -148,7 +148,7 @@ def test_a_chosen_directory_that_cannot_be_used_is_said_once_with_the_remedy(mil
     assert f"{mill.cache} can be written" in line
     assert "(mode 0775)" in line
     assert f"chmod 700 {mill.cache}" in line
-    assert f"kept in {mill.beside}" in line
+    assert f"cached in {mill.beside}" in line
     assert mill.cache.stat().st_mode & 0o777 == 0o775  # it is the user's
     assert mill.run(before=TWO_LIBRARIES) == ("loaded", "")
     mill.cache.chmod(0o700)
@@ -162,7 +162,7 @@ def test_without_any_place_it_works_and_is_said_once_with_the_remedy(mill: Mill)
     compiled, said = mill.run(before=TWO_LIBRARIES)
     assert compiled == "compiled"
     (line,) = said.splitlines()
-    assert "cannot be kept" in line
+    assert "cannot be cached" in line
     for directory in (mill.cache, mill.beside, mill.home / "statecore"):
         assert f"{directory} " in line
     assert "Set NUMBA_CACHE_DIR" in line
@@ -191,7 +191,7 @@ except Invalid as error:
         ),
         (
             "import platform; sys.byteorder = 'big'; platform.machine = lambda: 's390x'; library.warm()",
-            "no kernels for this machine's CPU (s390x), because they are made for 64-bit little-endian machines",
+            "no kernels for this machine's CPU (s390x), because they need a 64-bit little-endian machine",
         ),
     ],
     ids=["no Numba", "no llvmlite", "unknown CPU", "another byte order"],

@@ -91,6 +91,6 @@ def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_writte
         place = open_repository(url).place
         with raises(Invalid, "read-only-file-system") as caught:
             place.blobs.put_if_absent("apps/a", b"1")
-        assert "Mount it for writing" in caught.value.action
+        assert "Remount it writable" in caught.value.action
         with raises(Invalid, "read-only-file-system"):
             place.pointers.swap("h", b"1", None)

@@ -37,7 +37,7 @@ def test_a_server_that_answers_busy_is_named_with_the_try(
         with caplog.at_level(logging.WARNING), pytest.raises(Retryable):
             S3Blobs(location, make_client(location, attempts=3)).get("name")
         server.shutdown()
-    assert caplog.messages == [f"{endpoint}: GetObject is tried again (2 of 3): it answered 503."]
+    assert caplog.messages == [f"{endpoint}: retrying GetObject (2 of 3): status 503."]
 
 
 def test_it_is_said_every_ten_seconds_at_most_and_only_of_what_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,8 +59,8 @@ def test_it_is_said_every_ten_seconds_at_most_and_only_of_what_is_tried_again(ca
     for status in (200, 304, 404, 412):
         assert tried(1, status) == []
     assert tried(8) == [], "there is no other try"
-    assert tried(1) == ["http://store: HeadObject is tried again (2 of 8): Read timeout."]
+    assert tried(1) == ["http://store: retrying HeadObject (2 of 8): Read timeout."]
     now[0] = 9.9
     assert tried(2) == []
     now[0] = 10.0
-    assert tried(2, 429) == ["http://store: HeadObject is tried again (3 of 8): it answered 429."]
+    assert tried(2, 429) == ["http://store: retrying HeadObject (3 of 8): status 429."]

@@ -138,7 +138,7 @@ def test_a_manifest_of_another_version_is_refused_by_name(
     name = shelf.names.manifest(entry.snapshot)
     newer = storage.blobs[name][0].replace(b'"version": 0', b'"version": 3')
     change(storage, name, newer)
-    with pytest.raises(Invalid, match="is of version 3, and this release knows 0"):
+    with pytest.raises(Invalid, match="has version 3, and this release supports 0"):
         shelf.manifest(replace(entry, sha256=sha256(newer).hexdigest()))
 
 

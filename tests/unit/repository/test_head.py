@@ -64,7 +64,7 @@ def test_every_flipped_bit_is_found() -> None:
             decoded_head(damaged, "r1", "orders", REPAIR)
         assert caught.value.action.endswith(f": {REPAIR} --apply") or isinstance(caught.value, Invalid)
         if isinstance(caught.value, Invalid):  # then it is the version that was hit
-            assert "of version" in caught.value.what
+            assert "version" in caught.value.what
 
 
 def test_a_head_that_broke_off_is_damaged() -> None:
@@ -77,7 +77,7 @@ def test_a_head_that_broke_off_is_damaged() -> None:
 @pytest.mark.parametrize("version", [1, 9, None])
 def test_a_version_that_is_not_known_is_refused_by_name_and_is_no_damage(version: int | None) -> None:
     document = HEAD.sealed({**HEAD.to_json(HEAD_OF_TWO), "version": version})
-    with pytest.raises(Invalid, match=f"is of version {version}, and this release knows 0"):
+    with pytest.raises(Invalid, match=f"has version {version}, and this release supports 0"):
         decoded_head(encoded(document), "r1", "orders", REPAIR)
 
 

@@ -313,7 +313,7 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     said = codes(plan)
     assert (said[theirs], said[copy]) == ("manifest-foreign", "copy")
     assert mine in reasons(plan)[copy]
-    assert "no JSON" in reasons(plan)["notes.txt"]
+    assert "not JSON" in reasons(plan)["notes.txt"]
 
 
 def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
@@ -407,7 +407,7 @@ def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: st
     file.write_bytes(encoded(kind.sealed({**parsed(file.read_bytes()), "version": 7})))  # type: ignore[attr-defined]
     if what == "manifest":
         lost.head_file.unlink()
-    with pytest.raises(Invalid, match="it is of version 7, and this release knows 0"):
+    with pytest.raises(Invalid, match="it has version 7, and this release supports 0"):
         plan_repair(lost.shelf)
 
 

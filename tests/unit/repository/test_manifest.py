@@ -70,7 +70,7 @@ def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
 @pytest.mark.parametrize("kind", ["part", "manifest"])
 def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
     document = PART.to_json(TaskManifest("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
-    with pytest.raises(Invalid, match=f"is of version {version}, and this release knows 0") as caught:
+    with pytest.raises(Invalid, match=f"has version {version}, and this release supports 0") as caught:
         (PART if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
     assert "release" in caught.value.action
 

@@ -71,7 +71,7 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"version": 7}, "it is of version 7, and this release knows 0"),
+        ({"version": 7}, "it has version 7, and this release supports 0"),
         ({"hash": "md5"}, "names blobs by md5"),
     ],
 )

@@ -105,14 +105,14 @@ def test_kerberos_needs_no_password():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"ssl.truststore.type": "JKS"}, "of the type JKS, which only Java reads; make a PEM file of it (keytool"),
+        ({"ssl.truststore.type": "JKS"}, "has the type JKS, which only Java reads; convert it to PEM (keytool"),
         ({"ssl.truststore.certificates": "-----BEGIN"}, "save that as a PEM file"),
-        ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.location /etc/client.pem is of the type PKCS12"),
+        ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.location /etc/client.pem has the type PKCS12"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported; supported: PLAIN"),
         ({"sasl.jaas.config": "${file:/etc/secrets:jaas}"}, "comes from a config provider"),
         ({"sasl.jaas.config": "Module required;"}, "has no username and password"),
         ({"sasl.login.callback.handler.class": "com.x.Y"}, "names a Java class"),
-        ({"processing.guarantee": "exactly_once_beta"}, "knows at_least_once and exactly_once_v2"),
+        ({"processing.guarantee": "exactly_once_beta"}, "supports at_least_once and exactly_once_v2"),
     ],
 )
 def test_what_cannot_be_translated_is_refused_with_what_to_do(changed, said):

@@ -44,9 +44,9 @@ def test_how_spark_runs_the_jobs_may_be_said() -> None:
         ("{executor_memory: much}", "an amount of memory"),
         ("{executor_memory: 2GiB}", "an amount of memory"),
         ("{executor_cores: 0}", "a number of cores"),
-        ("{conf: {cores: 1}}", "'cores' is no property of Spark's"),
+        ("{conf: {cores: 1}}", "'cores' is not a Spark property"),
         ("{conf: {spark.a: [1]}}", "expected one value"),
-        ("{conf: {spark.master: yarn}}", "is said by --master"),
+        ("{conf: {spark.master: yarn}}", "is set with --master"),
         ("{conf: 3}", "a mapping of Spark properties"),
     ],
 )

@@ -259,7 +259,7 @@ def test_a_read_only_file_system_is_named_as_such(tmp_path, made):
             with raises(Invalid, "read-only-file-system") as caught:
                 use()
         assert str(disk.path) in caught.value.what
-        assert "Mount it for writing" in caught.value.action
+        assert "Remount it writable" in caught.value.action
 
 
 def test_too_little_room_is_refused_with_both_numbers(directory):

@@ -140,7 +140,7 @@ def check_merging(directory: Path, kills: int, seed: int) -> int:
                     assert acknowledged == 0
                     continue
                 shutil.copytree(path, copy)
-                sight = rocksdb_witness._look(copy, copy)
+                sight = rocksdb_witness._inspect(copy, copy)
                 assert sight is not None
                 unnamed += bool(sight.unnamed)
                 whole = acknowledged > 0  # a store of which nobody knows is opened as one in the making

@@ -110,7 +110,7 @@ def test_a_signal_at_any_moment_lets_go_of_no_lock(file: Path, held: int, monkey
         assert another_thread_may_ask(), at
         if seen[0] < at:
             break
-        lock_holder._looked_at.clear()  # as it was before the first question; closing it lets go of the lock
+        lock_holder._inspected.clear()  # as it was before the first question; closing it lets go of the lock
         fcntl.lockf(held, fcntl.LOCK_EX)
     assert raised > 10
     assert ask(file) == THIS

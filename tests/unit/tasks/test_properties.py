@@ -105,6 +105,6 @@ def test_a_file_may_be_named_by_a_text(tmp_path: Path) -> None:
 
 def test_a_refusal_does_not_speak_of_a_command_line() -> None:
     given = {"application.id": "a", "bootstrap.servers": "b:1", "processing.guarantee": "exactly_once"}
-    with pytest.raises(Invalid, match="Kafka Streams 4 knows") as refused:
+    with pytest.raises(Invalid, match="Kafka Streams 4 supports") as refused:
         ProcessorSettings.from_properties(given)
     assert "--" not in str(refused.value)

@@ -53,7 +53,7 @@ def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) ->
     blobs.delete("runs/0_0/s/1.json")
     with pytest.raises(NotFound):
         blobs.get("runs/0_0/s/1.json")
-    with pytest.raises(Invalid, match="no name of a blob"):
+    with pytest.raises(Invalid, match="not a valid blob name"):
         BlobsBelow(blobs, "x").get("../mark")
 
 

@@ -180,7 +180,7 @@ def test_a_result_whose_runs_rocksdb_wrote_for_an_older_release_is_read_again(
     document = json.loads(result_file(task).read_text())
     assert document["runs"][0]["format"] == "sst"
     document["runs"][0]["format"] = "sst-rocksdb"
-    for version, said in ((1, "of version 1"), (document["version"], "sst-rocksdb")):
+    for version, said in ((1, "version 1"), (document["version"], "sst-rocksdb")):
         older = json.dumps({**document, "version": version})
         with pytest.raises(Invalid, match=said):
             RANGE_RESULT.decode(older.encode())

@@ -103,13 +103,13 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[]", "no object"),
-        ("{}", "of version None, and this release knows 5"),
-        ('{"version": 4, "request_id": "one"}', "of version 4, and this release knows 5"),
-        ('{"version": 6}', "of version 6"),
-        ('{"version": true}', "of version True"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "version None, and this release supports 5"),
+        ('{"version": 4, "request_id": "one"}', "version 4, and this release supports 5"),
+        ('{"version": 6}', "version 6"),
+        ('{"version": true}', "version True"),
         ('{"version": 5, "plan": []}', "plan"),
         ('{"version": 5, "plan": {}, "partitions": [], "made_at": 1, "request_id": "one"}', "application_id"),
     ],
@@ -144,7 +144,7 @@ def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_p
     document = FROZEN_PLAN.to_json(frozen)
     document["plan"]["partitions"][1]["base"] = "snapshot"
     (tmp_path / "p.json").write_text(json.dumps(document))
-    with pytest.raises(Invalid, match=r"a field plan\.partitions\[1\]\.base"):
+    with pytest.raises(Invalid, match=r"the unknown field plan\.partitions\[1\]\.base"):
         load_plan(tmp_path / "p.json")
 
 

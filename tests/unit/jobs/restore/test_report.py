@@ -83,7 +83,7 @@ def test_a_report_of_another_version_is_refused_by_name(version: object) -> None
     with raises(Invalid, "format-unsupported"):
         RestoreReport.from_json(document)
     for other in (document, {**attempt(1).begun(), "version": version}, {**failed(attempt(1)), "version": version}):
-        with pytest.raises(ReportError, match=f"is of version {version}, and this release knows 1, 2"):
+        with pytest.raises(ReportError, match=f"has version {version}, and this release supports 1, 2"):
             read_head(other, 0.0)
 
 

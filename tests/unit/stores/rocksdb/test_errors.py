@@ -190,7 +190,7 @@ def opened_to_be_read(path: Path) -> int:
 
 @pytest.mark.parametrize("least", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_a_store_is_read_beside_its_writer(tmp_path: Path, least: int) -> None:
-    """Files come and go all the time: every commit is flushed, and the store closed and opened now and then."""
+    """Files come and go all the time: every commit is flushed, and the store close and reopen now and then."""
     path = tmp_path / "db"
     settings = StoreSettings(Durability.PROCESS)
     begun, end = threading.Event(), threading.Event()

@@ -206,7 +206,7 @@ try:
         time.sleep(0.01)
 except Capacity as error:
     failed = error
-assert failed is not None and "closed and opened" in str(failed), failed
+assert failed is not None and "close and reopen" in str(failed), failed
 if store.is_open:
     done = store.committed_offset(CHANGELOG)
     try:

@@ -68,7 +68,7 @@ errors += [fails(lambda: store.commit({CHANGELOG: 4})), fails(store.flush), fail
 assert not store.is_open
 assert not [name for name in os.listdir(path) if name.startswith("LOG") or "rocksdict" in name]
 limited(before)
-assert all("closed and opened" in str(error) for error in errors)
+assert all("close and reopen" in str(error) for error in errors)
 with store:                                     # nothing holds the lock
     assert store.committed_offset(CHANGELOG) == done
     assert ({row[:2] for _, row in store.all()}, store.position) == ({b"%d;" % done}, {"in": {0: done}})
