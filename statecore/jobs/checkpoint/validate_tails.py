@@ -1,13 +1,12 @@
-"""What of a checkpoint's tails goes upon its parents: judged when all of them have been read.
+"""Validate tails before they are appended to their base snapshots, once all of them have been read.
 
-A tail is sound or it is not (:mod:`statecore.jobs.bases.tail_check`). Where it is not, its store is compared with the
-whole log if the request wants that and nothing speaks against it (:mod:`statecore.jobs.bases.reconcile`); else its
-parent is refused. One refused parent has the job plan and read all of it anew. So nothing is compared while a parent is
-refused::
+A tail is sound or not (:mod:`statecore.jobs.bases.tail_check`). If not, its store is compared with the whole log if the
+request asks for that and nothing prevents it (:mod:`statecore.jobs.bases.reconcile`); else its base is refused. One
+refused base makes the job plan and read everything again, so nothing is compared while a base is refused::
 
-    tails ──▶ all sound ──────────────────────────────────────▶ they are put upon their parents
-          ├─▶ deletes may be missing in some ──▶ compared ────▶ what differs is put there in their place
-          └─▶ anything else is wrong with one ────────────────▶ its parent is refused
+    tails ──▶ all sound ──────────────────────────────▶ appended to their bases
+          ├─▶ deletes may be missing in some ──▶ compared ──▶ the differences are appended instead
+          └─▶ anything else is wrong with one ────────▶ its base is refused
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True)
 class TailValidation:
-    """What was found out.
+    """Result of a validation.
 
     Attributes:
-        made: what is put upon the parents; nothing of it where one is refused.
-        unsound: the parents that are refused.
-        reconciled: the stores that were compared with their whole changelogs, and made right.
+        made: what is appended to the bases; unused if one is refused.
+        unsound: the refused bases.
+        reconciled: the stores that were compared with their whole changelogs and corrected.
     """
 
     made: Made
@@ -49,21 +48,21 @@ class TailValidation:
 
 @dataclass(frozen=True, kw_only=True)
 class TailValidator:
-    """Judges the tails of one checkpoint, round after round.
+    """Validates the tails of one checkpoint, round after round.
 
     Attributes:
         spec: the application.
-        shelf: where the snapshots are.
-        settings: how workers reach the brokers.
+        shelf: the application's repository.
+        settings: how workers connect to the brokers.
         connect: how this process does.
-        when_refused: what is wanted of a store in whose tail deletes may be missing.
-        engine: who reads long logs, where it is of this machine.
-        engine_of_little: who reads the others.
-        little: offsets of logs below which they are no long ones.
+        when_refused: policy for a store in whose tail deletes may be missing.
+        engine: reads long logs, if it runs on this machine.
+        engine_of_little: reads short logs.
+        little: offsets below which logs are short.
         memory_budget: bytes of records that a task may hold.
-        phase: around the steps of a phase.
-        progress: told how far it is.
-        faults: points at which tests let the process die.
+        phase: context manager around a phase.
+        progress: receives progress.
+        faults: fault points for tests.
     """
 
     spec: ApplicationSpec
@@ -80,11 +79,7 @@ class TailValidator:
     faults: FaultPoints
 
     def judged(self, planned: CheckpointPlan, made: Made) -> TailValidation:
-        """What of the tails goes upon their parents.
-
-        Args:
-            planned: the plan.
-            made: what came of it.
+        """Validate tails.
 
         Raises:
             Invalid, Retryable: brokers or repository cannot be reached.
@@ -120,7 +115,7 @@ class TailValidator:
             ).run(right)
 
     def _engine_here(self, offsets: int) -> Engine:
-        """An engine of this machine, on whose disk lies what the logs leave."""
+        """An engine on this machine, because the runs of the logs stay on its disk."""
         if offsets < self.little:
             return self.engine_of_little
         return of_this_machine(self.engine)

@@ -1,14 +1,14 @@
-"""The restore: rebuild stores of one application from its changelogs, and put them where the application finds them.
+"""Restore: rebuild the stores of an application from its changelogs and place them in its state directory.
 
-Order of things, and why a kill at any moment is harmless::
+The phases, and why a kill at any time is harmless::
 
     lock      the application's .lock, until the end       a running application makes the job refuse to start
-    recover   finish or clear what a killed job left       (statecore.statedir.apply)
-    plan      what to build upon, then freeze the offsets  nothing was changed before this line
-    check     could every worker take part?                on a cluster; nobody is asked on this machine
+    recover   complete or roll back an interrupted job     (statecore.statedir.apply)
+    plan      choose bases, then freeze the offsets        nothing was changed before this line
+    check     can every worker take part?                  on a cluster only
     read      the engine's workers: ranges → runs          in the staging directory of the plan
     build     the engine's workers: runs → images          ditto; each appears complete or not at all
-    publish   manifest and head, where there is a repository; the workers have put the runs there
+    publish   manifest and head, with a repository         the workers have uploaded the runs
     place     whole task directories, by journal           by this process alone
     report    written beside the plan, then returned
 
@@ -79,23 +79,23 @@ def run_restore(
 
     Args:
         request: what to restore, from where, to where.
-        engine: who reads and builds.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
-        until: for a request of which no earlier try is to be found: some stores, and the offsets that they end at;
-            ``None`` for all that the request names, at the ends of their logs.
-        keeps: whether the task directories that are replaced are kept for a week.
-        locked: the application's directory, where the caller holds its lock; else it is taken.
+        engine: reads and builds.
+        progress: receives progress.
+        faults: fault points for tests.
+        say: called with each line for the operator, before anything is replaced; with ``plan_only`` the plan's notes.
+        until: limits a new plan to some stores and end offsets; ``None`` for the whole request, up to the ends of the
+            logs.
+        keeps: whether replaced task directories are kept for a week.
+        locked: the application's directory if the caller already holds its lock.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
-        Invalid, NotFound, Fenced, Capacity, Retryable: as their docs say; nothing was replaced. With
-            ``request.plan_only`` and a plan that would be refused,
-            :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
-        Corrupted: bytes on their way into the stores were not what they must be; nothing was replaced.
+        Invalid, NotFound, Fenced, Capacity, Retryable: nothing was replaced. With ``request.plan_only``, a plan that
+            would
+            be refused raises :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
+        Corrupted: data on its way into the stores was damaged; nothing was replaced.
         StatecoreError: a defect of this program.
     """
     try:
@@ -123,7 +123,7 @@ def _run_restore(
     if request.state_dir and locked is None:
         directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.owner is not None:
-        parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
+        parse_owner(request.owner)  # refuses an unknown owner, also for a plan only
     shelf = None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
     if request.plan_only:
         progress.phase("plan")
@@ -147,7 +147,7 @@ def _run_restore(
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
             return _Restore(request, around, None, shelf, until, keeps).run(workers)
-    owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
+    owner_note = directory.owner_note()  # before the lock, which creates the directory whose owner is taken
     with directory.lock() if locked is None else nullcontext():
         faults.reach("restore.after-lock")
         say(owner_note)
@@ -158,16 +158,7 @@ def _run_restore(
 
 
 class _Restore(Job):
-    """One run of a restore: under the application's lock where it has a state directory.
-
-    Args:
-        request: what is restored.
-        around: see :class:`Job`.
-        directory: the application's directory, locked by this process; ``None`` where nothing is placed.
-        shelf: where a snapshot is published; ``None`` for nowhere. One of the two there is.
-        until: the offsets that a new plan ends at; ``None`` for the ends of the logs.
-        keeps: whether what is replaced is kept for a week.
-    """
+    """One attempt of a restore; a directory to place into, a repository to publish to, or both."""
 
     def __init__(
         self,
@@ -187,12 +178,15 @@ class _Restore(Job):
         self.withheld = ""
 
     def run(self, workers: Workers) -> RestoreReport:
-        """Restore. Checkpoints by schedule wait meanwhile: what they published, this could not be put upon."""
+        """Restore, while the in-progress marker makes scheduled checkpoints wait:
+
+        a restore cannot be rebased on theirs.
+        """
         with self.attempted(), nullcontext() if self.shelf is None else said_under_way(self.shelf, at_once=True):
             return self._run(workers)
 
     def _run(self, workers: Workers) -> RestoreReport:
-        """All steps in order; each is timed under its name."""
+        """All phases in order."""
         with self.phase("plan"):
             self.progress.phase("plan")
             if self.directory is not None and (recovered := str(recover(self.directory, self.faults))):
@@ -200,21 +194,21 @@ class _Restore(Job):
             earlier = self._already_placed()
             if earlier is not None:
                 assert self.directory is not None
-                self.directory.give_to_owner()  # which the killed attempt may not have come to
-                self.home.discard(earlier.plan_id)  # what the killed attempt had staged
-                self.progress.done("in place already")
+                self.directory.give_to_owner()  # the killed attempt may not have got there
+                self.home.discard(earlier.plan_id)  # staged by the killed attempt
+                self.progress.done("already in place")
                 return earlier
             planned = self._plan(workers)
             snapshot = self._publication(planned)
             done = self._already_published(planned.plan, snapshot)
             if done is not None:
-                self.progress.done("published already")
+                self.progress.done("already published")
                 return done
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
         self.wait_for(workers, planned.plan.plan_id, lambda: self._shared(workers, planned.plan), self.spec.kafka)
-        while True:  # each round refuses a parent more, and a store that has none left is read whole
+        while True:  # each round refuses at least one more base; without a base the whole changelog is read
             made = self._read(workers, planned, snapshot)
             if not self._refuses(planned, made):
                 self.faults.reach("restore.after-runs")
@@ -235,7 +229,7 @@ class _Restore(Job):
 
         if self.directory is not None:
             with self.phase("place"):
-                # Before the placement: a retry after a kill finds the stores in place and needs their report.
+                # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
                 self.save(REPORT_SUFFIX, report("").to_json())
                 placement = self._placement(planned, self._staging(plan))
                 assert placement is not None
@@ -248,30 +242,30 @@ class _Restore(Job):
         if self._are_apart(workers):
             self._repository_home().discard(plan.plan_id)
             self._repository_home().sweep()
-        self.finish(plan.plan_id, last.to_json())  # the one that was saved before differs in its times alone
+        self.finish(plan.plan_id, last.to_json())  # differs from the one saved before only in its times
         return last
 
     def _already_placed(self) -> RestoreReport | None:
-        """The report of an earlier attempt of this request, while all that it had placed still stands there."""
+        """Report of an earlier attempt of this request, if everything it placed is still there."""
         frozen = frozen_plan(self.home)
         if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
         found = placed_by(self.home, self.directory, frozen, self.attempt)
         if found is None or (self.shelf is not None and not is_published(found[0], frozen.plan)):
-            return None  # or it was placed before it was to be published
-        report, last_word = found
-        if last_word is not None:
-            self.save(REPORT_SUFFIX, last_word)
+            return None  # placed by an attempt that was not asked to publish
+        report, corrected = found
+        if corrected is not None:
+            self.save(REPORT_SUFFIX, corrected)
         return report
 
     def _already_published(self, plan: RestorePlan, snapshot: SnapshotOf | None) -> RestoreReport | None:
-        """The report of an earlier attempt of this request that published and had nothing else to do."""
+        """Report of an earlier attempt of this request that published and had nothing to place."""
         earlier = None if snapshot is None or self.directory is not None else snapshot.earlier()
         found = None if earlier is None else report_of(self.home, plan)
         return None if found is None else replace(found.value, published=earlier)
 
     def _plan(self, workers: Workers) -> PlannedRestoreOf:
-        """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
+        """The frozen plan of this request, or a new one. All refusals happen here."""
         with self._cluster() as cluster:
             found = taken_up(cluster, self.spec, self.request, self._candidates(), self.home)
             if isinstance(found, PlannedRestoreOf):
@@ -280,7 +274,7 @@ class _Restore(Job):
                 self.brokers = cluster.brokers()
                 placement = self._placement(found)
                 return found if placement is None else replace(found, notes=(*found.notes, *placement.notes))
-        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}",)
+        why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}",)
         return self._new_plan(workers, why)
 
     def _new_plan(self, workers: Workers, why: tuple[str, ...]) -> PlannedRestoreOf:
@@ -303,7 +297,7 @@ class _Restore(Job):
         return RestoreCandidates(self.request, self.spec, self.directory, self.shelf, self.refused)
 
     def _refuses(self, planned: PlannedRestoreOf, made: Made) -> bool:
-        """Whether a parent turned out not to be sound when its tail was read; then it is not used again."""
+        """Whether a base turned out unsound when its tail was read; it is not tried again."""
         if not planned.parents:
             return False
         with self._cluster() as cluster:
@@ -314,7 +308,7 @@ class _Restore(Job):
         return bool(found.refused)
 
     def _publication(self, planned: PlannedRestoreOf) -> SnapshotOf | None:
-        """Begun before anything is read: what others publish from now on is seen, and rights that lack as well."""
+        """Begin the publication before anything is read, so that conflicts and missing permissions are noticed."""
         if self.shelf is None or not planned.published.partitions:
             return None
         return SnapshotOf(self.shelf, self.spec, self.request, planned.plan, self.faults)
@@ -334,17 +328,18 @@ class _Restore(Job):
     def _built(
         self, workers: Workers, planned: PlannedRestoreOf, made: Made
     ) -> dict[tuple[str, str], ImageResult] | None:
-        """All images; ``None`` where files of snapshots that stores are put upon are damaged: these are refused."""
+        """Build all images; ``None`` if files of base snapshots are damaged, after refusing these bases."""
         try:
             return self._build(workers, planned, made)
         except Corrupted as error:
-            upon = {key: parent for key, parent in planned.parents.items() if key not in planned.here}
-            if not upon:
+            snapshot_bases = {key: parent for key, parent in planned.parents.items() if key not in planned.here}
+            if not snapshot_bases:
                 raise
-            # Which of them it was is not told, and a damaged repository is no place to be choosy.
-            for key, parent in sorted(upon.items()):
+            # The error does not say which base is damaged, so all of them are refused.
+            for key, parent in sorted(snapshot_bases.items()):
                 self.refused[key, parent.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
-            self.say(f"warning: Not put upon {', '.join(sorted({one.name for one in upon.values()}))}: {error.what}")
+            names = ", ".join(sorted({one.name for one in snapshot_bases.values()}))
+            self.say(f"warning: Not used as base: {names}. {error.what}")
             return None
 
     def _build(self, workers: Workers, planned: PlannedRestoreOf, made: Made) -> dict[tuple[str, str], ImageResult]:
@@ -356,7 +351,7 @@ class _Restore(Job):
         images: dict[tuple[str, str], ImageResult] = {}
         with self.phase("build"):
             if brought:
-                assert self.shelf is not None  # where else would they be
+                assert self.shelf is not None  # bases that are not in the directory come from it
                 parts = task_parts(plan.of(brought), made, {}, parents=planned.parents)
                 bases = {key: planned.parents[key].bases for key in planned.here & brought}
                 images |= build_here(
@@ -384,7 +379,7 @@ class _Restore(Job):
             except Fenced as error:
                 if self.directory is None:
                     raise
-                # A checkpoint was faster, as one is every few minutes; what was built is as good as it was.
+                # A checkpoint published first; the stores that were built are still good.
                 self.progress.done("nothing")
                 self.withheld = f"{NOT_PUBLISHED}: {error.what}"
                 self.say(f"warning: {self.withheld}")
@@ -403,7 +398,7 @@ class _Restore(Job):
         return self._staging_base() / plan.plan_id
 
     def _place(self, workers: Workers, plan: RestorePlan) -> StagingPlace:
-        """Where runs are kept: with the images that are built of them, or in the repository alone."""
+        """Where runs are kept: with the images that are built of them, or in the repository only."""
         if self._are_apart(workers):
             return self._repository_home().place(plan.plan_id)
         return self.home.place(plan.plan_id)
@@ -413,9 +408,7 @@ class _Restore(Job):
         return RepositoryHome(self.shelf, self.request.request_id)
 
     def _are_apart(self, workers: Workers) -> bool:
-        """Whether the workers share nothing with this machine but the repository: a cluster, unless a staging directory
-        that all of them share was named.
-        """
+        """Whether workers share only the repository with this machine: a cluster without a shared staging directory."""
         return self.shelf is not None and not self.request.staging_dir and not workers.are_here()
 
     def _shared(self, workers: Workers, plan: RestorePlan) -> Path | None:
@@ -427,7 +420,7 @@ class _Restore(Job):
             return None
         plan, request = planned.plan, self.request
         if staged is None:
-            decided = plan.stores if self.keeps else ()  # by whoever has a store of another kind replaced, and kept
+            decided = plan.stores if self.keeps else ()  # the caller replaces stores of another kind on purpose
             if (refusal := contradicted(self.directory, self.spec, plan.tasks, decided)) is not None:
                 raise refusal
         return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
