@@ -115,8 +115,8 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memo
         return of_reading
     return (
         f"{of_reading} The stores take at most about {said(disk.stores)} of disk, and temporary files "
-        f"{said(disk.besides)} more while they are built. If records replace others, the stores take less, and temporary files at most twice "
-        "as much as the stores."
+        f"{said(disk.besides)} more while they are built. If records replace others, the stores take less, and "
+        "temporary files at most twice as much as the stores."
     )
 
 

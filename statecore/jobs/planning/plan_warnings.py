@@ -31,10 +31,11 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     history = sorted({part.store for part in plan.partitions if part.left_to_restore})
     if history:
         notes.append(
-            f"Restored by Kafka Streams: {', '.join(history)}. Changelogs of versioned stores are not read, and empty "
-            "databases are placed; Kafka Streams restores them from the start of their changelogs when the "
-            "application starts, because queries of the past work only on stores that it has restored. (To skip this and do "
-            "without the past, set versioned to latest, --versioned latest; docs/restore.md says what that costs.)"
+            f"Restored by Kafka Streams: {', '.join(history)}. Changelogs of versioned stores are not read, and "
+            "empty databases are placed; Kafka Streams restores them from the start of their changelogs when the "
+            "application starts, because queries of the past work only on stores that it has restored. (To skip "
+            "this and do without the past, set versioned to latest, --versioned latest; docs/restore.md says what "
+            "that costs.)"
         )
     notes += contradictions(cluster, spec, plan)
     undeclared = undeclared_changelogs(cluster, spec)

@@ -1,16 +1,16 @@
-"""What a restore may be put upon: the stores of the state directory, snapshots of the repository, or nothing.
+"""Candidate bases of a restore: the stores of the state directory, snapshots of the repository, or none.
 
-======================  =========================  ==============================  =======================
-``start_from``          stores of the directory    snapshots                       nothing
-======================  =========================  ==============================  =======================
-``cheapest``            without ``replace``        of stores that it has not       of stores that it has not
-``latest``, an id                                  that one                        where that is refused
-``directory``           those alone
-``none``                                                                           always
-======================  =========================  ==============================  =======================
+======================  =========================  ===========================  ===========================
+``start_from``          stores of the directory    snapshots                    none
+======================  =========================  ===========================  ===========================
+``cheapest``            without ``replace``        stores not in the directory  stores not in the directory
+``latest``, an id                                  that one                     if that is refused
+``directory``           only these
+``none``                                                                        always
+======================  =========================  ===========================  ===========================
 
-Of a snapshot and nothing that is taken which takes less work: offsets to be read, and bytes to be brought. A store that
-the directory has is not replaced by one that is not made of it, unless that was asked for.
+Between a snapshot and none, the one that takes less work is used: offsets to read and bytes to download. A store of the
+directory is only replaced by one that is based on it, unless ``replace`` was requested.
 """
 
 from __future__ import annotations
@@ -31,27 +31,25 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
 RECORD_BYTES = 200
-"""About how many bytes are brought and hashed in the time in which a record is read into a run."""
+"""About how many bytes are downloaded and hashed in the time that reading one record into a run takes."""
 
 
 class RestoreCandidates:
-    """See the module's text, and :class:`statecore.jobs.bases.base.BaseCandidates`.
+    """Candidate bases of a restore; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
         request: what is asked for.
-        spec: the application as it is declared.
-        directory: its directory; ``None`` where nothing is placed.
-        shelf: its snapshots; ``None`` without a repository.
-        refused: parents that were refused after their tails were read, with the reason.
+        spec: the application as declared.
+        directory: its directory; ``None`` if nothing is placed.
+        shelf: its repository, if there is one.
+        refused: bases that were refused after their tails were read, with the reason.
 
     Raises:
-        NotFound: no snapshot of the id that was asked for counts.
+        NotFound: the requested snapshot is not valid.
         Corrupted, Invalid, Retryable: the repository cannot be read, or is none.
 
     Attributes:
-        newest: the newest snapshot; empty where there is none, or none is of use.
-        spec: the application.
-        directory: its directory; ``None`` where nothing is placed.
+        newest: the newest snapshot; empty if there is none, or none is used.
     """
 
     def __init__(
@@ -71,14 +69,14 @@ class RestoreCandidates:
         self.newest = ""
         if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
             raise Invalid(
-                f"Nobody knows where the snapshot {start} is.",
+                f"The repository of snapshot {start} is not given.",
                 code="option-missing",
                 action="Name the repository (--repository).",
                 option="repository",
             )
         head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
         if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
-            shelf.head()  # which says why there is none
+            shelf.head()  # raises the reason why there is none
         if shelf is not None and head is not None:
             every = head.head.snapshots
             self.newest = every[0].snapshot if every else ""
@@ -91,34 +89,34 @@ class RestoreCandidates:
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
-        if self.has_store(key):  # which nothing but what is made of it may take the place of
+        if self.has_store(key):  # may only be replaced by a store that is based on it
             assert self._here is not None
             yield from self._here.of(key)
         elif self._snapshots is not None:
             yield from self._snapshots.of(key)
 
     def named(self, key: Key, name: str) -> Base | None:
-        """The parent that a frozen plan names; ``None`` where it cannot be had any more."""
+        """The base that a frozen plan names; ``None`` if it is not available any more."""
         if name == DIRECTORY:
             found = next(self._here.of(key), None) if self._here is not None else None
             return found if isinstance(found, Base) else None
         return None if self._snapshots is None else self._snapshots.named(key, name)
 
     def task(self, snapshot: str, task: str) -> TaskManifest | None:
-        """What a snapshot has of a task; ``None`` where it has nothing, or cannot be read."""
+        """A task of a snapshot; ``None`` if it has none, or cannot be read."""
         return None if self._snapshots is None else self._snapshots.task(snapshot, task)
 
     def has_store(self, key: Key) -> bool:
-        """Whether the state directory has a store that may be built upon."""
+        """Whether the state directory has a store that may be a base."""
         return self._here is not None and self._here.has(key)
 
 
 def cost(parent: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
-    """What it costs to go on from a parent, or from nothing: in records that are read.
+    """Cost of continuing from a base, or from nothing, in records to read.
 
     Args:
-        parent: the parent.
-        logs: the changelog of the store, with the end at which a read would stop as ``log_end``.
+        parent: the base.
+        logs: the changelog of the store, with the offset at which reading stops as ``log_end``.
     """
     starts = {part: log.log_start for part, log in logs.items()}
     brought = 0
