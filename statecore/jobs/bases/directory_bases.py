@@ -75,7 +75,7 @@ class DirectoryBases:
         offsets = next(iter(segment_offsets.values()))
         if any(other != offsets for other in segment_offsets.values()):
             raise Corrupted(
-                "its segments stand at different offsets "
+                "its segments have different offsets "
                 f"({', '.join(sorted(map(_offsets_text, segment_offsets.values())))})",
                 code="segment-offsets-differ",
                 action="",

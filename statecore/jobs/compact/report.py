@@ -86,4 +86,4 @@ class CompactionReport:
         return FOLD_REPORT.to_json(self)
 
 
-FOLD_REPORT = DocumentType("report of a compaction", 1, CompactionReport, "Compact again.", is_open=True)
+FOLD_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Compact again.", is_open=True)
