@@ -76,7 +76,7 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     for _ in range(16):
         shop.write(30)
         report = shop.checkpoint()
-        folds += any("runs were folded" in note for note in report.notes)
+        folds += any("runs were compacted" in note for note in report.notes)
         for (task, _), store in shop.stores_there().items():
             partitions = shop.partitions if task == "global" else 1
             most = max(most, *(len(one.runs) // partitions for one in store.databases))
@@ -130,7 +130,7 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
         assert all(because in problem["what"] for problem in caught.value.context["problems"])
         report = shop.checkpoint(**asked)
         assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
-        assert any(note.startswith("No snapshot is advanced") for note in report.notes)
+        assert any(note.startswith("No snapshot can be advanced") for note in report.notes)
         assert shop.fetched() == shop.restored()
 
     shop.write()
@@ -290,7 +290,7 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
         verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
         assert made.result(300).published is not None
-    assert (verdict.is_due, verdict.why[:16]) == (False, "one is under way")
+    assert (verdict.is_due, verdict.why[:18]) == (False, "one is in progress")
     assert heard_of(shop.shelf, time.time()) is None
 
 
@@ -341,7 +341,7 @@ def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_fold_finds_it(br
     shop.write(100)
     shop.checkpoint()
     damage_first_run(shop)
-    report = checkpoints_until_said(shop, "were not folded")
+    report = checkpoints_until_said(shop, "were not compacted")
     assert report.published is not None
     assert shop.snapshots()[0] == report.published.snapshot
     assert shop.rows_there()[0] == 0, "it stands upon no snapshot"
@@ -357,7 +357,7 @@ def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker
     shop.checkpoint()
     damage_first_run(shop)
     with raises(Invalid, "advance-refused") as refused:
-        checkpoints_until_said(shop, "were not folded", when_refused=WhenRefused.REFUSE)
+        checkpoints_until_said(shop, "were not compacted", when_refused=WhenRefused.REFUSE)
     assert "damaged or gone" in refused.value.what
 
 
@@ -415,7 +415,7 @@ def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to
     said: list[str] = []
     whole = run_restore(restore_request(shop, str(tmp_path / "a")), InProcessEngine(), say=said.append)
     assert of_stores(whole) == shop.restored() == shop.fetched()
-    assert any(rotten in line and "Not put upon" in line for line in said)
+    assert any(rotten in line and "Not used as base" in line for line in said)
     (before, _) = shop.snapshots()
     shop.write(30)
     shop.checkpoint()

@@ -38,7 +38,7 @@ DAY, SHORT = "86400000", "100"
 HELD_BACK = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0"}
 """Compacted only when the test says so."""
 DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
-WHOLE = "No snapshot is advanced for plain of task 0_0: the whole changelog is read."
+WHOLE = "No snapshot can be advanced for plain of task 0_0: whole changelogs are read."
 
 
 def configure(shop: Shop, name: str, value: str) -> None:
