@@ -43,11 +43,11 @@ class InProgressMarker:
         self._ends_with_us = threading.Event()
 
     @property
-    def ends_with_us(self) -> bool:
+    def is_deleted_at_end(self) -> bool:
         """Whether it is deleted when this job ends."""
         return self._ends_with_us.is_set()
 
-    def is_ours(self) -> None:
+    def delete_at_end(self) -> None:
         """This job wrote it, or resumes the work of the process that did: delete it at the end."""
         self._ends_with_us.set()
 
@@ -57,28 +57,28 @@ class InProgressMarker:
 
 
 @contextmanager
-def said_under_way(
-    shelf: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
+def marked_in_progress(
+    repository: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
 ) -> Iterator[InProgressMarker]:
     """Write the marker while a long job runs inside. A failed write is ignored.
 
     A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
     process
-    deletes it at its end, however short it was (:meth:`InProgressMarker.is_ours`).
+    deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         at_once: whether the job is known to take long.
         first: seconds until the first write.
         again: seconds between two writes.
     """
-    name = shelf.names.under_way
+    name = repository.names.under_way
     ended, marker = threading.Event(), InProgressMarker()
 
     def write() -> None:
         with suppress(StatecoreError):
-            shelf.blobs.replace(name, _CONTENT)
-            marker.is_ours()
+            repository.blobs.replace(name, _CONTENT)
+            marker.delete_at_end()
 
     def rewrite() -> None:
         pause = again if at_once else first
@@ -101,23 +101,23 @@ def said_under_way(
     finally:
         ended.set()
         writer.join()
-        if marker.ends_with_us:
+        if marker.is_deleted_at_end:
             with suppress(StatecoreError):
-                shelf.blobs.delete(name)
+                repository.blobs.delete(name)
 
 
-def heard_of(shelf: ApplicationRepository, now: float) -> float | None:
+def marker_age(repository: ApplicationRepository, now: float) -> float | None:
     """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         now: seconds since the epoch.
 
     Raises:
         Invalid, Retryable: the repository cannot be read.
     """
     try:
-        age_s = now - shelf.blobs.head(shelf.names.under_way).modified
+        age_s = now - repository.blobs.head(repository.names.under_way).modified
     except NotFound:
         return None
     return max(age_s, 0.0) if abs(age_s) < LOST else None

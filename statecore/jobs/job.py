@@ -67,7 +67,7 @@ class Job:
         cpu: CPU seconds of this process in each of them.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
-        taken_up: whether an earlier attempt had frozen the plan.
+        is_resumed: whether an earlier attempt had frozen the plan.
         keeps_word: whether the attempt file stays after a failure without a plan: the changes it began have to be
             resumed.
         began: ``time.monotonic()`` when this attempt began.
@@ -84,7 +84,7 @@ class Job:
         self.cpu: dict[str, float] = {}
         self.brokers: list[str] = []
         self.ran_on = RanOn()
-        self.taken_up = False
+        self.is_resumed = False
         self.began = time.monotonic()
         self.keeps_word = False
         self._reached = ""
@@ -137,7 +137,7 @@ class Job:
             shared: gives the directory that the workers must share with this process; called after they have started.
             kafka: the client settings with which they will read.
         """
-        with nullcontext() if self.taken_up else self.nothing_left_of_the_invalid(plan_id):
+        with nullcontext() if self.is_resumed else self.discarding_invalid(plan_id):
             with self.phase("start"):
                 self.progress.phase(f"wait for {workers.called}")
                 workers.parallelism()
@@ -147,7 +147,7 @@ class Job:
                 self.say(str(self.ran_on))
 
     @contextmanager
-    def nothing_left_of_the_invalid(self, plan_id: str) -> Iterator[None]:
+    def discarding_invalid(self, plan_id: str) -> Iterator[None]:
         """Delete plan and staging on ``Invalid`` (such as a record that does not fit the kind):
 
         a retry would fail, too.

@@ -98,93 +98,93 @@ class DirectoryHome(JobHome):
 class RepositoryHome(JobHome):
     """Job files in a repository, for a job without a state directory."""
 
-    def __init__(self, shelf: ApplicationRepository, request_id: str) -> None:
-        self._shelf, self._request = shelf, request_name(request_id)
+    def __init__(self, repository: ApplicationRepository, request_id: str) -> None:
+        self._repository, self._request = repository, request_name(request_id)
 
     def _staging(self, plan_id: str) -> str:
         """Includes the request: two requests may have the same plan, and the first to end deletes its staging."""
         return f"{plan_id}-{self._request}"
 
     def _pointer(self, suffix: str) -> str:
-        return self._shelf.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
+        return self._repository.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
 
     def read(self, suffix: str) -> bytes | None:
         """See :class:`JobHome`."""
-        found = self._shelf.pointers.read(self._pointer(suffix))
+        found = self._repository.pointers.read(self._pointer(suffix))
         return None if found is None else found.content
 
     def save(self, suffix: str, content: bytes) -> None:
         """See :class:`JobHome`. Concurrent attempts of one request may both write; either content is valid."""
         name = self._pointer(suffix)
         for _ in range(_TRIES):
-            found = self._shelf.pointers.read(name)
+            found = self._repository.pointers.read(name)
             if found is not None and found.content == content:
                 return
-            if self._shelf.pointers.swap(name, content, None if found is None else found.version) is not None:
+            if self._repository.pointers.swap(name, content, None if found is None else found.version) is not None:
                 return
         raise Retryable(
-            f"{name} in {self._shelf.url} is being overwritten by other jobs.",
+            f"{name} in {self._repository.url} is being overwritten by other jobs.",
             code="write-conflict",
             action="Find the jobs with the same request id, then try again.",
-            repository=self._shelf.url,
+            repository=self._repository.url,
         )
 
     def forget(self, suffix: str) -> None:
         """See :class:`JobHome`."""
-        self._shelf.blobs.delete(self._pointer(suffix))
+        self._repository.blobs.delete(self._pointer(suffix))
 
     def place(self, plan_id: str) -> StagingPlace:
         """See :class:`JobHome`."""
         from statecore.jobs.pipeline.repository_place import RepositoryPlace
 
-        return RepositoryPlace(self._shelf.url, self._shelf.application_id, self._staging(plan_id))
+        return RepositoryPlace(self._repository.url, self._repository.application_id, self._staging(plan_id))
 
     def discard(self, plan_id: str) -> None:
         """See :class:`JobHome`."""
-        discard_staging(self._shelf, self._staging(plan_id))
+        discard_staging(self._repository, self._staging(plan_id))
 
     def sweep(self) -> None:
         """See :class:`JobHome`."""
-        sweep_stagings(self._shelf, time.time())
-        sweep_requests(self._shelf, time.time())
+        sweep_stagings(self._repository, time.time())
+        sweep_requests(self._repository, time.time())
 
 
-def discard_staging(shelf: ApplicationRepository, plan_id: str) -> None:
+def discard_staging(repository: ApplicationRepository, plan_id: str) -> None:
     """Delete the staging of a plan in a repository, as far as possible."""
     with suppress(StatecoreError):
-        for blob in list(shelf.blobs.list(f"{shelf.names.staging(plan_id)}/")):
-            shelf.blobs.delete(blob.name)
+        for blob in list(repository.blobs.list(f"{repository.names.staging(plan_id)}/")):
+            repository.blobs.delete(blob.name)
 
 
-def sweep_stagings(shelf: ApplicationRepository, now: float) -> None:
+def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
     """Delete stagings without activity for a day, as far as possible; plans in progress report every few seconds.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         now: seconds since the epoch.
     """
     newest: dict[str, float] = {}
     names: dict[str, list[str]] = {}
     with suppress(StatecoreError):
-        for blob in shelf.blobs.list(shelf.names.stagings):
-            plan = blob.name.removeprefix(shelf.names.stagings).split("/")[0]
+        for blob in repository.blobs.list(repository.names.stagings):
+            plan = blob.name.removeprefix(repository.names.stagings).split("/")[0]
             newest[plan] = max(newest.get(plan, 0.0), blob.modified)
             names.setdefault(plan, []).append(blob.name)
         for plan, modified in newest.items():
             for name in names[plan] if now - modified > _KEPT_SECONDS else ():
                 with suppress(NotFound):
-                    shelf.blobs.delete(name)
+                    repository.blobs.delete(name)
 
 
-def sweep_requests(shelf: ApplicationRepository, now: float) -> None:
+def sweep_requests(repository: ApplicationRepository, now: float) -> None:
     """Delete files of requests that were not retried for a week, as far as possible.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         now: seconds since the epoch.
     """
     with suppress(StatecoreError):
-        for blob in list(shelf.blobs.list(shelf.names.requests)):
+        for blob in list(repository.blobs.list(repository.names.requests)):
             if now - blob.modified > _KEPT_REQUESTS_SECONDS:
                 with suppress(NotFound):
-                    shelf.blobs.delete(blob.name)
+                    repository.blobs.delete(blob.name)

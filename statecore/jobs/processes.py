@@ -82,7 +82,7 @@ class ProcessEngine:
                 workers.close()
 
 
-def of_this_machine(engine: Engine) -> Engine:
+def local_engine(engine: Engine) -> Engine:
     """The engine if it is local, else a local one."""
     return engine if isinstance(engine, ProcessEngine) else ProcessEngine()
 

@@ -176,10 +176,10 @@ def _line(group: Sequence[Refused]) -> str:
     first = group[0]
     if len(group) == 1:
         return str(first)
-    tasks, parents = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
+    tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
-    upon = some_of(parents, 3)
+    upon = some_of(bases, 3)
     return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {upon}: {first.why}{likewise}."
 
 
@@ -218,14 +218,14 @@ class ChosenBases(NamedTuple):
     """The bases of a plan.
 
     Attributes:
-        parents: of each store that has one.
+        bases: of each store that has one.
         refused: in the order they were checked.
-        dearer: sound bases that would take more work than reading the whole changelog.
+        costlier: sound bases that would take more work than reading the whole changelog.
     """
 
-    parents: dict[Key, Base]
+    bases: dict[Key, Base]
     refused: tuple[Refused, ...]
-    dearer: tuple[Refused, ...] = ()
+    costlier: tuple[Refused, ...] = ()
 
 
 Cost = Callable[[Base | None, Mapping[TopicPartition, LogOffsets]], float]
@@ -260,9 +260,9 @@ def choose(
             checked,
             and the cheapest is taken, which may be none.
     """
-    parents: dict[Key, Base] = {}
+    bases: dict[Key, Base] = {}
     refused: list[Refused] = []
-    dearer: list[Refused] = []
+    costlier: list[Refused] = []
     pending = {key: candidates.of(key) for key in stores}
     while pending:
         looked: dict[Key, Base] = {}
@@ -274,22 +274,22 @@ def choose(
                 refused.append(found)
             else:
                 looked[key] = found
-        told = epoch_ends_of((end for parent in looked.values() for end in parent.ends.values()), epoch_ends)
-        for key, parent in looked.items():
-            why = _why_refused(parent, stores[key], topics, logs, ends, told)
+        told = epoch_ends_of((end for base in looked.values() for end in base.ends.values()), epoch_ends)
+        for key, base in looked.items():
+            why = _why_refused(base, stores[key], topics, logs, ends, told)
             if why is not None:
-                refused.append(Refused(*key, parent.name, why))
+                refused.append(Refused(*key, base.name, why))
                 continue
             its_logs = {part: replace(logs[part], log_end=ends[part]) for part in stores[key]}
-            if cost is None or cost(parent, its_logs) <= cost(parents.get(key), its_logs):
-                parents[key] = parent
+            if cost is None or cost(base, its_logs) <= cost(bases.get(key), its_logs):
+                bases[key] = base
             else:
-                dearer.append(
-                    Refused(*key, parent.name, Reason("reading the whole changelog is less work", "not-cheapest"))
+                costlier.append(
+                    Refused(*key, base.name, Reason("reading the whole changelog is less work", "not-cheapest"))
                 )
-            if cost is None or not parent.is_here:
+            if cost is None or not base.is_here:
                 del pending[key]
-    return ChosenBases(parents, tuple(refused), tuple(dearer))
+    return ChosenBases(bases, tuple(refused), tuple(costlier))
 
 
 def epoch_ends_of(
@@ -312,22 +312,22 @@ def epoch_ends_of(
 
 
 def _why_refused(
-    parent: Base,
+    base: Base,
     partitions: frozenset[TopicPartition],
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
     ends: Mapping[TopicPartition, int],
     epoch_ends: Mapping[tuple[TopicPartition, int], int | None],
 ) -> Reason | None:
-    if parent.ends.keys() != partitions:
-        there, now = (", ".join(map(str, sorted(some))) or "no partition" for some in (parent.ends, partitions))
+    if base.ends.keys() != partitions:
+        there, now = (", ".join(map(str, sorted(some))) or "no partition" for some in (base.ends, partitions))
         return Reason(
             f"it has offsets of {there}, but the store has offsets of {now}",
             "partitions-differ",
-            found=sorted(map(str, parent.ends)),
+            found=sorted(map(str, base.ends)),
             expected=sorted(map(str, partitions)),
         )
-    for part, end in sorted(parent.ends.items()):
+    for part, end in sorted(base.ends.items()):
         found = refusal(end, topics[part.topic], logs[part], epoch_ends.get((part, end.leader_epoch)))
         if found is not None:
             return found

@@ -22,19 +22,19 @@ class PlannedTails:
 
     Attributes:
         frozen: the offsets.
-        parents: base of each store that has one.
+        bases: base of each store that has one.
         refused: bases that are not used, and why.
         topics: the changelogs.
         notes: notes for the operator.
-        taken_up: whether an earlier attempt had frozen it.
+        is_resumed: whether an earlier attempt had frozen it.
     """
 
     frozen: FrozenPlan
-    parents: Mapping[Key, Base]
+    bases: Mapping[Key, Base]
     refused: tuple[Refused, ...]
     topics: Mapping[str, TopicDescription]
     notes: tuple[str, ...]
-    taken_up: bool = False
+    is_resumed: bool = False
 
     @property
     def plan(self) -> RestorePlan:
@@ -59,7 +59,7 @@ def topics_of(cluster: Cluster, plan: RestorePlan) -> dict[str, TopicDescription
     return cluster.describe_topics(sorted({part.topic for part in plan.partitions}))
 
 
-def still_standing(
+def valid_bases(
     cluster: Cluster, frozen: FrozenPlan, topics: Mapping[str, TopicDescription], candidates: NamedBases
 ) -> dict[Key, Base] | str:
     """The bases of a frozen plan; or why it must be recreated.
@@ -74,14 +74,14 @@ def still_standing(
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
         return stale
-    parents: dict[Key, Base] = {}
+    bases: dict[Key, Base] = {}
     for key, parts in plan.stores.items():
         name = parts[0].parent
         if not name:
             continue
-        parent = candidates.named(key, name)
-        ends = {} if parent is None else {part: end.end for part, end in parent.ends.items()}
-        if parent is None or any(ends.get(part.topic_partition) != part.start for part in parts):
+        base = candidates.named(key, name)
+        ends = {} if base is None else {part: end.end for part, end in base.ends.items()}
+        if base is None or any(ends.get(part.topic_partition) != part.start for part in parts):
             return f"{name}, the base of store {key[1]} of task {key[0]}, has changed"
-        parents[key] = parent
-    return parents
+        bases[key] = base
+    return bases

@@ -104,11 +104,11 @@ def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Ref
     """
     reconcilable, refused = [], []
     for one in found:
-        parts, parent = planned.frozen.plan.stores[one.key], planned.parents[one.key]
+        parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
         why = None
         if one.missed_deletes:
             is_newest = one.parent == planned.frozen.newest
-            why = _why_not_reconcilable(parent, parts, planned.topics[parts[0].topic], is_newest=is_newest)
+            why = _why_not_reconcilable(base, parts, planned.topics[parts[0].topic], is_newest=is_newest)
         if one.missed_deletes and why is None:
             reconcilable.append(one)
         else:
@@ -117,10 +117,10 @@ def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Ref
 
 
 def _why_not_reconcilable(
-    parent: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool
+    base: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool
 ) -> str | None:
     """Why a base in whose tail deletes may be missing cannot be reconciled; ``None`` if it can."""
-    if not is_newest or parent.snapshot is None:
+    if not is_newest or base.snapshot is None:
         return "it is not in the newest snapshot"
     if parts[0].kind.is_versioned:
         return "rows of a versioned store depend on every record"
@@ -129,7 +129,7 @@ def _why_not_reconcilable(
         return f"the cleanup.policy of {topic.name} is {policy}, so rows without a record may be live"
     if len(parts) != 1:
         return f"it is built from {len(parts)} partitions of {topic.name}"
-    if any(database.base for database in parent.snapshot.databases):
+    if any(database.base for database in base.snapshot.databases):
         return "its runs are based on RocksDB files"
     return None
 
@@ -173,7 +173,7 @@ class Reconciler:
     Args:
         planned: the plan by which their tails were read; its ends are used.
         spec: the application.
-        shelf: the application's repository, where the runs are published.
+        repository: the application's repository, where the runs are published.
         settings: how workers connect to the brokers.
         connect: how this process does.
         engine: gives a local engine for so many offsets.
@@ -190,7 +190,7 @@ class Reconciler:
         planned: CheckpointPlan,
         *,
         spec: ApplicationSpec,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         settings: ClusterSettings,
         connect: Callable[[], AbstractContextManager[Cluster]],
         engine: Callable[[int], Engine],
@@ -202,10 +202,10 @@ class Reconciler:
         weigh: Callable[..., Weights] = weigh,
     ) -> None:
         self._batch_bytes, self._read, self._weigh = batch_bytes, read, weigh
-        self._planned, self._spec, self._shelf = planned, spec, shelf
+        self._planned, self._spec, self._repository = planned, spec, repository
         self._settings, self._connect, self._engine = settings, connect, engine
         self._budget, self._progress, self._faults = memory_budget, progress, faults
-        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
         self._made = Reconciliation()
         self._count = 0
 
@@ -255,7 +255,7 @@ class Reconciler:
         return sum(stored.run.file_bytes for one in self._databases(key) for stored in one.runs)
 
     def _databases(self, key: Key) -> Sequence[StoredDatabase]:
-        snapshot = self._planned.parents[key].snapshot
+        snapshot = self._planned.bases[key].snapshot
         assert snapshot is not None  # `divided` lets no other through
         return snapshot.databases
 
@@ -302,15 +302,15 @@ class Reconciler:
         """
         from statecore.images.reconcile import reconciled_run  # rarely needed by a checkpoint
 
-        part, parent, databases = parts[0], self._planned.parents[one.key], self._databases(one.key)
-        end = parent.ends[part.topic_partition]
+        part, base, databases = parts[0], self._planned.bases[one.key], self._databases(one.key)
+        end = base.ends[part.topic_partition]
         if (moved := start_moved(end, [result.statistics for result in results])) is not None:
             self._made.refused.append(replace(one, why=moved, missed_deletes=False))
             return
         what = f"a run of store {one.store} of task {one.task}"
         whose = {"task": one.task, "store": one.store}
         download(
-            self._shelf,
+            self._repository,
             [Wanted(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
             downloaded,
             keeps=False,
@@ -331,7 +331,7 @@ class Reconciler:
                     file=run.sha256,
                 )
             above[run.segment].append(staging.at_hand(log, run, downloaded))
-        first = _first_live(part, parent, results)
+        first = _first_live(part, base, results)
         files: list[RunFile] = []
         for segment in sorted(below.keys() | above.keys(), key=segment_order):
             if segment is not None and segment < first:
@@ -372,11 +372,11 @@ def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized], batch_bytes:
         yield batch
 
 
-def _first_live(part: PartitionPlan, parent: Base, results: Iterable[RangeResult]) -> int:
+def _first_live(part: PartitionPlan, base: Base, results: Iterable[RangeResult]) -> int:
     """The first segment that has not expired, by all that the base and the log have seen."""
     of = part.segmentation if part.kind.is_segmented else None
     seen = max((result.stream_time for result in results), default=-1)
-    return 0 if of is None else first_live_segment(max(seen, parent.stream_time), of.retention_ms, of.interval_ms)
+    return 0 if of is None else first_live_segment(max(seen, base.stream_time), of.retention_ms, of.interval_ms)
 
 
 def _reason_text(error: Corrupted | Invalid | Capacity) -> str:

@@ -24,7 +24,7 @@ class SnapshotBases:
     """The stores of valid snapshots; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         spec: the application as declared now.
         entries: the valid snapshots, newest first.
         newest: manifest of the newest, if any.
@@ -35,7 +35,7 @@ class SnapshotBases:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         spec: ApplicationSpec,
         entries: Sequence[SnapshotEntry],
         newest: Manifest | None,
@@ -43,7 +43,7 @@ class SnapshotBases:
         refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
     ) -> None:
-        self._shelf, self._spec, self._refused = shelf, spec, refused
+        self._repository, self._spec, self._refused = repository, spec, refused
         self._entries, self._newer = entries, newer
         self._horizons: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
@@ -84,14 +84,14 @@ class SnapshotBases:
             if ends in seen:  # refused for the same reason as the other
                 continue
             seen.add(ends)
-            parent = self._base(entry, key, found)
+            base = self._base(entry, key, found)
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
                 if not why.startswith(DAMAGED):  # older snapshots may be intact
-                    refused.append(parent)
+                    refused.append(base)
                 yield Refused(*key, entry.snapshot, why)
-            elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
+            elif (better := next((one for one in refused if _has_all_of(base, one)), None)) is not None:
                 yield Refused(
                     *key,
                     entry.snapshot,
@@ -100,7 +100,7 @@ class SnapshotBases:
                     ),
                 )
             else:
-                yield parent
+                yield base
 
     def _base(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Base:
         """A store of a snapshot, with the shortest delete retention that it and newer snapshots recorded."""
@@ -138,7 +138,7 @@ class SnapshotBases:
             try:
                 manifest = self._manifest(entry)
                 reference = manifest.part(task)
-                self._parts[where] = None if reference is None else self._shelf.parts([reference])[task].part
+                self._parts[where] = None if reference is None else self._repository.parts([reference])[task].part
             except Corrupted as error:
                 self._parts[where] = error
         return self._parts[where]
@@ -146,7 +146,7 @@ class SnapshotBases:
     def _manifest(self, entry: SnapshotEntry) -> Manifest:
         if entry.snapshot not in self._manifests:
             try:
-                self._manifests[entry.snapshot] = self._shelf.manifest(entry).value
+                self._manifests[entry.snapshot] = self._repository.manifest(entry).value
             except Corrupted as error:
                 self._manifests[entry.snapshot] = error
         found = self._manifests[entry.snapshot]
@@ -155,11 +155,11 @@ class SnapshotBases:
         return found
 
 
-def _has_all_of(parent: Base, refused: Base) -> bool:
+def _has_all_of(base: Base, refused: Base) -> bool:
     """Whether the refusal of one base's tail applies to another base: its tail is longer, and it is not younger."""
     return all(
         part in refused.ends
         and end.end <= refused.ends[part].end
         and (end.read_at_ms or 0) <= (refused.ends[part].read_at_ms or 0)
-        for part, end in parent.ends.items()
+        for part, end in base.ends.items()
     )

@@ -22,22 +22,22 @@ class Unsound(NamedTuple):
 
     Attributes:
         refused: bases to which nothing may be appended.
-        for_good: those that must not be tried again, with the reason.
+        permanent: those that must not be tried again, with the reason.
     """
 
     refused: tuple[Refused, ...]
-    for_good: Mapping[tuple[Key, str], Reason]
+    permanent: Mapping[tuple[Key, str], Reason]
 
     @staticmethod
     def of(refused: Iterable[Refused]) -> Unsound:
-        """Of some parents."""
+        """Of some bases."""
         found = tuple(refused)
         return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
 
 
 def unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Base],
+    bases: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
@@ -47,7 +47,7 @@ def unsound(
 
     Args:
         plan: what was read.
-        parents: the bases.
+        bases: the bases.
         runs: results of the ranges.
         topics: the changelogs, with the shortest delete retention they had since the plan was made.
         epoch_ends: asks where leader epochs end in the current logs: a log truncated below the plan's end may have
@@ -55,9 +55,9 @@ def unsound(
             records there.
         finished_ms: broker time when all had been read, in ms since the epoch; ``None`` if unknown.
     """
-    truncated = truncations(plan, parents, epoch_ends)
+    truncated = truncations(plan, bases, epoch_ends)
     refused: list[Refused] = []
-    for key, parent in parents.items():
+    for key, base in bases.items():
         moved, missed = None, None
         for part in plan.stores[key]:
             seen = [
@@ -65,23 +65,23 @@ def unsound(
                 for result in runs.get(key, ())
                 if result.offset_range.topic_partition == part.topic_partition
             ]
-            end = parent.ends[part.topic_partition]
+            end = base.ends[part.topic_partition]
             moved = moved or start_moved(end, seen)
-            if parent.segments and missed is None:  # without rows there is nothing to delete
+            if base.segments and missed is None:  # without rows there is nothing to delete
                 end = replace(end, horizon_ms=_horizon_of(end, part))
                 missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
         if moved is not None:
-            refused.append(Refused(*key, parent.name, moved))
+            refused.append(Refused(*key, base.name, moved))
         elif key in truncated:
-            refused.append(Refused(*key, parent.name, truncated[key], is_passing=True))
+            refused.append(Refused(*key, base.name, truncated[key], is_passing=True))
         elif missed is not None:
-            refused.append(Refused(*key, parent.name, missed, missed_deletes=True))
+            refused.append(Refused(*key, base.name, missed, missed_deletes=True))
     return Unsound.of(refused)
 
 
 def found_unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Base],
+    bases: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     cluster: Cluster,
@@ -90,7 +90,7 @@ def found_unsound(
 
     Args:
         plan: what was read.
-        parents: the bases.
+        bases: the bases.
         runs: results of the ranges.
         topics: the changelogs when the plan was made.
         cluster: the brokers.
@@ -100,11 +100,11 @@ def found_unsound(
         Retryable: no broker answered in time.
         Invalid: this client is not authorized.
     """
-    if not parents:
+    if not bases:
         return Unsound.of(())
     finished_ms = cluster.time_ms()
     now = cluster.describe_topics(topics)
-    return unsound(plan, parents, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
+    return unsound(plan, bases, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
 
 
 def truncations(

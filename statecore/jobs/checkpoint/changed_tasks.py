@@ -81,12 +81,12 @@ def changed_tasks(
     }
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
-        parent, known = planned.parents.get(key), published.get(key)
+        base, known = planned.bases.get(key), published.get(key)
         if of_store[0].left_to_restore:
             is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
         elif of_store[0].kind.is_versioned:
             is_news = known is None or not _is_as_planned(known, of_store)
-        elif parent is None or manifest is None or parent.name != manifest.snapshot:
+        elif base is None or manifest is None or base.name != manifest.snapshot:
             is_news = True
         else:
             is_news = key in reconciled or any(part.start < part.end for part in of_store)

@@ -10,7 +10,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.job_files import JobHome
@@ -42,20 +42,20 @@ class CheckpointPlan(PlannedTails):
     @property
     def not_advanced(self) -> frozenset[Key]:
         """Stores with a refused base and no other."""
-        return frozenset(one.key for one in self.refused) - self.parents.keys()
+        return frozenset(one.key for one in self.refused) - self.bases.keys()
 
     @property
-    def aloud(self) -> tuple[str, ...]:
+    def urgent_notes(self) -> tuple[str, ...]:
         """Told to the operator at once: bases that are not used, and what is read whole for that reason."""
         return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest))
 
     @property
     def lacking(self) -> tuple[str, ...]:
         """Why no snapshot can be advanced for some stores."""
-        return grouped(self.refused_of_lacking)
+        return grouped(self.refused_without_base)
 
     @property
-    def refused_of_lacking(self) -> tuple[Refused, ...]:
+    def refused_without_base(self) -> tuple[Refused, ...]:
         """All refused bases of the stores without a base."""
         return tuple(one for one in self.refused if one.key in self.not_advanced)
 
@@ -69,7 +69,7 @@ def plan_checkpoint(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: CheckpointRequest,
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     publication: Publication,
     home: JobHome,
     refused: Mapping[tuple[Key, str], Reason],
@@ -81,7 +81,7 @@ def plan_checkpoint(
         cluster: the brokers.
         spec: the application.
         request: what is asked for.
-        shelf: the application's repository.
+        repository: the application's repository.
         publication: knows the newest snapshot.
         home: where the plan is frozen.
         refused: bases that were refused after their tails were read, with the reason.
@@ -92,7 +92,7 @@ def plan_checkpoint(
             repository
             cannot be read.
     """
-    candidates = SnapshotBases(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
+    candidates = SnapshotBases(repository, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
         found = _resumed(cluster, spec, request, home, candidates)
@@ -110,7 +110,7 @@ def plan_checkpoint(
         builds=False,
     )
     newest = "" if publication.newest is None else publication.newest.snapshot
-    parents, before, _ = planned.chosen
+    bases, before, _ = planned.chosen
     frozen = FrozenPlan(
         planned.plan,
         request.partitions,
@@ -131,7 +131,7 @@ def plan_checkpoint(
         *_inherited(old, request.versioned_interval),
     )
     return CheckpointPlan(
-        frozen=frozen, parents=parents, refused=before, topics=planned.topics, notes=notes, candidates=candidates
+        frozen=frozen, bases=bases, refused=before, topics=planned.topics, notes=notes, candidates=candidates
     )
 
 
@@ -155,18 +155,18 @@ def _resumed(
         return error.what
     if frozen.newest and not candidates.counts(frozen.newest):
         return f"the snapshot {frozen.newest} that it was to advance is not valid any more"
-    parents = still_standing(cluster, frozen, topics, candidates)
-    if isinstance(parents, str):
-        return parents
+    bases = valid_bases(cluster, frozen, topics, candidates)
+    if isinstance(bases, str):
+        return bases
     notes = (TAKEN_UP, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
     return CheckpointPlan(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=frozen.refused,
         topics=topics,
         notes=notes,
         candidates=candidates,
-        taken_up=True,
+        is_resumed=True,
     )
 
 

@@ -41,7 +41,7 @@ from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_afte
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.in_progress_marker import InProgressMarker, said_under_way
+from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.pipeline.publish import Made, task_parts
@@ -51,7 +51,7 @@ from statecore.jobs.pipeline.stages import publish_rows, read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.processes import of_this_machine
+from statecore.jobs.processes import local_engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.progress import NullProgress, Progress
@@ -78,11 +78,11 @@ class Warm:
     """Connections that a service reuses for every checkpoint.
 
     Attributes:
-        shelf: the opened application repository.
+        repository: the opened application repository.
         cluster: the connected brokers.
     """
 
-    shelf: ApplicationRepository
+    repository: ApplicationRepository
     cluster: Cluster
 
 
@@ -118,10 +118,12 @@ def run_checkpoint(
     """
     try:
         spec = spec_of(request)
-        shelf = ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.shelf
-        home = RepositoryHome(shelf, request.request_id)
+        repository = (
+            ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.repository
+        )
+        home = RepositoryHome(repository, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults, say)
-        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster, little).run()
+        return _Checkpoint(request, around, repository, engine, None if warm is None else warm.cluster, little).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -143,13 +145,13 @@ class _Checkpoint(Job):
         self,
         request: CheckpointRequest,
         around: Surroundings,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         engine: Engine,
         cluster: Cluster | None,
         little: int,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
-        self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
+        self.request, self.repository, self.engine, self.cluster = request, repository, engine, cluster
         self.little = little
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: list[TaskManifest] = []
@@ -165,7 +167,7 @@ class _Checkpoint(Job):
                 if note not in self._said:
                     self.say(f"note: {note}")
             return planned.plan
-        with self.attempted(), said_under_way(self.shelf) as marker:
+        with self.attempted(), marked_in_progress(self.repository) as marker:
             return self._run(marker)
 
     def _run(self, marker: InProgressMarker) -> RestoreReport:
@@ -173,19 +175,19 @@ class _Checkpoint(Job):
             self.progress.phase("plan")
             publication = self._publication()
             if (earlier := publication.earlier()) is not None:
-                marker.is_ours()  # left by the killed attempt
+                marker.delete_at_end()  # left by the killed attempt
                 self.home.forget(PLAN_SUFFIX)  # the killed attempt did not get there
                 self.progress.done("already published")
                 return self._report(None, Made({}, {}), (), earlier)
             if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
                 if self.home.read(PLAN_SUFFIX) is not None:
-                    marker.is_ours()
+                    marker.delete_at_end()
                     self.home.forget(PLAN_SUFFIX)
                 self.progress.done("made by another job")
                 return self._report(None, Made({}, {}), (faster,), None)
             planned = self._plan(publication)
-            if planned.taken_up:
-                marker.is_ours()
+            if planned.is_resumed:
+                marker.delete_at_end()
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
@@ -214,7 +216,7 @@ class _Checkpoint(Job):
         """Validate the tails; ``None`` if some of their bases turned out unsound."""
         validation = TailValidator(
             spec=self.spec,
-            shelf=self.shelf,
+            repository=self.repository,
             settings=self._settings(),
             connect=self._cluster,
             when_refused=self.request.when_refused,
@@ -225,10 +227,10 @@ class _Checkpoint(Job):
             phase=self.phase,
             progress=self.progress,
             faults=self.faults,
-        ).judged(planned, read)
+        ).validate(planned, read)
         self.reconciled = validation.reconciled
         self._say(grouped(validation.unsound.refused))
-        self.refused |= validation.unsound.for_good
+        self.refused |= validation.unsound.permanent
         return None if validation.unsound.refused else validation.made
 
     def _settings(self) -> ClusterSettings:
@@ -243,7 +245,7 @@ class _Checkpoint(Job):
 
     def _publication(self) -> Publication:
         return Publication(
-            self.shelf,
+            self.repository,
             self.spec,
             request=request_name(self.request.request_id),
             origin=ORIGIN,
@@ -254,13 +256,13 @@ class _Checkpoint(Job):
     def _plan(self, publication: Publication) -> CheckpointPlan:
         with self._cluster() as cluster:
             planned = plan_checkpoint(
-                cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
+                cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
             )
-            self.taken_up = planned.taken_up
+            self.is_resumed = planned.is_resumed
             if planned.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
         self._refuse_what_must_not_be_rebuilt(planned)
-        self._say(planned.aloud)
+        self._say(planned.urgent_notes)
         return planned
 
     def _refuse_what_must_not_be_rebuilt(self, planned: CheckpointPlan) -> None:
@@ -273,7 +275,7 @@ class _Checkpoint(Job):
             "Stores cannot be advanced, and rebuilding them was not allowed:\n" + "\n".join(lines) + "\n",
             code="advance-refused",
             action="Rebuild them (--when-refused rebuild), or restore them (statecore restore --repository).",
-            problems=[one.to_json() for one in planned.refused_of_lacking],
+            problems=[one.to_json() for one in planned.refused_without_base],
         )
 
     def _expected(self) -> int:
@@ -293,13 +295,14 @@ class _Checkpoint(Job):
             return Made({}, {})
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
         cluster = self._settings()
-        address, budget = ApplicationAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
+        address = ApplicationAddress(self.repository.url, self.repository.application_id)
+        budget = self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
             if engine is self.engine:
                 self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
             with self.phase("read"):
-                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.parents)
+                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.bases)
                 versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)
         return Made(runs, versions)
 
@@ -330,7 +333,7 @@ class _Checkpoint(Job):
                 planned.plan.of_tasks(news.tasks),
                 made,
                 {},
-                parents=planned.parents,
+                bases=planned.bases,
                 cut_ms=planned.made_ms,
                 spec_digest=spec_hash(self.spec),
             )
@@ -352,7 +355,7 @@ class _Checkpoint(Job):
             return CompactedAfter()
         parts = {**publication.parts(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
-            return compact_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
+            return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
 
     def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
         """A second checkpoint that refuses all snapshots as bases of damaged stores.
@@ -360,11 +363,11 @@ class _Checkpoint(Job):
         The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        home = RepositoryHome(self.shelf, request.request_id)
+        home = RepositoryHome(self.repository, request.request_id)
         around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
-        job = _Checkpoint(request, around, self.shelf, of_this_machine(self.engine), self.cluster, self.little)
+        job = _Checkpoint(request, around, self.repository, local_engine(self.engine), self.cluster, self.little)
         job.rebuilds_damaged = True
-        snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
+        snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
         why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
         job.refused = {(key, snapshot): why for key in damaged for snapshot in snapshots}
         rebuilt = job.run()
@@ -408,6 +411,6 @@ class _Checkpoint(Job):
             placed=False,
             finished=utc_now(),
             ran_on=self.ran_on,
-            repository=self.shelf.url,
+            repository=self.repository.url,
             published=published,
         )

@@ -36,7 +36,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_cut
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_progress_marker import heard_of
+from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.planning.plan import consumed, end_of, is_left
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
@@ -145,7 +145,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
 
 
 def look(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     tick_ms: int = DEFAULT_TICK_MS,
@@ -158,7 +158,7 @@ def look(
     """Check whether a checkpoint of an application is due.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         spec: the application.
         tick_ms: between two checks, in ms.
         versioned: what the checkpoint will do with versioned stores.
@@ -171,10 +171,10 @@ def look(
         StatecoreError: the check failed.
     """
     now_ms = int(clock() * 1000)
-    found = shelf.read_head()
+    found = repository.read_head()
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
-        if (running := _in_progress(shelf, now_ms)) is not None:
+        if (running := _in_progress(repository, now_ms)) is not None:
             return running
         with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
             _BrokerState.of(
@@ -194,10 +194,10 @@ def look(
                 interval_ms=interval_ms,
             ),
         )
-    if (running := _in_progress(shelf, now_ms)) is not None:
+    if (running := _in_progress(repository, now_ms)) is not None:
         return running
-    manifest = shelf.manifest(newest).value
-    read = shelf.parts(manifest.parts)
+    manifest = repository.manifest(newest).value
+    read = repository.parts(manifest.parts)
     there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].part.stores}
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
         brokers_state = _BrokerState.of(brokers, spec, versioned)
@@ -216,8 +216,8 @@ def look(
     return Verdict(news is not None, why, upon=upon)
 
 
-def _in_progress(shelf: ApplicationRepository, now_ms: int) -> Verdict | None:
-    heard = heard_of(shelf, now_ms / 1000)
+def _in_progress(repository: ApplicationRepository, now_ms: int) -> Verdict | None:
+    heard = marker_age(repository, now_ms / 1000)
     if heard is None:
         return None
     return Verdict(False, Reason(f"one is in progress, marked {heard:.0f} s ago", "in-progress", heard_s=heard))

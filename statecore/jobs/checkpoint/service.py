@@ -23,7 +23,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import Warm, run_checkpoint
 from statecore.jobs.engine import Engine
-from statecore.jobs.in_progress_marker import heard_of
+from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import NullProgress, Progress
@@ -65,18 +65,18 @@ def follow(
     """
     spec = spec_of(request)
     progress = progress or NullProgress()
-    shelf: ApplicationRepository | None = None
+    repository: ApplicationRepository | None = None
     pause, last = _FIRST_PAUSE, ""
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
         while True:
             began, moment = clock(), utc_now()
             try:
-                shelf = shelf or ApplicationRepository.at(request.repository, spec.application_id)
-                if (heard := heard_of(shelf, time.time())) is not None:
+                repository = repository or ApplicationRepository.at(request.repository, spec.application_id)
+                if (heard := marker_age(repository, time.time())) is not None:
                     say(f"Another job is in progress, marked {heard:.0f} s ago. The next check is in {_WAIT:.0f} s.")
                     sleep(_WAIT)
                     continue
-                report = run(request, engine, progress, say=say, warm=Warm(shelf, cluster))
+                report = run(request, engine, progress, say=say, warm=Warm(repository, cluster))
             except (Retryable, Fenced, Capacity) as error:
                 progress.done("failed")
                 fresh = f" The newest checkpoint is of {last}." if last else ""
@@ -85,7 +85,7 @@ def follow(
                 pause = min(2 * pause, _LONGEST_PAUSE, max(interval, _FIRST_PAUSE))
                 if isinstance(error, Fenced):
                     request = replace(request, request_id=uuid.uuid4().hex)
-                    shelf = None  # another repository may be at this URL now
+                    repository = None  # another repository may be at this URL now
                 continue
             pause, last = _FIRST_PAUSE, moment
             assert isinstance(report, RestoreReport)  # the request is not plan_only

@@ -25,7 +25,7 @@ from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.engine import Engine
 from statecore.jobs.pipeline.publish import Made
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
-from statecore.jobs.processes import of_this_machine
+from statecore.jobs.processes import local_engine
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.spec.model import ApplicationSpec
@@ -52,7 +52,7 @@ class TailValidator:
 
     Attributes:
         spec: the application.
-        shelf: the application's repository.
+        repository: the application's repository.
         settings: how workers connect to the brokers.
         connect: how this process does.
         when_refused: policy for a store in whose tail deletes may be missing.
@@ -66,7 +66,7 @@ class TailValidator:
     """
 
     spec: ApplicationSpec
-    shelf: ApplicationRepository
+    repository: ApplicationRepository
     settings: ClusterSettings
     connect: Callable[[], AbstractContextManager[Cluster]]
     when_refused: WhenRefused
@@ -78,7 +78,7 @@ class TailValidator:
     progress: Progress
     faults: FaultPoints
 
-    def judged(self, planned: CheckpointPlan, made: Made) -> TailValidation:
+    def validate(self, planned: CheckpointPlan, made: Made) -> TailValidation:
         """Validate tails.
 
         Raises:
@@ -89,7 +89,7 @@ class TailValidator:
         if not plan.offsets:
             return TailValidation(made, Unsound.of(()))
         with self.connect() as cluster:
-            found = found_unsound(plan, planned.parents, made.runs, planned.topics, cluster)
+            found = found_unsound(plan, planned.bases, made.runs, planned.topics, cluster)
         if self.when_refused != WhenRefused.RECONCILE:
             return TailValidation(made, found)
         right, wrong = divided(planned, found.refused)
@@ -105,7 +105,7 @@ class TailValidator:
             return Reconciler(
                 planned,
                 spec=self.spec,
-                shelf=self.shelf,
+                repository=self.repository,
                 settings=self.settings,
                 connect=self.connect,
                 engine=self._engine_here,
@@ -118,4 +118,4 @@ class TailValidator:
         """An engine on this machine, because the runs of the logs stay on its disk."""
         if offsets < self.little:
             return self.engine_of_little
-        return of_this_machine(self.engine)
+        return local_engine(self.engine)

@@ -30,7 +30,7 @@ class CompactedAfter:
 
 
 def compact_after(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     parts: Iterable[TaskManifest],
     progress: Progress,
@@ -40,7 +40,7 @@ def compact_after(
     """Compact databases that have many runs, if due. A failure is only noted.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         spec: the application.
         parts: the task manifests just published: if none of them is due, nothing is read.
         progress: receives progress.
@@ -50,7 +50,7 @@ def compact_after(
     if not planned_merges(parts, spec):
         return CompactedAfter()
     try:
-        report = run_compact(shelf, spec, asks_contents=False, progress=progress, say=say, faults=faults)
+        report = run_compact(repository, spec, asks_contents=False, progress=progress, say=say, faults=faults)
     except FaultInjected:
         raise
     except Exception as error:

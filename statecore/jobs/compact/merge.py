@@ -54,7 +54,7 @@ class Merger:
     """Runs merges.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         scratch: an empty local directory.
         advance: receives the bytes of runs that were merged.
         faults: fault points for tests.
@@ -63,15 +63,15 @@ class Merger:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         scratch: Path,
         advance: Callable[[int], None],
         faults: FaultPoints,
         batch_bytes: int,
     ) -> None:
-        self._shelf, self._scratch, self._advance, self._faults = shelf, scratch, advance, faults
+        self._repository, self._scratch, self._advance, self._faults = repository, scratch, advance, faults
         self._batch_bytes = batch_bytes
-        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
         self._made = Merged()
 
     def run(self, merges: Sequence[Merge]) -> Merged:
@@ -119,7 +119,7 @@ class Merger:
 
     def _download(self, merges: Sequence[Merge], directory: Path) -> None:
         wanted = [file for one in merges for file in one.wanted]
-        self._made.brought_bytes += download(self._shelf, wanted, directory, keeps=False).bytes
+        self._made.brought_bytes += download(self._repository, wanted, directory, keeps=False).bytes
 
     def _keep(self, number: int, output: RunFile | None) -> None:
         if output is None:

@@ -55,7 +55,7 @@ MergedRuns = Mapping[str, Sequence[Compaction]]
 
 
 def run_compact(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     plan_only: bool = False,
@@ -71,7 +71,7 @@ def run_compact(
     """Compact the newest snapshot of an application, if due.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         spec: the application as declared.
         plan_only: only report what would be merged.
         asks_contents: look up the digests of compacted stores that the snapshot lacks, one request each. Not needed
@@ -94,11 +94,11 @@ def run_compact(
     began = time.monotonic()
     progress = progress or NullProgress()
     request = f"{ORIGIN}-{uuid.uuid4().hex}"
-    publication = Publication(shelf, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
-    newest = publication.newest or shelf.manifest(shelf.head().snapshots[0]).value
+    publication = Publication(repository, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
+    newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
     parts = publication.parts()
     merges = planned_merges(parts.values(), spec, settings)
-    report = CompactionReport(shelf.url, shelf.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
+    report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
@@ -106,12 +106,12 @@ def run_compact(
     faults.reach("fold.after-plan")
     progress.phase("fold", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-fold-", dir=scratch, ignore_cleanup_errors=True) as directory:
-        merged = Merger(shelf, Path(directory), progress.advance, faults, batch_bytes).run(merges)
+        merged = Merger(repository, Path(directory), progress.advance, faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:
         say(finding)
     faults.reach("fold.after-files")
-    published = _published(shelf, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
+    published = _published(repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
     for warning in () if published is None else published.warnings:
         say(warning)
     return replace(
@@ -132,7 +132,7 @@ def run_compact(
 
 
 def _published(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     publication: Publication,
     parts: Mapping[str, TaskManifest],
     merged_runs: MergedRuns,
@@ -149,11 +149,13 @@ def _published(
     if not mine:
         return None
     if asks_contents:
-        _carry_over(shelf, parts, mine)
+        _carry_over(repository, parts, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
-def _carry_over(shelf: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]) -> None:
+def _carry_over(
+    repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
+) -> None:
     """Save known digests of stores under their new identities, if possible."""
     earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
     new = {
@@ -163,8 +165,8 @@ def _carry_over(shelf: ApplicationRepository, before: Mapping[str, TaskManifest]
         if store.content is None
     }
     with suppress(StatecoreError):
-        for identity, content in known_contents(shelf, sorted(new)).items():
-            keep_content(shelf, new[identity], content, __version__)
+        for identity, content in known_contents(repository, sorted(new)).items():
+            keep_content(repository, new[identity], content, __version__)
 
 
 def _with_digest(store: StoreSnapshot) -> StoreSnapshot:

@@ -56,7 +56,7 @@ class SnapshotOf:
     """The snapshot that a restore will publish; created before anything is read.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         spec: the application.
         request: what is restored.
         plan: the frozen plan; with the request it identifies what an earlier attempt has published.
@@ -71,18 +71,20 @@ class SnapshotOf:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         spec: ApplicationSpec,
         request: RestoreRequest,
         plan: RestorePlan,
         faults: FaultPoints,
     ) -> None:
-        self.address = ApplicationAddress(shelf.url, shelf.application_id)
+        self.address = ApplicationAddress(repository.url, repository.application_id)
         self._spec, self._request = spec, request
-        shelf.check_writable()
+        repository.check_writable()
         # Includes the request, because another request with the same plan has read the ends at another time.
         name = f"{request_name(request.request_id)}-{plan.plan_id}"
-        self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)
+        self._publication = Publication(
+            repository, spec, request=name, origin="restore", clock=time.time, faults=faults
+        )
 
     def earlier(self) -> Published | None:
         """The snapshot that an earlier attempt of this request has published, while it is valid."""
@@ -104,7 +106,7 @@ class SnapshotOf:
             plan,
             made,
             images,
-            parents=planned.parents,
+            bases=planned.bases,
             cut_ms=frozen.cut_ms,
             spec_digest=spec_hash(self._spec),
         )
@@ -112,7 +114,7 @@ class SnapshotOf:
         published = self._publication.publish(
             parts,
             whole=whole,
-            rebase=planned.rebase if planned.parents else None,
+            rebase=planned.rebase if planned.bases else None,
             refused=planned.not_newest,
         )
         if published is None:  # other jobs have published the same, or more
@@ -131,7 +133,7 @@ def task_parts(
     made: Made,
     images: Mapping[Key, Image],
     *,
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
     cut_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
@@ -141,7 +143,7 @@ def task_parts(
         plan: what was restored.
         made: published results of the tasks.
         images: the images that were built, if any: they give the digest of a store.
-        parents: bases in snapshots, by (task, store).
+        bases: bases in snapshots, by (task, store).
         cut_ms: when the plan's ends were read, in ms since the epoch; recorded for stores with nothing beyond their
             ends.
         spec_digest: hash of the spec.
@@ -150,13 +152,13 @@ def task_parts(
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):
         stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
-        parent = parents.get(key)
-        below = None if parent is None else parent.snapshot
+        base = bases.get(key)
+        below = None if base is None else base.snapshot
         if below is not None and below.kind.is_versioned:
             tasks[key[0]].append(below)  # inherited with its age
             continue
         seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
-        seen = max(seen, -1 if parent is None else parent.stream_time)
+        seen = max(seen, -1 if base is None else base.stream_time)
         stream_time = None if below is not None and below.stream_time is None else seen
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
@@ -166,7 +168,7 @@ def task_parts(
         horizon_ms = least_known(part.horizon_ms for part in parts) if was_all else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
         store = replace(store, cut_ms=read_at_ms, horizon_ms=horizon_ms)
-        tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
+        tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 

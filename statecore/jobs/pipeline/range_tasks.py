@@ -62,7 +62,7 @@ class RangeTask:
         below: databases of the store that may have rows before this range; in others deletes are dropped.
         memory_budget: bytes of records to hold at once.
         segmentation: retention and interval of the store's segments, if it has any.
-        shelf: where its runs are published; ``None`` for nowhere.
+        repository: where its runs are published; ``None`` for nowhere.
         stream_time: greatest row time in ms of the store's base; -1 without one.
     """
 
@@ -77,7 +77,7 @@ class RangeTask:
     below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
-    shelf: ApplicationAddress | None = None
+    repository: ApplicationAddress | None = None
     stream_time: int = -1
 
     @property
@@ -161,7 +161,7 @@ class _Batch:
     def __init__(self, cluster: Cluster, first: RangeTask, progress: ReadingProgress) -> None:
         self._cluster, self._progress = cluster, progress
         self._blobs = first.place.blobs()
-        self._publisher = None if first.shelf is None else Publisher(first.shelf)
+        self._publisher = None if first.repository is None else Publisher(first.repository)
         self._scratches = ExitStack()  # of ranges whose runs wait to share a pack
         self._results: dict[str, RangeResult] = {}
 
@@ -299,17 +299,17 @@ def _finished_range(task: RangeTask, blobs: Blobs, name: str) -> RangeResult | N
 
 
 def _is_kept(task: RangeTask, blobs: Blobs, result: RangeResult) -> bool:
-    if task.shelf is not None and not task.is_replayed and not task.place.keeps_runs:
+    if task.repository is not None and not task.is_replayed and not task.place.keeps_runs:
         return True  # only in the repository
     return all(staging.is_whole(blobs, run) for run in result.runs)
 
 
 def _is_published(task: RangeTask, result: RangeResult) -> bool:
-    if task.shelf is None or task.is_replayed:
+    if task.repository is None or task.is_replayed:
         return True
     if len(result.extents) != len(result.runs):
         return False
-    return task.shelf.holds((run.sha256, extent) for run, extent in zip(result.runs, result.extents, strict=True))
+    return task.repository.holds((run.sha256, extent) for run, extent in zip(result.runs, result.extents, strict=True))
 
 
 def forget_range(blobs: Blobs, result: RangeResult) -> None:

@@ -45,8 +45,8 @@ def read_runs(
     place: StagingPlace,
     memory_budget: int,
     progress: Progress,
-    shelf: ApplicationAddress | None = None,
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    repository: ApplicationAddress | None = None,
+    bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
@@ -57,8 +57,8 @@ def read_runs(
         place: where the runs are put; workers need to share nothing else.
         memory_budget: bytes of records a task may hold.
         progress: receives the offsets done so far, at most twice a second.
-        shelf: where the runs are published; ``None`` for nowhere.
-        parents: bases, by (task, store).
+        repository: where the runs are published; ``None`` for nowhere.
+        bases: bases, by (task, store).
 
     Returns:
         (task, store) → results in offset order.
@@ -73,7 +73,7 @@ def read_runs(
     def below(key: Key, span: OffsetRange) -> Below:
         if firsts[key] != span:
             return Below.ANYTHING
-        return parents[key].below if key in parents else Below.NOTHING
+        return bases[key].below if key in bases else Below.NOTHING
 
     tasks = [
         RangeTask(
@@ -88,8 +88,8 @@ def read_runs(
             below=below((part.task, part.store), span),
             memory_budget=memory_budget,
             segmentation=part.segmentation,
-            shelf=shelf,
-            stream_time=parents[part.task, part.store].stream_time if (part.task, part.store) in parents else -1,
+            repository=repository,
+            stream_time=bases[part.task, part.store].stream_time if (part.task, part.store) in bases else -1,
         )
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
@@ -119,7 +119,7 @@ def publish_rows(
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     place: StagingPlace,
-    shelf: ApplicationAddress | None,
+    repository: ApplicationAddress | None,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], VersionResult]:
@@ -130,7 +130,7 @@ def publish_rows(
         plan: what was read.
         runs: results of the ranges.
         place: where the records are.
-        shelf: where the rows are published; ``None`` to do nothing.
+        repository: where the rows are published; ``None`` to do nothing.
         memory_budget: bytes of records a task may hold.
         progress: receives the stores done so far.
 
@@ -141,9 +141,9 @@ def publish_rows(
         StatecoreError: what stopped a task.
     """
     tasks = [
-        VersionTask(place, shelf, task, store, runs.get((task, store), ()), of, memory_budget)
+        VersionTask(place, repository, task, store, runs.get((task, store), ()), of, memory_budget)
         for (task, store), parts in plan.stores.items()
-        if shelf is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
+        if repository is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
         if (of := parts[0].segmentation) is not None
     ]
     if not tasks:
@@ -161,7 +161,7 @@ def publish_rows(
 def stores_to_build(
     plan: RestorePlan,
     runs: Mapping[tuple[str, str], Sequence[RangeResult]],
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> list[StoreToBuild]:
     """Every store of a plan, with its runs and its base databases in the state directory."""
     return [
@@ -175,7 +175,7 @@ def stores_to_build(
                 for result in runs.get((task, store), ())
             ),
             parts[0].segmentation,
-            parents[task, store].bases if (task, store) in parents else (),
+            bases[task, store].bases if (task, store) in bases else (),
             size=sum(part.end - part.start for part in parts),
         )
         for (task, store), parts in plan.stores.items()

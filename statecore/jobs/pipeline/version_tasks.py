@@ -29,14 +29,14 @@ class VersionTask:
 
     Attributes:
         place: where its records are.
-        shelf: where its rows are published.
+        repository: where its rows are published.
         ranges: results of its ranges, in the order they are applied.
         segmentation: history retention and interval of its segments.
         memory_budget: bytes of records to hold at once.
     """
 
     place: StagingPlace
-    shelf: ApplicationAddress
+    repository: ApplicationAddress
     task: str
     store: str
     ranges: tuple[RangeResult, ...]
@@ -91,7 +91,7 @@ def _publish(task: VersionTask) -> VersionResult:
             for result in task.ranges:  # a retry must not find the same records again
                 forget_range(blobs, result)
             raise
-        publisher = Publisher(task.shelf)
+        publisher = Publisher(task.repository)
         publisher.publish(files, found.extend)
         publisher.flush()
     runs = tuple(file.run for file in files)

@@ -262,7 +262,7 @@ def make_plan(
     versioned: VersionedStart = VersionedStart.HISTORY,
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _no_shapes,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     is_timed: bool = False,
 ) -> RestorePlan:
@@ -278,7 +278,7 @@ def make_plan(
         versioned: what versioned stores contain when the application starts.
         shapes: sizes of the partitions that are read, as far as known; decides where they are split.
         epochs: leader epochs, as far as known.
-        parents: base by (task, store); stores without one are read whole.
+        bases: base by (task, store); stores without one are read whole.
         log_ends: the real log ends if ``offsets`` are limited to what a group has consumed.
         is_timed: whether broker time is known; else no delete retention is recorded.
     """
@@ -286,10 +286,10 @@ def make_plan(
     for store, numbers in wanted.items():
         for partition in numbers:
             changelog = TopicPartition(store.changelog, partition)
-            seen, parent = offsets[changelog], parents.get((task_of(store, partition), store.name))
+            seen, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
             end = end_of(seen, spec.processing_guarantee)
-            start = min(seen.log_start, end) if parent is None else parent.ends[changelog].end
-            if parent is not None and store.kind.is_versioned:
+            start = min(seen.log_start, end) if base is None else base.ends[changelog].end
+            if base is not None and store.kind.is_versioned:
                 end = start  # inherited unchanged: a tail cannot advance it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
@@ -317,7 +317,7 @@ def make_plan(
             left_to_restore=is_left(store, versioned),
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
-            parent=_name(parents.get((task_of(store, span.partition), store.name))),
+            parent=_name(bases.get((task_of(store, span.partition), store.name))),
             was_all=span.end >= log_ends.get(span.topic_partition, span.end),
             horizon_ms=horizon_seen(topics[span.topic]) if is_timed else None,
         )
@@ -326,8 +326,8 @@ def make_plan(
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
 
 
-def _name(parent: Base | None) -> str:
-    return "" if parent is None else parent.name
+def _name(base: Base | None) -> str:
+    return "" if base is None else base.name
 
 
 def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:

@@ -160,7 +160,7 @@ def plan_restore(
         versioned=request.versioned,
         shapes=shapes,
         epochs={part: log.leader_epoch for part, log in offsets.items()},
-        parents=chosen.parents,
+        bases=chosen.bases,
         log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
         is_timed=read_at_ms is not None,
     )

@@ -12,7 +12,7 @@ from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.words import number_of
 
 
-def left_as_they_are(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
+def unadvanceable_stores(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
     """Names of versioned stores, which no tail advances because their rows depend on every record.
 
     Args:

@@ -16,7 +16,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.engine import Engine
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.selection import left_as_they_are, select_stores
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.run import run_restore
@@ -55,5 +55,5 @@ def run_advance(
             state_dir=str(directory.state_dir),
         )
     wanted = select_stores(spec, request.stores, request.partitions)
-    left_as_they_are(wanted, request.stores)  # refused before a broker is asked
+    unadvanceable_stores(wanted, request.stores)  # refused before a broker is asked
     return run_restore(request.restore(), engine, progress, faults=faults, say=say)

@@ -41,7 +41,7 @@ class RestoreCandidates:
         request: what is asked for.
         spec: the application as declared.
         directory: its directory; ``None`` if nothing is placed.
-        shelf: its repository, if there is one.
+        repository: its repository, if there is one.
         refused: bases that were refused after their tails were read, with the reason.
 
     Raises:
@@ -57,7 +57,7 @@ class RestoreCandidates:
         request: RestoreRequest,
         spec: ApplicationSpec,
         directory: StateDirectory | None,
-        shelf: ApplicationRepository | None,
+        repository: ApplicationRepository | None,
         refused: Mapping[tuple[Key, str], Reason],
     ) -> None:
         start = request.start_from
@@ -67,25 +67,25 @@ class RestoreCandidates:
             self._here = DirectoryBases(directory, spec, refused)
         self._snapshots = None
         self.newest = ""
-        if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
+        if repository is None and start not in (CHEAPEST, NOTHING, HERE):
             raise Invalid(
                 f"The repository of snapshot {start} is not given.",
                 code="option-missing",
                 action="Name the repository (--repository).",
                 option="repository",
             )
-        head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
-        if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
-            shelf.head()  # raises the reason why there is none
-        if shelf is not None and head is not None:
+        head = None if repository is None or start in (NOTHING, HERE) else repository.read_head()
+        if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
+            repository.head()  # raises the reason why there is none
+        if repository is not None and head is not None:
             every = head.head.snapshots
             self.newest = every[0].snapshot if every else ""
             if start == CHEAPEST:
                 entries = every
             else:
-                entries = every[:1] if start == LATEST else (entry_of(shelf, head.head, start),)
+                entries = every[:1] if start == LATEST else (entry_of(repository, head.head, start),)
             newer = every[: every.index(entries[0])] if entries else ()
-            self._snapshots = SnapshotBases(shelf, spec, entries, None, {}, refused, newer)
+            self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer)
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
@@ -111,7 +111,7 @@ class RestoreCandidates:
         return self._here is not None and self._here.has(key)
 
 
-def cost(parent: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
+def cost(base: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
     """Cost of continuing from a base, or from nothing, in records to read.
 
     Args:
@@ -120,7 +120,7 @@ def cost(parent: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> floa
     """
     starts = {part: log.log_start for part, log in logs.items()}
     brought = 0
-    if parent is not None:
-        starts = {part: parent.ends[part].end for part in logs}
-        brought = 0 if parent.snapshot is None else parent.snapshot.file_bytes
+    if base is not None:
+        starts = {part: base.ends[part].end for part in logs}
+        brought = 0 if base.snapshot is None else base.snapshot.file_bytes
     return sum(max(0, log.log_end - starts[part]) for part, log in logs.items()) + brought / RECORD_BYTES

@@ -26,8 +26,8 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
 
-def build_here(
-    shelf: ApplicationRepository,
+def build_locally(
+    repository: ApplicationRepository,
     parts: Sequence[TaskManifest],
     directory: StateDirectory,
     staging: Path,
@@ -39,7 +39,7 @@ def build_here(
     """Download the runs of stores, and build their images with processes of this machine.
 
     Args:
-        shelf: the application's repository.
+        repository: the application's repository.
         parts: task manifests of the stores.
         directory: the application's directory, locked; downloaded files are kept there until all images are built.
         staging: ``<staging>/<plan id>``, where the images are built.
@@ -60,7 +60,7 @@ def build_here(
     files = FetchedFiles(directory)
     files.ensure_room(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
-    files.bring(shelf, stores, {}, progress.advance)
+    files.bring(repository, stores, {}, progress.advance)
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()

@@ -13,14 +13,14 @@ from statecore.discover.contradicted_kinds import contradicted
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
-from statecore.jobs.planning.selection import left_as_they_are, select_stores
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.placement_request import images_of
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
@@ -59,7 +59,7 @@ class PlannedRestoreOf(PlannedTails):
     @property
     def here(self) -> frozenset[Key]:
         """Stores whose base is the state directory."""
-        return frozenset(key for key, parent in self.parents.items() if parent.is_here)
+        return frozenset(key for key, base in self.bases.items() if base.is_here)
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.advanced`."""
@@ -72,7 +72,7 @@ class PlannedRestoreOf(PlannedTails):
         return self.plan.of_tasks(self.plan.tasks - here)
 
 
-def plan_anew(
+def new_plan(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: RestoreRequest,
@@ -99,7 +99,7 @@ def plan_anew(
     """
     made_at = time.time()
     asked = select_stores(spec, request.stores, request.partitions)
-    stays = left_as_they_are(asked, request.stores) if request.start_from == HERE else ()
+    stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
 
     def only(key: Key) -> bool:
         if until is not None and key not in until.keys:
@@ -116,7 +116,7 @@ def plan_anew(
         only=only,
         ends={} if until is None else until.ends,
     )
-    parents, refused, dearer = planned.chosen
+    bases, refused, costlier = planned.chosen
     plan, kept = _without_finished_tasks(planned.plan)
     is_part = request.start_from == HERE or plan != planned.plan
     left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_part else set()
@@ -138,12 +138,12 @@ def plan_anew(
         *_base_notes(plan, request),
         *_versioned_notes(stays),
         *kept,
-        *grouped((*refused, *dearer)),
+        *grouped((*refused, *costlier)),
     )
-    parents = {key: parent for key, parent in parents.items() if key in plan.stores}
+    bases = {key: base for key, base in bases.items() if key in plan.stores}
     found = PlannedRestoreOf(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=refused,
         topics=planned.topics,
         notes=notes,
@@ -225,7 +225,7 @@ def check_plan(
     )
 
 
-def taken_up(
+def resumed_plan(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: RestoreRequest,
@@ -244,17 +244,17 @@ def taken_up(
         return None
     topics = topics_of(cluster, frozen.plan)
     check_unchanged(frozen.plan, topics)
-    parents = still_standing(cluster, frozen, topics, candidates)
-    if isinstance(parents, str):
-        return f"{parents}."
+    bases = valid_bases(cluster, frozen, topics, candidates)
+    if isinstance(bases, str):
+        return f"{bases}."
     return PlannedRestoreOf(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=frozen.refused,
         topics=topics,
         notes=(TAKEN_UP, *notes_of(cluster, spec, frozen.plan, request)),
         candidates=candidates,
-        taken_up=True,
+        is_resumed=True,
     )
 
 
@@ -311,7 +311,7 @@ def _refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
 
     If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.
     """
-    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
+    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.bases]
     if not lacking:
         return None
     directory, stores = planned.candidates.directory, {one.key for one in lacking}

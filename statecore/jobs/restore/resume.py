@@ -38,7 +38,7 @@ def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | Non
     return found if found is not None and found.value.plan_id == plan.plan_id else None
 
 
-def placed_by(
+def placed_report(
     home: JobHome, directory: StateDirectory, frozen: FrozenPlan, attempt: Attempt
 ) -> tuple[RestoreReport, dict[str, object] | None] | None:
     """Report of an earlier attempt, if everything it placed is still there.

@@ -34,7 +34,7 @@ from statecore.jobs.bases.base import DAMAGED, Key
 from statecore.jobs.bases.tail_check import found_unsound
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_progress_marker import said_under_way
+from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.pipeline.image_tasks import ImageResult
@@ -49,13 +49,13 @@ from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLA
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning.planning import covers
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.local_build import build_here
+from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.placement_request import placement_notes_of, placement_of
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, check_plan, plan_anew, taken_up
+from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, check_plan, new_plan, resumed_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.resume import NOT_PUBLISHED, frozen_plan, is_published, placed_by, report_of
+from statecore.jobs.restore.resume import NOT_PUBLISHED, frozen_plan, is_published, placed_report, report_of
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Published
@@ -124,12 +124,14 @@ def _run_restore(
         directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.owner is not None:
         parse_owner(request.owner)  # refuses an unknown owner, also for a plan only
-    shelf = None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+    repository = (
+        None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+    )
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            candidates = RestoreCandidates(request, spec, directory, shelf, {})
-            planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
+            candidates = RestoreCandidates(request, spec, directory, repository, {})
+            planned = new_plan(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
         progress.done()
         room = [] if directory is None else placement_notes_of(planned.plan, spec, directory, planned.here)
         if directory is not None and planned.disk is not None:
@@ -142,11 +144,11 @@ def _run_restore(
             say(f"note: {note}")
         return NotedPlan.of_plan(planned.plan, [*notes, *doubts_of_plan])
     if directory is None:
-        assert shelf is not None  # the request has one of the two
-        home: JobHome = RepositoryHome(shelf, request.request_id)
+        assert repository is not None  # the request has one of the two
+        home: JobHome = RepositoryHome(repository, request.request_id)
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
-            return _Restore(request, around, None, shelf, until, keeps).run(workers)
+            return _Restore(request, around, None, repository, until, keeps).run(workers)
     owner_note = directory.owner_note()  # before the lock, which creates the directory whose owner is taken
     with directory.lock() if locked is None else nullcontext():
         faults.reach("restore.after-lock")
@@ -154,7 +156,7 @@ def _run_restore(
         home = DirectoryHome(directory.work_path, staging_base(request.staging_dir, directory), request.request_id)
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
-            return _Restore(request, around, directory, shelf, until, keeps).run(workers)
+            return _Restore(request, around, directory, repository, until, keeps).run(workers)
 
 
 class _Restore(Job):
@@ -165,13 +167,13 @@ class _Restore(Job):
         request: RestoreRequest,
         around: Surroundings,
         directory: StateDirectory | None,
-        shelf: ApplicationRepository | None,
+        repository: ApplicationRepository | None,
         until: Until | None,
         keeps: bool,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
         self.request, self.directory = request, directory
-        self.shelf, self.until, self.keeps = shelf, until, keeps
+        self.repository, self.until, self.keeps = repository, until, keeps
         self.resumes = False
         self.placement = uuid.uuid4().hex
         self.refused: dict[tuple[Key, str], Reason] = {}
@@ -182,7 +184,10 @@ class _Restore(Job):
 
         a restore cannot be rebased on theirs.
         """
-        with self.attempted(), nullcontext() if self.shelf is None else said_under_way(self.shelf, at_once=True):
+        with (
+            self.attempted(),
+            nullcontext() if self.repository is None else marked_in_progress(self.repository, at_once=True),
+        ):
             return self._run(workers)
 
     def _run(self, workers: Workers) -> RestoreReport:
@@ -250,8 +255,8 @@ class _Restore(Job):
         frozen = frozen_plan(self.home)
         if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
-        found = placed_by(self.home, self.directory, frozen, self.attempt)
-        if found is None or (self.shelf is not None and not is_published(found[0], frozen.plan)):
+        found = placed_report(self.home, self.directory, frozen, self.attempt)
+        if found is None or (self.repository is not None and not is_published(found[0], frozen.plan)):
             return None  # placed by an attempt that was not asked to publish
         report, corrected = found
         if corrected is not None:
@@ -267,9 +272,9 @@ class _Restore(Job):
     def _plan(self, workers: Workers) -> PlannedRestoreOf:
         """The frozen plan of this request, or a new one. All refusals happen here."""
         with self._cluster() as cluster:
-            found = taken_up(cluster, self.spec, self.request, self._candidates(), self.home)
+            found = resumed_plan(cluster, self.spec, self.request, self._candidates(), self.home)
             if isinstance(found, PlannedRestoreOf):
-                self.taken_up = True
+                self.is_resumed = True
                 self.resumes = report_of(self.home, found.plan) is not None
                 self.brokers = cluster.brokers()
                 placement = self._placement(found)
@@ -281,7 +286,7 @@ class _Restore(Job):
         staging = str(self._staging_base().absolute()) if self.directory is not None else ""
         with self._cluster() as cluster:
             candidates, until = self._candidates(), self.until
-            planned = plan_anew(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
+            planned = new_plan(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
             placement = self._placement(planned)
             notes = [] if placement is None else placement.notes
             if self.directory is not None and planned.disk is not None:
@@ -294,36 +299,38 @@ class _Restore(Job):
         return Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout)
 
     def _candidates(self) -> RestoreCandidates:
-        return RestoreCandidates(self.request, self.spec, self.directory, self.shelf, self.refused)
+        return RestoreCandidates(self.request, self.spec, self.directory, self.repository, self.refused)
 
     def _refuses(self, planned: PlannedRestoreOf, made: Made) -> bool:
         """Whether a base turned out unsound when its tail was read; it is not tried again."""
-        if not planned.parents:
+        if not planned.bases:
             return False
         with self._cluster() as cluster:
-            found = found_unsound(planned.plan, planned.parents, made.runs, planned.topics, cluster)
-        self.refused |= found.for_good
+            found = found_unsound(planned.plan, planned.bases, made.runs, planned.topics, cluster)
+        self.refused |= found.permanent
         for one in found.refused:
             self.say(str(one))
         return bool(found.refused)
 
     def _publication(self, planned: PlannedRestoreOf) -> SnapshotOf | None:
         """Begin the publication before anything is read, so that conflicts and missing permissions are noticed."""
-        if self.shelf is None or not planned.published.partitions:
+        if self.repository is None or not planned.published.partitions:
             return None
-        return SnapshotOf(self.shelf, self.spec, self.request, planned.plan, self.faults)
+        return SnapshotOf(self.repository, self.spec, self.request, planned.plan, self.faults)
 
     def _read(self, workers: Workers, planned: PlannedRestoreOf, snapshot: SnapshotOf | None) -> Made:
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
         plan, budget, place = planned.plan, self.request.memory_budget, self._place(workers, planned.plan)
-        shelf = None if snapshot is None and not self._are_apart(workers) else self._address()
-        with self.phase("read"), self.nothing_left_of_the_invalid(plan.plan_id):
-            runs = read_runs(workers, plan, cluster, place, budget, self.progress, shelf, planned.parents)
-            versions = publish_rows(workers, plan, runs, place, shelf, budget, self.progress)
+        repository = None if snapshot is None and not self._are_apart(workers) else self._address()
+        with self.phase("read"), self.discarding_invalid(plan.plan_id):
+            runs = read_runs(workers, plan, cluster, place, budget, self.progress, repository, planned.bases)
+            versions = publish_rows(workers, plan, runs, place, repository, budget, self.progress)
         return Made(runs, versions)
 
     def _address(self) -> ApplicationAddress | None:
-        return None if self.shelf is None else ApplicationAddress(self.shelf.url, self.shelf.application_id)
+        return (
+            None if self.repository is None else ApplicationAddress(self.repository.url, self.repository.application_id)
+        )
 
     def _built(
         self, workers: Workers, planned: PlannedRestoreOf, made: Made
@@ -332,12 +339,12 @@ class _Restore(Job):
         try:
             return self._build(workers, planned, made)
         except Corrupted as error:
-            snapshot_bases = {key: parent for key, parent in planned.parents.items() if key not in planned.here}
+            snapshot_bases = {key: base for key, base in planned.bases.items() if key not in planned.here}
             if not snapshot_bases:
                 raise
             # The error does not say which base is damaged, so all of them are refused.
-            for key, parent in sorted(snapshot_bases.items()):
-                self.refused[key, parent.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
+            for key, base in sorted(snapshot_bases.items()):
+                self.refused[key, base.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
             names = ", ".join(sorted({one.name for one in snapshot_bases.values()}))
             self.say(f"warning: Not used as base: {names}. {error.what}")
             return None
@@ -347,17 +354,17 @@ class _Restore(Job):
             return {}
         plan, budget = planned.plan, self.request.memory_budget
         place, staging = self.home.place(plan.plan_id), self._staging(plan)
-        brought = set(plan.stores) if self._are_apart(workers) else planned.parents.keys() - planned.here
+        brought = set(plan.stores) if self._are_apart(workers) else planned.bases.keys() - planned.here
         images: dict[tuple[str, str], ImageResult] = {}
         with self.phase("build"):
             if brought:
-                assert self.shelf is not None  # bases that are not in the directory come from it
-                parts = task_parts(plan.of(brought), made, {}, parents=planned.parents)
-                bases = {key: planned.parents[key].bases for key in planned.here & brought}
-                images |= build_here(
-                    self.shelf, parts, self.directory, staging, self.spec, budget, self.progress, bases
+                assert self.repository is not None  # bases that are not in the directory come from it
+                parts = task_parts(plan.of(brought), made, {}, bases=planned.bases)
+                directories = {key: planned.bases[key].bases for key in planned.here & brought}
+                images |= build_locally(
+                    self.repository, parts, self.directory, staging, self.spec, budget, self.progress, directories
                 )
-            stores = stores_to_build(plan.of(plan.stores.keys() - brought), made.runs, planned.parents)
+            stores = stores_to_build(plan.of(plan.stores.keys() - brought), made.runs, planned.bases)
             if stores:
                 application_id = self.spec.application_id
                 images |= build_images(workers, application_id, stores, place, staging, budget, self.progress)
@@ -404,12 +411,12 @@ class _Restore(Job):
         return self.home.place(plan.plan_id)
 
     def _repository_home(self) -> RepositoryHome:
-        assert self.shelf is not None
-        return RepositoryHome(self.shelf, self.request.request_id)
+        assert self.repository is not None
+        return RepositoryHome(self.repository, self.request.request_id)
 
     def _are_apart(self, workers: Workers) -> bool:
         """Whether workers share only the repository with this machine: a cluster without a shared staging directory."""
-        return self.shelf is not None and not self.request.staging_dir and not workers.are_here()
+        return self.repository is not None and not self.request.staging_dir and not workers.are_here()
 
     def _shared(self, workers: Workers, plan: RestorePlan) -> Path | None:
         """The directory that workers have to share with this process."""
@@ -449,7 +456,7 @@ class _Restore(Job):
             notes=(*notes, *((self.withheld,) if self.withheld else ()), *(published.warnings if published else ())),
             placement=self.placement if self.directory is not None else "",
             ran_on=self.ran_on,
-            repository="" if self.shelf is None else self.shelf.url,
+            repository="" if self.repository is None else self.repository.url,
             published=published,
         )
 

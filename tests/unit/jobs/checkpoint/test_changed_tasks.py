@@ -118,7 +118,7 @@ def news(
     )
     parents = {(part.task, part.store): Base(part.parent, {}, frozenset()) for part in plan if part.parent}
     of = CheckpointPlan(
-        frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
+        frozen=frozen, bases=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
     )
     return changed_tasks(of, cast(Publication, publication), reconciled, goes)
 

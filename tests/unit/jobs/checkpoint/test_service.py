@@ -29,7 +29,7 @@ class Service:
 
     def run(self, request: CheckpointRequest, *_: Any, warm: Warm, **__: Any) -> RestoreReport:
         self.requests.append(request.request_id)
-        self.opened.append(warm.shelf)
+        self.opened.append(warm.repository)
         self.began.append(self.now)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
