@@ -358,7 +358,7 @@ def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker
     damage_first_run(shop)
     with raises(Invalid, "advance-refused") as refused:
         checkpoints_until_said(shop, "were not compacted", when_refused=WhenRefused.REFUSE)
-    assert "damaged or gone" in refused.value.what
+    assert "damaged or missing" in refused.value.what
 
 
 def restore_request(shop: Shop, state_dir: str, **asked: Any) -> RestoreRequest:

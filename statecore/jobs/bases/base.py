@@ -179,8 +179,8 @@ def _line(group: Sequence[Refused]) -> str:
     tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
-    upon = some_of(bases, 3)
-    return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {upon}: {first.why}{likewise}."
+    names = some_of(bases, 3)
+    return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {names}: {first.why}{likewise}."
 
 
 class BaseCandidates(Protocol):
@@ -265,7 +265,7 @@ def choose(
     costlier: list[Refused] = []
     pending = {key: candidates.of(key) for key in stores}
     while pending:
-        looked: dict[Key, Base] = {}
+        found_bases: dict[Key, Base] = {}
         for key, left in list(pending.items()):
             found = next(left, None)
             if found is None:
@@ -273,10 +273,10 @@ def choose(
             elif isinstance(found, Refused):
                 refused.append(found)
             else:
-                looked[key] = found
-        told = epoch_ends_of((end for base in looked.values() for end in base.ends.values()), epoch_ends)
-        for key, base in looked.items():
-            why = _why_refused(base, stores[key], topics, logs, ends, told)
+                found_bases[key] = found
+        epoch_ends_now = epoch_ends_of((end for base in found_bases.values() for end in base.ends.values()), epoch_ends)
+        for key, base in found_bases.items():
+            why = _why_refused(base, stores[key], topics, logs, ends, epoch_ends_now)
             if why is not None:
                 refused.append(Refused(*key, base.name, why))
                 continue
@@ -302,13 +302,13 @@ def epoch_ends_of(
         ends: the ends of bases.
         epoch_ends: asks where leader epochs end in the current logs (:meth:`Cluster.epoch_ends`).
     """
-    told: dict[tuple[TopicPartition, int], int | None] = {}
+    epoch_ends_now: dict[tuple[TopicPartition, int], int | None] = {}
     left = {(end.topic_partition, end.leader_epoch) for end in ends if end.leader_epoch >= 0}
     while left:  # a request has one epoch per partition, but stores that share a changelog may have several
         now = dict(left)
-        told |= {(part, now[part]): end for part, end in epoch_ends(now).items()}
+        epoch_ends_now |= {(part, now[part]): end for part, end in epoch_ends(now).items()}
         left -= now.items()
-    return told
+    return epoch_ends_now
 
 
 def _why_refused(

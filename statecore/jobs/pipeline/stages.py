@@ -372,7 +372,7 @@ class _Offsets:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._place.interval
             with suppress(Retryable):  # the work goes on; the next poll may succeed
-                self._reported = self._place.told()
+                self._reported = self._place.offsets_done()
         return self._reported
 
 

@@ -118,7 +118,7 @@ class StagingPlace(ABC):
                 action="See the error of the other task.",
             )
 
-    def tell(self, reading: str, offsets: int, before: int | None) -> None:
+    def put_progress(self, reading: str, offsets: int, before: int | None) -> None:
         """Report the progress of a batch, replacing the last report.
 
         Args:
@@ -131,7 +131,7 @@ class StagingPlace(ABC):
         if before not in (None, offsets):
             blobs.delete(f"{_PROGRESS}/{reading}.{before}")
 
-    def told(self) -> int:
+    def offsets_done(self) -> int:
         """Offsets done so far, over all batches."""
         furthest: dict[str, int] = {}
         for blob in self.blobs().list(f"{_PROGRESS}/"):
@@ -181,7 +181,7 @@ class DirectoryPlace(StagingPlace):
         staging.clear_attempts(Path(self.directory))
         super().prepare()
 
-    def tell(self, reading: str, offsets: int, before: int | None) -> None:  # noqa: ARG002
+    def put_progress(self, reading: str, offsets: int, before: int | None) -> None:  # noqa: ARG002
         """See :class:`StagingPlace`."""
         final = Path(self.directory, _PROGRESS, reading)
         partial = final.with_name(f".{reading}.{uuid.uuid4().hex}")  # two attempts may read one range
@@ -189,7 +189,7 @@ class DirectoryPlace(StagingPlace):
         partial.write_text(str(offsets))
         partial.replace(final)
 
-    def told(self) -> int:
+    def offsets_done(self) -> int:
         """See :class:`StagingPlace`."""
         with suppress(FileNotFoundError):
             files = [file for file in Path(self.directory, _PROGRESS).iterdir() if not file.name.startswith(".")]
@@ -235,7 +235,7 @@ class ReadingProgress:
         # A hash, because a name made of these may be too long for a file or a blob.
         self._reading = sha256(staging.range_name(task, store, span).encode()).hexdigest()[:32]
         self._place, self._clock = place, clock
-        self._told: int | None = None
+        self._reported: int | None = None
         self._finished = 0
         self._next = 0.0
 
@@ -253,7 +253,7 @@ class ReadingProgress:
         if now_seconds < self._next and not now:
             return
         self._next = now_seconds + self._place.interval
-        self._tell(self._finished + offsets)
+        self._put_progress(self._finished + offsets)
         self._place.check_failure()
 
     def finish(self, offsets: int) -> None:
@@ -263,12 +263,12 @@ class ReadingProgress:
     def close(self) -> None:
         """Report what is done, if anything, whatever the time: the batch has ended."""
         if self._finished:
-            self._tell(self._finished)
+            self._put_progress(self._finished)
 
-    def _tell(self, offsets: int) -> None:
+    def _put_progress(self, offsets: int) -> None:
         with suppress(Retryable, OSError):  # progress is not essential
-            self._place.tell(self._reading, offsets, self._told)
-            self._told = offsets
+            self._place.put_progress(self._reading, offsets, self._reported)
+            self._reported = offsets
 
 
 @lru_cache(maxsize=4)

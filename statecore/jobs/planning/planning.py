@@ -145,9 +145,9 @@ def plan_restore(
         nonlocal weights
         tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
         whole = [span for span in spans if span not in tails]
-        told = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
+        known = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
         unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
-        weights = Weights({**told.shapes, **unseen}, told.log_bytes)
+        weights = Weights({**known.shapes, **unseen}, known.log_bytes)
         return weights.shapes
 
     plan = make_plan(

@@ -115,12 +115,12 @@ def cost(base: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
     """Cost of continuing from a base, or from nothing, in records to read.
 
     Args:
-        parent: the base.
+        base: the base; ``None`` for nothing.
         logs: the changelog of the store, with the offset at which reading stops as ``log_end``.
     """
     starts = {part: log.log_start for part, log in logs.items()}
-    brought = 0
+    downloaded = 0
     if base is not None:
         starts = {part: base.ends[part].end for part in logs}
-        brought = 0 if base.snapshot is None else base.snapshot.file_bytes
-    return sum(max(0, log.log_end - starts[part]) for part, log in logs.items()) + brought / RECORD_BYTES
+        downloaded = 0 if base.snapshot is None else base.snapshot.file_bytes
+    return sum(max(0, log.log_end - starts[part]) for part, log in logs.items()) + downloaded / RECORD_BYTES

@@ -45,7 +45,7 @@ def asked(**fields: Any) -> RestoreRequest:
 
 def planned(
     *refused: Refused,
-    parents: dict[Any, Base] | None = None,
+    bases: dict[Any, Base] | None = None,
     directory: StateDirectory | None = None,
     kind: str = "key-value",
 ) -> PlannedRestoreOf:
@@ -60,7 +60,7 @@ def planned(
     candidates = RestoreCandidates(asked(), spec, directory, None, {})
     frozen = FrozenPlan(PLAN, (), 0.0, "r")
     return PlannedRestoreOf(
-        frozen=frozen, bases=parents or {}, refused=refused, topics={}, notes=(), candidates=candidates
+        frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates
     )
 
 
