@@ -68,9 +68,6 @@ class Attempt:
         state_dir: Kafka Streams' ``state.dir``, absolute and without symbolic links.
         request_id: the request; its retries have the same.
         host: the machine that ran it and has the state directory.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
         started: when it began (ISO 8601, UTC).
     """
 

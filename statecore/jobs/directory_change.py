@@ -83,12 +83,8 @@ class OnDirectory(Job, ABC):
     """One attempt of a job that changes an application's directory.
 
     Args:
-        request: what is asked for.
         directory: the application's.
         declared: its spec, if given.
-        progress: receives progress.
-        faults: fault points for tests.
-        say: called with each line for the operator.
         doing: see :class:`Job`.
 
     Attributes:

@@ -134,7 +134,6 @@ class Engine(Protocol):
 
         Args:
             job: what is done, for lists of jobs: ``restore``.
-            spec: the application it is done for.
         """
 
 

@@ -67,7 +67,6 @@ def marked_in_progress(
     deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
 
     Args:
-        repository: the application's repository.
         at_once: whether the job is known to take long.
         first: seconds until the first write.
         again: seconds between two writes.
@@ -110,7 +109,6 @@ def marker_age(repository: ApplicationRepository, now: float) -> float | None:
     """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old.
 
     Args:
-        repository: the application's repository.
         now: seconds since the epoch.
 
     Raises:

@@ -36,11 +36,7 @@ class Surroundings:
     """What a job gets besides its request.
 
     Attributes:
-        spec: the application.
         home: the files and the staging of its request.
-        progress: receives progress.
-        faults: fault points for tests.
-        say: called with each line for the operator.
     """
 
     spec: ApplicationSpec
@@ -62,7 +58,6 @@ class Job:
     Attributes:
         report_suffix: of the report's file.
         home: where plan, report and attempt file are kept.
-        attempt: this attempt.
         phases: wall seconds of each finished phase, in order.
         cpu: CPU seconds of this process in each of them.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
@@ -133,7 +128,6 @@ class Job:
 
         Args:
             workers: the engine's.
-            plan_id: the plan.
             shared: gives the directory that the workers must share with this process; called after they have started.
             kafka: the client settings with which they will read.
         """

@@ -56,7 +56,6 @@ class DirectoryHome(JobHome):
     Args:
         work_path: the application's ``.statecore``, locked.
         staging: the directory below which plans are staged.
-        request_id: the request.
     """
 
     def __init__(self, work_path: Path, staging: Path, request_id: str) -> None:
@@ -160,7 +159,6 @@ def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
     """Delete stagings without activity for a day, as far as possible; plans in progress report every few seconds.
 
     Args:
-        repository: the application's repository.
         now: seconds since the epoch.
     """
     newest: dict[str, float] = {}
@@ -180,7 +178,6 @@ def sweep_requests(repository: ApplicationRepository, now: float) -> None:
     """Delete files of requests that were not retried for a week, as far as possible.
 
     Args:
-        repository: the application's repository.
         now: seconds since the epoch.
     """
     with suppress(StatecoreError):

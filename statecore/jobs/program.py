@@ -42,8 +42,6 @@ def parser_of(program: str, description: str, request: str) -> argparse.Argument
     """The arguments that all of these programs take.
 
     Args:
-        program: its name.
-        description: what it does.
         request: the name of its request's class.
     """
     parser = argparse.ArgumentParser(prog=program, description=description)
@@ -57,7 +55,6 @@ def reporting(report: Path, work: Callable[[], int]) -> int:
     """Run a program that writes a report, after checking that the report can be written.
 
     Args:
-        report: the file.
         work: does the work, and writes the report with :func:`write_report`.
 
     Returns:

@@ -91,7 +91,6 @@ class Base:
 
         Args:
             name: the snapshot's id.
-            store: the store.
             cut_ms: when nothing lay beyond its ends, in ms since the epoch; ``None`` if unknown.
         """
         horizon_ms = store.horizon_ms
@@ -251,8 +250,6 @@ def choose(
 
     Args:
         stores: the changelog partitions of each store.
-        candidates: possible bases.
-        topics: the changelogs.
         logs: their offsets.
         ends: where the read of each stops.
         epoch_ends: asks where leader epochs end in the current logs (:meth:`Cluster.epoch_ends`).

@@ -30,7 +30,6 @@ class DirectoryBases:
 
     Args:
         directory: the directory; no process has its stores open.
-        spec: the application as declared.
         refused: bases that were refused after their tails were read, with the reason.
     """
 

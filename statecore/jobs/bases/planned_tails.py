@@ -24,8 +24,6 @@ class PlannedTails:
         frozen: the offsets.
         bases: base of each store that has one.
         refused: bases that are not used, and why.
-        topics: the changelogs.
-        notes: notes for the operator.
         is_resumed: whether an earlier attempt had frozen it.
     """
 
@@ -65,8 +63,6 @@ def valid_bases(
     """The bases of a frozen plan; or why it must be recreated.
 
     Args:
-        cluster: the brokers.
-        frozen: the plan.
         topics: its topics as they are now.
         candidates: finds its bases.
     """

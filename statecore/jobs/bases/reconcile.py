@@ -172,14 +172,11 @@ class Reconciler:
 
     Args:
         planned: the plan by which their tails were read; its ends are used.
-        spec: the application.
         repository: the application's repository, where the runs are published.
         settings: how workers connect to the brokers.
         connect: how this process does.
         engine: gives a local engine for so many offsets.
         memory_budget: bytes of records that a task may hold.
-        progress: receives progress.
-        faults: fault points for tests.
         batch_bytes: bytes of logs and bases on the disk at one time.
         read: reads the logs of a plan.
         weigh: estimates their sizes.

@@ -24,8 +24,6 @@ class SnapshotBases:
     """The stores of valid snapshots; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        repository: the application's repository.
-        spec: the application as declared now.
         entries: the valid snapshots, newest first.
         newest: manifest of the newest, if any.
         parts: all of its task manifests.

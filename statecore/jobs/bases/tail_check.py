@@ -46,9 +46,6 @@ def unsound(
     """The bases that turned out unsound, with the reason.
 
     Args:
-        plan: what was read.
-        bases: the bases.
-        runs: results of the ranges.
         topics: the changelogs, with the shortest delete retention they had since the plan was made.
         epoch_ends: asks where leader epochs end in the current logs: a log truncated below the plan's end may have
             other
@@ -89,11 +86,7 @@ def found_unsound(
     """:func:`unsound`, with the current state of the brokers.
 
     Args:
-        plan: what was read.
-        bases: the bases.
-        runs: results of the ranges.
         topics: the changelogs when the plan was made.
-        cluster: the brokers.
 
     Raises:
         NotFound: a topic is gone.
@@ -115,8 +108,6 @@ def truncations(
     """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
 
     Args:
-        plan: what was read.
-        keys: the stores.
         epoch_ends: asks where leader epochs end in the current logs.
     """
     stores = plan.stores

@@ -70,7 +70,6 @@ def changed_tasks(
     """Which tasks changed; a log that went on without a new record counts as a change.
 
     Args:
-        planned: the plan.
         publication: knows the newest snapshot.
         reconciled: stores compared with their whole changelogs: they have new ends, whether or not rows differ.
         goes: whether a store of that name leaves the snapshot, and may stay unread.

@@ -78,10 +78,6 @@ def plan_checkpoint(
     """The frozen plan of this request, or a new one, frozen now if anything is to be read.
 
     Args:
-        cluster: the brokers.
-        spec: the application.
-        request: what is asked for.
-        repository: the application's repository.
         publication: knows the newest snapshot.
         home: where the plan is frozen.
         refused: bases that were refused after their tails were read, with the reason.

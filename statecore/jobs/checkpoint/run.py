@@ -100,10 +100,6 @@ def run_checkpoint(
 
     Args:
         request: the application and its repository.
-        engine: reads long tails.
-        progress: receives progress.
-        faults: fault points for tests.
-        say: called with each line for the operator.
         warm: connections to reuse.
         little: total offsets below which this process reads the tails itself.
 

@@ -158,8 +158,6 @@ def look(
     """Check whether a checkpoint of an application is due.
 
     Args:
-        repository: the application's repository.
-        spec: the application.
         tick_ms: between two checks, in ms.
         versioned: what the checkpoint will do with versioned stores.
         versioned_ms: how long it leaves them as they are, in ms.
@@ -368,7 +366,6 @@ def beside_each_other(
         looks: by name, the check of an application.
         at_once: how many checks run concurrently.
         patience: seconds that one may take; a slower one is abandoned and counts as an error.
-        clock: monotonic seconds.
 
     Returns:
         The verdicts, in the same order.

@@ -51,13 +51,8 @@ def follow(
 
     Args:
         request: what is checkpointed; each checkpoint gets its own request id.
-        engine: reads long tails.
         interval: seconds between two checkpoints.
         made: called with the report of each.
-        progress: receives progress.
-        say: called with each line for the operator.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
         run: makes a checkpoint.
 
     Raises:

@@ -51,8 +51,6 @@ class TailValidator:
     """Validates the tails of one checkpoint, round after round.
 
     Attributes:
-        spec: the application.
-        repository: the application's repository.
         settings: how workers connect to the brokers.
         connect: how this process does.
         when_refused: policy for a store in whose tail deletes may be missing.
@@ -61,8 +59,6 @@ class TailValidator:
         little: offsets below which logs are short.
         memory_budget: bytes of records that a task may hold.
         phase: context manager around a phase.
-        progress: receives progress.
-        faults: fault points for tests.
     """
 
     spec: ApplicationSpec

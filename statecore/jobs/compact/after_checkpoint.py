@@ -40,12 +40,7 @@ def compact_after(
     """Compact databases that have many runs, if due. A failure is only noted.
 
     Args:
-        repository: the application's repository.
-        spec: the application.
         parts: the task manifests just published: if none of them is due, nothing is read.
-        progress: receives progress.
-        say: called with each line for the operator.
-        faults: fault points for tests.
     """
     if not planned_merges(parts, spec):
         return CompactedAfter()

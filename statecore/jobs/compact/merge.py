@@ -54,10 +54,8 @@ class Merger:
     """Runs merges.
 
     Args:
-        repository: the application's repository.
         scratch: an empty local directory.
         advance: receives the bytes of runs that were merged.
-        faults: fault points for tests.
         batch_bytes: bytes of runs that are downloaded at one time.
     """
 

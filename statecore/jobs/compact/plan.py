@@ -90,8 +90,6 @@ def planned_merges(
     """Merges for the tasks of a snapshot; none if no compaction is due.
 
     Args:
-        parts: task manifests.
-        spec: the application as declared.
         settings: when runs are merged.
     """
     found = [one for part in parts for store in part.stores for one in _adjacent_runs(part.task, store, spec)]

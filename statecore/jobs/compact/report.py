@@ -54,7 +54,6 @@ class CompactionReport:
         written_bytes: bytes uploaded.
         findings: problems for the operator: databases that were left out because their files are damaged.
         warnings: of the publication.
-        seconds: wall time.
     """
 
     repository: str

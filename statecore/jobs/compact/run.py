@@ -71,8 +71,6 @@ def run_compact(
     """Compact the newest snapshot of an application, if due.
 
     Args:
-        repository: the application's repository.
-        spec: the application as declared.
         plan_only: only report what would be merged.
         asks_contents: look up the digests of compacted stores that the snapshot lacks, one request each. Not needed
             right
@@ -80,9 +78,6 @@ def run_compact(
         settings: when runs are merged.
         batch_bytes: bytes of runs that are downloaded at one time.
         scratch: directory for files while they are merged; ``None`` for ``TMPDIR``.
-        progress: receives progress.
-        say: called with each line for the operator.
-        faults: fault points for tests.
         clock: seconds since the epoch.
 
     Raises:

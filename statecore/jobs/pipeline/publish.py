@@ -56,11 +56,7 @@ class SnapshotOf:
     """The snapshot that a restore will publish; created before anything is read.
 
     Args:
-        repository: the application's repository.
-        spec: the application.
-        request: what is restored.
         plan: the frozen plan; with the request it identifies what an earlier attempt has published.
-        faults: fault points for tests.
 
     Raises:
         Corrupted, Invalid, Retryable: the repository cannot be read or written.

@@ -54,11 +54,9 @@ class RangeTask:
     """Read one offset range of one store into runs.
 
     Attributes:
-        cluster: connection to the brokers.
         place: where its runs are put.
         offset_range: what to read.
         topic_id: id of the topic when the plan was made; a recreated topic is refused.
-        isolation: isolation level of the read.
         below: databases of the store that may have rows before this range; in others deletes are dropped.
         memory_budget: bytes of records to hold at once.
         segmentation: retention and interval of the store's segments, if it has any.
@@ -98,7 +96,6 @@ class RangeResult:
     Attributes:
         offset_range: what was read.
         runs: in offset order.
-        statistics: of the read.
         seconds: wall time of the task.
         phases: that time by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns), ``collect``
             (last
@@ -153,9 +150,7 @@ class _Batch:
     """Ranges that a worker reads one after the other.
 
     Args:
-        cluster: the brokers.
         first: the first of them; all have the same place and repository.
-        progress: receives progress.
     """
 
     def __init__(self, cluster: Cluster, first: RangeTask, progress: ReadingProgress) -> None:

@@ -25,8 +25,6 @@ class RepositoryPlace(StagingPlace):
 
     Attributes:
         url: the repository; credentials are found on each machine.
-        application_id: the application.
-        plan_id: the plan.
     """
 
     keeps_runs: ClassVar[bool] = False
@@ -69,7 +67,6 @@ class BlobsBelow(Blobs):
     """The blobs below a prefix, named without it.
 
     Args:
-        blobs: all blobs.
         prefix: the prefix without the last ``/``.
     """
 

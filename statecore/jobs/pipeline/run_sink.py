@@ -27,7 +27,6 @@ class ApplicationAddress:
 
     Attributes:
         url: the repository; credentials are found on each machine.
-        application_id: the application.
     """
 
     url: str

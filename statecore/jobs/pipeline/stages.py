@@ -51,9 +51,6 @@ def read_runs(
     """Read every range of a plan into runs.
 
     Args:
-        workers: run the tasks.
-        plan: what to read.
-        cluster: the brokers.
         place: where the runs are put; workers need to share nothing else.
         memory_budget: bytes of records a task may hold.
         progress: receives the offsets done so far, at most twice a second.
@@ -126,9 +123,6 @@ def publish_rows(
     """Build and publish the rows of versioned stores; the runs of other kinds are rows already.
 
     Args:
-        workers: run the tasks.
-        plan: what was read.
-        runs: results of the ranges.
         place: where the records are.
         repository: where the rows are published; ``None`` to do nothing.
         memory_budget: bytes of records a task may hold.
@@ -196,7 +190,6 @@ def build_images(
     """Build the image of every store.
 
     Args:
-        workers: run the tasks.
         application_id: for messages.
         stores: what is built, and of what.
         place: where the input files are.
@@ -309,7 +302,6 @@ def run_batches(
     """Run all batches and return all results.
 
     Args:
-        workers: run the batches.
         batches: tasks.
         work: the function that workers call with a batch.
         doing: what is being done, to follow "while" in an error.

@@ -65,7 +65,6 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     until the restore ends. A range of a segmented kind that exceeds memory may become many runs.
 
     Args:
-        plan: the plan.
         weights: estimated sizes of its partitions.
         workers: tasks that run at the same time.
         memory_budget: bytes of records that a task may hold.
@@ -97,7 +96,6 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memo
     """The estimate as text for the operator.
 
     Args:
-        plan: the plan.
         weights: estimated sizes of its partitions.
         disk: disk space needed; ``None`` for a job that builds no stores.
         memory_budget: bytes of records that a task may hold.

@@ -45,7 +45,6 @@ class FrozenPlan:
     """A plan on disk, and the request it answers.
 
     Attributes:
-        plan: the plan.
         partitions: the requested partitions; empty for all.
         made_at: when the end offsets were read, in seconds since the epoch, by this machine's clock.
         request_id: the request it was made for.

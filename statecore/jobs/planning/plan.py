@@ -269,7 +269,6 @@ def make_plan(
     """Freeze the offsets of a restore and divide them into ranges.
 
     Args:
-        spec: the application.
         wanted: the stores to restore and their partitions, from ``check_partitions``.
         topics: descriptions of the changelogs.
         offsets: log offsets of all partitions, read at one time.

@@ -52,11 +52,8 @@ class PlannedRestore(NamedTuple):
     """A new plan.
 
     Attributes:
-        plan: the plan.
-        notes: notes for the operator.
         disk: disk space needed.
         chosen: the bases, and those refused.
-        topics: the changelogs.
         read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers did not
             tell.
     """
@@ -91,8 +88,6 @@ def plan_restore(
     application.
 
     Args:
-        cluster: the brokers.
-        spec: the application.
         request: what to restore.
         parallelism: batches that the engine works on at once; called late, because the engine starts meanwhile.
         candidates: possible bases; ``None`` to read every log whole.
@@ -102,8 +97,6 @@ def plan_restore(
             versioned stores that Kafka Streams does not restore from their whole changelogs.
         builds: whether stores are built on a disk.
         ends: by partition the offset at which reading stops, if the log goes on.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
 
     Raises:
         Invalid: the request does not fit spec or topics.
@@ -254,7 +247,6 @@ def why_stale(
     """Why a frozen plan must be recreated; ``None`` while it is valid.
 
     Args:
-        frozen: the plan.
         topics: its topics as they are now.
         offsets: its partitions as they are now.
         now_ms: broker time now, in ms since the epoch; ``None`` if unknown.

@@ -38,8 +38,6 @@ class RestoreCandidates:
     """Candidate bases of a restore; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        request: what is asked for.
-        spec: the application as declared.
         directory: its directory; ``None`` if nothing is placed.
         repository: its repository, if there is one.
         refused: bases that were refused after their tails were read, with the reason.

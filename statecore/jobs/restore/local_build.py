@@ -39,13 +39,10 @@ def build_locally(
     """Download the runs of stores, and build their images with processes of this machine.
 
     Args:
-        repository: the application's repository.
         parts: task manifests of the stores.
         directory: the application's directory, locked; downloaded files are kept there until all images are built.
         staging: ``<staging>/<plan id>``, where the images are built.
-        spec: the application.
         memory_budget: bytes of records that a process may hold.
-        progress: receives progress.
         bases: databases of the state directory below the runs, by task and store.
 
     Returns:

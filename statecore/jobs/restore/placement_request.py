@@ -32,7 +32,6 @@ def placement_of(
     """Plan the placement (or, without images yet, raise every reason not to begin).
 
     Args:
-        plan: what is restored.
         staged: the plan's staging directory, with an image of each store; ``None`` before there are any.
         spec: the application's stores.
         directory: where they are placed.
@@ -76,7 +75,6 @@ def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
     """The images that a plan will place, before they exist.
 
     Args:
-        plan: what is restored.
         here: stores, by task and name, whose base is the directory.
     """
     return [

@@ -84,10 +84,6 @@ def new_plan(
     """Make a new plan.
 
     Args:
-        cluster: the brokers.
-        spec: the application.
-        request: what is asked for.
-        candidates: possible bases.
         parallelism: batches that the engine works on at once.
         staging: the directory below which images are built.
         until: limits stores and end offsets; ``None`` for the ends of the logs.
@@ -187,9 +183,6 @@ def check_plan(
     """Refuse a plan that was only asked for if the job would be refused because of the state directory.
 
     Args:
-        planned: the plan.
-        request: what is asked for.
-        directory: the state directory, if there is one.
         spec: the application; with it the kinds of the stores on disk are checked.
 
     Returns:

@@ -47,7 +47,6 @@ def placed_report(
         home: files of the request.
         directory: where it was placed.
         frozen: its plan.
-        attempt: this attempt.
 
     Returns:
         The report, and the document to save if the earlier attempt did not complete its report.

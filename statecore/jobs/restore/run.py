@@ -79,9 +79,6 @@ def run_restore(
 
     Args:
         request: what to restore, from where, to where.
-        engine: reads and builds.
-        progress: receives progress.
-        faults: fault points for tests.
         say: called with each line for the operator, before anything is replaced; with ``plan_only`` the plan's notes.
         until: limits a new plan to some stores and end offsets; ``None`` for the whole request, up to the ends of the
             logs.
