@@ -1,4 +1,4 @@
-"""How a worker answers for its tasks: with a result, or with the error that stopped it, as a value."""
+"""Run a worker's tasks, with each result or error as a value."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from statecore.jobs.pipeline.staging_place import StagingPlace
 
 
 class Task(Protocol):
-    """What every task says of itself."""
+    """What every task has."""
 
     @property
     def place(self) -> StagingPlace:
-        """Where its blobs are."""
+        """Staging of its blobs."""
 
     @property
     def task(self) -> str:
@@ -28,7 +28,7 @@ class Task(Protocol):
 
     @property
     def where(self) -> str:
-        """Where its work is done, for messages."""
+        """Where it runs, for messages."""
 
 
 TaskT = TypeVar("TaskT", bound=Task)
@@ -36,7 +36,7 @@ ResultT = TypeVar("ResultT")
 
 
 def answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
-    """One after the other, up to the first that fails: the job fails with it, and the others would be for nothing."""
+    """Run tasks one after the other, up to the first failure, with which the whole job fails."""
     found: list[ResultT | Failure] = []
     for task in tasks:
         found.append(answer(work, task))
@@ -46,7 +46,7 @@ def answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[Re
 
 
 def answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
-    """The answer for one; a failure that no retry can help is announced to the others."""
+    """Run a task; a failure that a retry cannot help is announced to the other tasks."""
     doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
     try:
         task.place.check_failure()

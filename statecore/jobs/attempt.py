@@ -1,4 +1,4 @@
-"""One try of a request: who made it, where and when. Every report says it, however the try ended."""
+"""One attempt of a request: by whom, where and when. Every report contains it, however the attempt ended."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ REPORT_VERSION = 2
 
 
 def utc_now() -> str:
-    """The time as reports say it: ISO 8601, UTC, to the millisecond."""
+    """The current time as in reports: ISO 8601, UTC, to the millisecond."""
     return utc(datetime.now(UTC).timestamp())
 
 
 def utc(seconds: float) -> str:
-    """Seconds since the epoch as reports say them."""
+    """Seconds since the epoch as in reports."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def moment(text: str) -> datetime | None:
-    """A time of a report; ``None`` where it says none, or what is no time."""
+    """A time of a report; ``None`` if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -35,7 +35,7 @@ def moment(text: str) -> datetime | None:
 
 
 def age(when: datetime, now: datetime | None = None) -> str:
-    """How long ago a time was (``now`` is the clock's), in one unit: ``3 hours ago``."""
+    """How long before ``now`` (default: the clock's) a time was, in one unit: ``3 hours ago``."""
     seconds = max(((now or datetime.now(UTC)) - when).total_seconds(), 0.0)
     name, length = next((unit for unit in _UNITS if seconds >= 2 * unit[1]), ("second", 1))
     number = int(seconds // length)
@@ -46,11 +46,11 @@ _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 
 
 class Instance(NamedTuple):
-    """What a restore writes to: one application on one host below one ``state.dir``. Other restores do not concern it.
+    """What a restore writes to, independent of other restores: one application on one host below one ``state.dir``.
 
     Attributes:
         application_id: Kafka Streams' ``application.id``.
-        host: the host's name; empty where a report of version 1 does not say it.
+        host: the host's name; empty in reports of version 1.
         state_dir: Kafka Streams' ``state.dir``, resolved; empty likewise.
     """
 
@@ -61,16 +61,13 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a request: what every report says, however the try ended.
+    """One attempt of a request, as in every report.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``; empty when the spec that says it could not be read.
+        application_id: Kafka Streams' ``application.id``; empty if the spec could not be read.
         state_dir: Kafka Streams' ``state.dir``, absolute and without symbolic links.
         request_id: the request; its retries have the same.
-        host: the machine that ran it and holds the state directory.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
+        host: the machine that ran it and has the state directory.
         started: when it began (ISO 8601, UTC).
     """
 
@@ -85,7 +82,7 @@ class Attempt:
 
     @staticmethod
     def begin(application_id: str, state_dir: str, request_id: str) -> Attempt:
-        """The try that this process begins now."""
+        """An attempt of this process that begins now."""
         return Attempt(
             application_id=application_id,
             state_dir=os.path.realpath(state_dir) if state_dir else "",
@@ -99,25 +96,25 @@ class Attempt:
 
     @property
     def instance(self) -> Instance:
-        """What it is about."""
+        """The instance it works on."""
         return Instance(self.application_id, self.host, self.state_dir)
 
     def begun(self) -> dict[str, Any]:
-        """The report of a try that is under way."""
+        """The report of an attempt in progress."""
         return {"version": REPORT_VERSION, **asdict(self)}
 
     def failed(self, error: Mapping[str, Any], phase: str = "") -> dict[str, Any]:
-        """The report of a try that failed just now.
+        """The report of an attempt that failed just now.
 
         Args:
             error: ``StatecoreError.to_json()``.
-            phase: the phase it had reached, where it had reached one.
+            phase: the phase it had reached, if any.
         """
         return {**self.begun(), "finished": utc_now(), **({"phase": phase} if phase else {}), **error}
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> Attempt:
-        """The try that a report tells of; what version 1 does not say is empty."""
+        """The attempt of a report; fields that version 1 lacks are empty."""
         return Attempt(
             **{name: str(document.get(name) or "") for name in _TEXTS}, process=int(document.get("process") or 0)
         )
@@ -129,5 +126,5 @@ _TEXTS = tuple(item.name for item in fields(Attempt) if item.name != "process")
 def _user() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container may run under a number that has no name
+    except KeyError:  # a container may run as a uid without a name
         return f"uid {os.geteuid()}"

@@ -1,13 +1,13 @@
-"""What jobs have in common that change the directory of a closed application: migrations and repairs.
+"""Common base of jobs that change the directory of a closed application: migrations and repairs.
 
-They begin alike, under one lock from the first look to the last, and freeze no plan: whoever is killed is gone on with
-by the same command. So that somebody knows which, a try says it in a file of its own as soon as something is to be
-changed::
+They hold one lock from the first inspection to the last, and freeze no plan: a killed job is resumed by the same
+command.
+So that the command is known, an attempt writes a file as soon as it begins to change something::
 
-    <application>/.statecore/plans/<request>.attempt    the try, which job it is of, and the words of its command;
-                                                        it goes when the try ends
+    <application>/.statecore/plans/<request>.attempt    the attempt, its job, and the words of its command; deleted
+                                                        when the attempt ends
 
-What is left of it is read by :mod:`statecore.jobs.history.directory_changes`.
+Remaining files are read by :mod:`statecore.jobs.history.directory_changes`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from statecore.statedir.store_places import application_directory, check_applica
 
 
 class DirectoryRequest(Protocol):
-    """What the requests of these jobs have in common."""
+    """Fields that the requests of these jobs have in common."""
 
     @property
     def application_id(self) -> str:
@@ -45,19 +45,19 @@ class DirectoryRequest(Protocol):
 
     @property
     def spec_path(self) -> str | None:
-        """The application's ``stores.yaml``, if there is one."""
+        """The application's ``stores.yaml``, if given."""
 
     @property
     def owner(self) -> str | None:
-        """Whose what is placed will be, if somebody says it."""
+        """Owner of placed files, if given."""
 
     @property
     def request_id(self) -> str:
-        """The request."""
+        """The request id."""
 
 
 def declared_in(request: DirectoryRequest) -> ApplicationSpec | None:
-    """What is declared of the application, if the request names a spec.
+    """The application's spec, if the request names one.
 
     Raises:
         NotFound: there is no such file.
@@ -69,30 +69,26 @@ def declared_in(request: DirectoryRequest) -> ApplicationSpec | None:
 
 
 def directory_of(request: DirectoryRequest) -> StateDirectory:
-    """The application's directory, which is there.
+    """The application's existing directory.
 
     Raises:
-        NotFound: it is not.
-        Invalid: the state directory is none, or may not be read.
+        NotFound: it does not exist.
+        Invalid: the state directory is none, or cannot be read.
     """
     found = application_directory(Path(request.state_dir), request.application_id)
     return StateDirectory(found.state_dir, found.application_id, request.owner)
 
 
 class OnDirectory(Job, ABC):
-    """One try of a job that changes an application's directory.
+    """One attempt of a job that changes an application's directory.
 
     Args:
-        request: what is asked for.
         directory: the application's.
-        declared: what is declared of it, if anything is.
-        progress: told how far the job is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
+        declared: its spec, if given.
         doing: see :class:`Job`.
 
     Attributes:
-        called: what the job is called.
+        called: name of the job.
     """
 
     called: ClassVar[str]
@@ -115,11 +111,11 @@ class OnDirectory(Job, ABC):
 
     @abstractmethod
     def words(self) -> tuple[str, ...]:
-        """The words of the command that goes on with this try, without ``statecore``."""
+        """The command that resumes this attempt, without ``statecore``."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Around all steps: nobody else works there, and what was interrupted before is settled."""
+        """Around all steps: hold the lock, after recovering an interrupted placement."""
         with self.directory.lock():
             if recovered := str(recover(self.directory, self.faults)):
                 self.say(recovered)
@@ -127,20 +123,20 @@ class OnDirectory(Job, ABC):
                 yield
 
     def begin_changes(self, more: Mapping[str, object] | None = None) -> None:
-        """From here on a kill leaves word of this try.
+        """Write the attempt file, so that a killed attempt can be resumed.
 
         Args:
-            more: what else it says.
+            more: further fields for it.
 
         Raises:
             OSError: it cannot be written.
         """
-        said = {**self.attempt.begun(), "job": self.called, "words": list(self.words()), **(more or {})}
-        self.save(ATTEMPT_SUFFIX, said)
-        self.directory.give_to_owner()  # whoever goes on may be the owner, and takes it away
+        fields = {**self.attempt.begun(), "job": self.called, "words": list(self.words()), **(more or {})}
+        self.save(ATTEMPT_SUFFIX, fields)
+        self.directory.give_to_owner()  # the resuming process may be the owner's, and has to delete it
 
     def has_ended_others(self) -> bool:
-        """Take away the word of killed tries of such a job, after which nothing is left to be done; whether any was."""
+        """Delete attempt files of killed attempts of this job, once nothing is left to do; whether there were any."""
         found = [one.file for one in killed_tries(self.directory.work_path) if one.job == self.called]
         for file in found:
             with suppress(PermissionError):
@@ -148,7 +144,7 @@ class OnDirectory(Job, ABC):
         return bool(found)
 
     def end(self, plan_id: str, report: dict[str, object]) -> None:
-        """After the last step: the report is kept, and nobody is told to go on with a try."""
+        """After the last step: save the report, and delete attempt files."""
         self.has_ended_others()
         self.finish(plan_id, report)
         with suppress(OSError, StatecoreError):

@@ -1,9 +1,10 @@
-"""What a job asks of an engine: workers that take batches of tasks and give answers.
+"""Interface between jobs and engines: workers that take batches of tasks and return results.
 
-A job knows what is to be done (plan, tasks, results), an engine only where it is done. There are two, and the same plan
-gives the same digests on each: Spark (:mod:`statecore.spark.engine`), and processes on this machine
-(:mod:`statecore.jobs.processes`). What a task may fail with comes back as a value, because an engine would turn an
-exception into text and the operator needs its kind (:class:`Failure`); what an engine raises is of the engine itself.
+A job knows what is to be done (plan, tasks, results), an engine only where. There are two, and the same plan gives the
+same digests on each: Spark (:mod:`statecore.spark.engine`), and local processes (:mod:`statecore.jobs.processes`). A
+task's failure is returned as a value (:class:`Failure`), because an engine would turn an exception into text and lose
+its
+kind; what an engine raises concerns the engine itself.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 class HandedOver(BaseException):
-    """Raised where an engine is to start: another process goes on with the work, by the plan that was frozen.
+    """Raised in place of starting an engine: another process continues the work with the frozen plan.
 
-    It is no error, so nobody who looks for errors may take it for one.
+    A ``BaseException``, so that error handlers do not take it for a failure.
     """
 
 
@@ -44,13 +45,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Question:
-    """What every worker on another machine is asked before the work begins.
+    """What every worker on another machine has to check before the work begins.
 
     Attributes:
-        directory: where images are built, which it has to share with the driver; ``None`` where it builds none.
-        bootstrap: where clients begin; one of them has to be reached.
-        brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
-        files: files that client settings name (certificates); all have to be readable.
+        directory: where images are built, shared with the driver; ``None`` if none are built.
+        bootstrap: bootstrap addresses, one of which must be reachable.
+        brokers: advertised addresses; all that the driver reaches must be reachable.
+        files: files named in client settings (certificates); all must be readable.
     """
 
     directory: Path | None
@@ -67,8 +68,8 @@ class Question:
         Args:
             directory: its staging directory, if its workers have to share it.
             bootstrap_servers: ``host:port[,...]``.
-            brokers: what the brokers advertise, ``host:port`` each.
-            kafka: client settings; behind a proxy nothing can be said of addresses.
+            brokers: advertised addresses, ``host:port`` each.
+            kafka: client settings; with a proxy no address is checked.
         """
         files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
         if kafka.get("proxy_url"):
@@ -77,77 +78,68 @@ class Question:
 
 
 class Workers(Protocol):
-    """The workers of one job, from when the engine was told to start until the job has ended."""
+    """The workers of one job, from the start of the engine to the end of the job."""
 
     @property
     def called(self) -> str:
-        """What people call them: they wait for ``Spark``."""
+        """Name for messages: one waits for ``Spark``."""
 
     def are_here(self) -> bool:
-        """Whether all of them run on this machine, and see its files; waits until the workers are there.
+        """Whether all of them run on this machine, and see its files; waits until they have started.
 
         Raises:
             Invalid, Retryable, Capacity: as :meth:`parallelism`.
         """
 
     def parallelism(self) -> int:
-        """Batches that are worked on at once; waits until the workers are there.
+        """Batches that are worked on at once; waits until the workers have started.
 
         Raises:
-            Invalid, Retryable, Capacity: there will be none, and why.
+            Invalid, Retryable, Capacity: they will not start, and why.
         """
 
     def check(self, question: Question) -> RanOn:
-        """Where the tasks will run, after every worker was asked whether it could take part.
+        """Ask every worker whether it can take part; returns where the tasks will run.
 
         Raises:
-            Invalid, Retryable: one could not, or was lost.
+            Invalid, Retryable: one cannot, or was lost.
         """
 
     def run(
         self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
     ) -> list[ResultT | Failure]:
-        """Have all batches worked on, begun in their order.
+        """Run all batches, started in their order.
 
         Args:
-            work: a function of a module, which workers import; it answers for each task that it came to.
-            batches: what it is called with.
+            work: a module-level function, which workers import; it returns one result for each task that it reached.
+            batches: its arguments.
             doing: what is being done, to follow "while" in an error: ``the changelogs of app were read``.
 
         Returns:
-            All answers, in no certain order. After a :class:`Failure` batches may be left out.
+            All results, in any order. After a :class:`Failure` batches may be left out.
 
         Raises:
-            StatecoreError: the engine gave up; nothing is known of the batches.
+            StatecoreError: the engine gave up; the state of the batches is unknown.
         """
 
 
 class Engine(Protocol):
-    """Where the tasks of jobs are worked on."""
+    """Starts the workers of jobs."""
 
     def expected(self, spec: ApplicationSpec) -> int:
-        """Batches that its workers would work on at once, as far as that is known before they are started; else 1.
-
-        Args:
-            spec: the application it is done for.
-        """
+        """Batches that workers for this application will run at once, as far as known before they start; else 1."""
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:
-        """Start workers, in the background, as the driver plans meanwhile; at the end they are let go.
+        """Start workers in the background, while the driver plans; they are released at the end.
 
         Args:
             job: what is done, for lists of jobs: ``restore``.
-            spec: the application it is done for.
         """
 
 
 @dataclass(frozen=True)
 class Started:
-    """Workers that a job has already, as the engine of another job that it runs.
-
-    Attributes:
-        workers: they; nobody lets them go at the end of the other job.
-    """
+    """Running workers of a job as the engine of a nested job, which does not release them."""
 
     workers: Workers
 

@@ -1,4 +1,4 @@
-"""From what the system or Python says to this library's few kinds of error, for the operator who is paged."""
+"""Map exceptions of the system and of Python to this library's few kinds of error, for the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.filesystem import MOUNT_FOR_WRITING
 from statecore.system_errors import MEND_DISK, Refusal, refusal_of
 
 _FATAL = re.compile(r"Fatal Python error: ([A-Z][a-z]+([ -][a-z]+)*)")
-"""How ``faulthandler`` names the signal of which a process dies."""
+"""How ``faulthandler`` names the signal that ends a process."""
 
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+) in (\S+)')
 _LESS_AT_ONCE = (
@@ -45,11 +45,11 @@ _STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str, str]] = {
         MEND_DISK,
     ),
 }
-"""What stops a job although nothing is wrong with its program; any other ``OSError`` is a defect of it."""
+"""System errors that stop a job without a defect of the program; any other ``OSError`` is a defect."""
 
 
 def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:
-    """The error an operator should see for an exception that stopped something.
+    """The error to show an operator for an exception.
 
     Args:
         error: what was raised.
@@ -82,20 +82,20 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
 def worker_died(
     doing: str, *, number: int | None = None, left: str = "", worker: str = "A worker process"
 ) -> StatecoreError:
-    """The error for a process that died in the middle of a task, whatever engine had started it.
+    """The error for a process that died in the middle of a task, on any engine.
 
     Args:
         doing: what was being done, to follow "while".
-        number: the signal that ended it, 0 or less where it ended by itself; ``None`` where nobody knows.
-        left: what ``faulthandler`` left. SIGKILL leaves nothing.
-        worker: what it was.
+        number: the signal that ended it, 0 or less if it exited by itself; ``None`` if unknown.
+        left: output of ``faulthandler``. SIGKILL leaves none.
+        worker: name of the process, for messages.
     """
     crash = _FATAL.search(left)
     if number in (signal.SIGKILL, signal.SIGTERM) or (number is None and crash is None):
         return Capacity(
-            f"{worker} died while {doing}; most often the system killed it for want of memory.",
+            f"{worker} died while {doing}; most likely the system killed it for lack of memory.",
             code="worker-killed",
-            action=f"Look at the kernel's log (dmesg). {_LESS_AT_ONCE}; what was finished is found again.",
+            action=f"Check the kernel's log (dmesg). {_LESS_AT_ONCE}; finished work is reused.",
         )
     if crash is not None:
         return _crashed(crash[1], left[crash.end() :], f"{worker} died of a signal ({crash[1]})", doing)
@@ -105,13 +105,13 @@ def worker_died(
     return StatecoreError(
         f"A defect of this program: {worker[:1].lower()}{worker[1:]} ended while {doing}.",
         code="worker-ended",
-        action="Report it together with the trace; to start again is in vain.",
+        action="Report it together with the trace; starting again will not help.",
         trace=f"{left}\n",
     )
 
 
 def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
-    """A process that died of a signal in machine code, with what ``faulthandler`` left of its Python frames."""
+    """Error for a process that died of a signal in machine code, with the Python frames of ``faulthandler``."""
     frames = _FRAME.findall(left.partition("Current thread ")[2])
     in_kernel = bool(frames) and frames[0][0].endswith("/statecore/kernels/library.py")
     caller = frames[1:2] if in_kernel else frames[:1]
@@ -120,24 +120,24 @@ def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
     context = {"signal": name, "trace": "\n".join(f"{file}:{line} {function}" for file, line, function in frames)}
     if name == "Bus error":
         return Retryable(
-            f"{died}; most often a mapped file was cut short, or the disk cannot read it.",
+            f"{died}; most likely a mapped file was truncated, or the disk cannot read it.",
             code="worker-bus-error",
-            action="Look at the kernel's log (dmesg) and at the disk, then start the restore again; files are checked "
-            "before they are used again.",
+            action="Check the kernel's log (dmesg) and the disk, then start the restore again; files are verified "
+            "before they are reused.",
             **context,
         )
     if name == "Illegal instruction":
         return StatecoreError(
-            f"{died}; it was made for another CPU.",
+            f"{died}; the code was compiled for another CPU.",
             code="worker-illegal-instruction",
             action="Remove the compiled kernels (*.kernel in NUMBA_CACHE_DIR or beside the package), install packages "
             "that fit this CPU; else report it together with the trace.",
             **context,
         )
     return StatecoreError(
-        f"{died}; this is a defect, not a want of memory.",
+        f"{died}; this is a defect, not a lack of memory.",
         code="worker-crashed",
-        action="Report it together with the trace. The same work would most likely end the same way again; what was "
-        "finished is found again.",
+        action="Report it together with the trace. The same work would most likely fail again; finished work is "
+        "reused.",
         **context,
     )

@@ -1,11 +1,11 @@
-"""What a field of a request may be: how it is written in JSON, on a command line and in a form, and read from there.
+"""Kinds of values of request fields, read from and written to JSON, command lines and forms.
 
-A kind of value says all that the three have to know of it: the word that stands for it in the help (``metavar``), its
-unit, and its JSON schema. Values are read from three places:
+A kind knows its placeholder in the help (``metavar``), its unit, and its JSON schema. Values are read from three
+places:
 
 ======================  ============================================================================================
-``from_json(value)``    strict. Numbers may come as text, which is how templates render them; nothing else is guessed.
-``from_word(text)``     a word of a command line; ``from_words`` makes the field's value of all words for one field.
+``from_json(value)``    strict. Numbers may be text, because templates render them so; nothing else is converted.
+``from_word(text)``     a word of a command line; ``from_words`` combines all words of one field.
 ``from_form(value)``    a parameter of a run: text as on the command line, lists as JSON.
 ======================  ============================================================================================
 
@@ -31,16 +31,16 @@ class Value(ABC):
     """A kind of value."""
 
     may_be_empty = True
-    """Whether a form may leave it empty, which means its default."""
+    """Whether a form may leave it empty, for its default."""
 
     @property
     def metavar(self) -> str:
-        """What stands for it in a command's help."""
+        """Placeholder in a command's help."""
         return ""
 
     @property
     def unit(self) -> str:
-        """In which unit it counts, in JSON and in Python; empty where it counts nothing."""
+        """Unit in JSON and in Python; empty if it has none."""
         return ""
 
     @abstractmethod
@@ -49,14 +49,14 @@ class Value(ABC):
 
     @abstractmethod
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its parameter, where it is not empty."""
+        """The JSON schema of its parameter, if not empty."""
 
     def from_word(self, text: str) -> Any:
         """The value of one word of a command line."""
         return self.from_json(text)
 
     def from_words(self, value: Any) -> Any:
-        """The field's value, of what :meth:`from_word` made of the command line."""
+        """The field's value from the results of :meth:`from_word`."""
         return value
 
     def from_form(self, value: Any) -> Any:
@@ -68,11 +68,11 @@ class Value(ABC):
         return value
 
     def to_form(self, value: Any) -> Any:
-        """The value as a parameter, ``from_form`` is its inverse; as text it is the word for a reader, too."""
+        """The value as a parameter, ``from_form`` is its inverse; as text also for a reader."""
         return self.to_json(value)
 
     def hint(self) -> str:
-        """How it is written in a form, where that does not go without saying: a sentence without its full stop."""
+        """How to write it in a form, if not obvious: a sentence without its full stop."""
         return ""
 
 
@@ -82,14 +82,14 @@ class Text(Value):
 
     Attributes:
         metavar: see ``Value``.
-        pattern: regular expression that a form holds it against; whoever uses the value does so in any case.
+        pattern: regular expression checked by a form; the reader of the value checks it in any case.
     """
 
     metavar: str = "TEXT"
     pattern: str | None = None
 
     def from_json(self, value: Any) -> str:
-        """See ``Value``. No name has a zero byte, and neither files nor documents can keep what is not UTF-8."""
+        """See ``Value``. Refuses zero bytes and text that is not valid UTF-8, which files and documents cannot keep."""
         try:
             if isinstance(value, str) and b"\0" not in value.encode():
                 return value
@@ -104,17 +104,17 @@ class Text(Value):
 
 @dataclass(frozen=True)
 class FilePath(Text):
-    """The path of a file or directory. On a command line a relative one is of the working directory.
+    """The path of a file or directory; on a command line relative to the working directory.
 
     Attributes:
-        where: completes "an absolute path …": on which machines it has to be there.
+        where: completes "an absolute path …": on which machines it must exist.
     """
 
     metavar: str = "DIR"
     where: str = ""
 
     def from_word(self, text: str) -> str:
-        """See ``Value``. Nothing, as a variable of the shell that is not set leaves it, is not this directory."""
+        """See ``Value``. An empty word, as from an unset shell variable, is not the working directory."""
         if not text:
             raise ValueError(f"{text!r} is not a path")
         return self.from_json(text)
@@ -130,7 +130,7 @@ class FilePath(Text):
 
 @dataclass(frozen=True)
 class Flag(Value):
-    """True or false; on a command line it is false unless its option is there."""
+    """True or false; on a command line false unless its option is given."""
 
     may_be_empty = False
 
@@ -147,12 +147,12 @@ class Flag(Value):
 
 @dataclass(frozen=True)
 class Whole(Value):
-    """A whole number, from 0 on where people write it.
+    """A whole number, not negative on command lines and in forms.
 
     Attributes:
         metavar: see ``Value``.
         words: what it is, for messages.
-        digits: how many it may have on a command line.
+        digits: maximum number of digits on a command line.
     """
 
     metavar: str = "N"
@@ -180,7 +180,7 @@ class Seconds(Value):
 
     Attributes:
         metavar: see ``Value``.
-        more_than_zero: whether no time at all is none.
+        more_than_zero: whether 0 is refused.
     """
 
     metavar: str = "SECONDS"
@@ -268,11 +268,7 @@ class Size(Value):
 
 @dataclass(frozen=True)
 class Choice(Value):
-    """One of a few values.
-
-    Attributes:
-        among: all of them.
-    """
+    """One of a few values."""
 
     among: type[StrEnum]
     may_be_empty = False
@@ -290,7 +286,7 @@ class Choice(Value):
             raise ValueError(f"{value!r} is none of {', '.join(self.words)}") from error
 
     def from_word(self, text: str) -> str:
-        """See ``Value``; the command line knows the choices."""
+        """See ``Value``; the command line checks the choices itself."""
         return text
 
     def from_words(self, value: str) -> StrEnum:
@@ -312,7 +308,7 @@ class Choice(Value):
 
 @dataclass(frozen=True)
 class Document(Value):
-    """A mapping, for programs: there is no option for it and no entry in a form."""
+    """A mapping, for programs: without an option or a form entry."""
 
     def from_json(self, value: Any) -> Mapping[str, Any]:
         """See ``Value``."""
@@ -327,11 +323,7 @@ class Document(Value):
 
 @dataclass(frozen=True)
 class Several(Value):
-    """A list without repetitions; on a command line its option is repeated. People may give numbers in any order.
-
-    Attributes:
-        item: what its items are.
-    """
+    """A list without duplicates; its command line option is repeated. Numbers are sorted, except in JSON."""
 
     item: Value
 
@@ -382,7 +374,7 @@ class Several(Value):
 
 
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|inf)")
-"""A number in a text: what JSON takes for one, and no end. ``int`` and ``float`` take more: spaces, ``1_0``, ``٣``."""
+"""A number in a text, as in JSON, or ``inf``. ``int`` and ``float`` accept more: spaces, ``1_0``, ``٣``."""
 
 
 def _number(kind: type[int] | type[float], value: Any, words: str) -> int | float:

@@ -1,4 +1,4 @@
-"""The declaration of a request: every field of a job's request is said once, and all of its forms come from there.
+"""Declaration of request fields: each field is declared once, and all of its forms are derived from that.
 
 ::
 
@@ -17,11 +17,10 @@ options of a command        ``statecore/cli/request_options.py``
 Params of a Dag's form      ``statecore/airflow/form.py``
 ==========================  =======================================================================================
 
-A job declares its request as a frozen dataclass (``kw_only``) over the groups of fields that it shares with others
-(``request.py``). The fields are shown in the order in which they read: those of the groups from left to right, then
-its own. A Dag file imports this whenever it is parsed, so nothing outside the standard library is imported here. That,
-and numbers that templates render as text, is why a request is no :class:`statecore.documents.DocumentType`; it is as
-strict as one.
+A job declares its request as a frozen dataclass (``kw_only``) over shared groups of fields (``request.py``). Fields are
+shown in reading order: those of the groups from left to right, then its own. Dag files import this whenever they are
+parsed, so only the standard library is imported here. For that reason, and because templates render numbers as text, a
+request is no :class:`statecore.documents.DocumentType`; it is as strict as one.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is said of a field beside its type and default.
+    """Declaration of a field, besides its type and default.
 
     Attributes:
-        value: what it may be, and in which unit it counts.
-        title: its name for a reader; heads it in a form.
-        help: what it means: a phrase that goes on after its name, without a capital and without a full stop.
-        section: the heading that it stands under, in a form and in a command's help; ``None`` for the top, where a
-            form shows what a run has to say.
-        otherwise: what holds where it is left out, in words; ``None`` where the default says it.
+        value: kind of value, with its unit.
+        title: its name for a reader; the label in a form.
+        help: its meaning: a phrase that follows its name, without a capital and without a full stop.
+        section: its heading in a form and in a command's help; ``None`` for the top, where a form shows required
+            values.
+        otherwise: what holds if it is left out, in words; ``None`` if the default says it.
         option: the command line's option; ``""`` for the field's name with dashes.
         on_command_line: whether there is an option for it.
-        option_required: whether the command cannot do without the option, although the field has a default.
+        option_required: whether the command requires the option, although the field has a default.
         in_form: whether a form shows it.
-        check: refuses a value of the right type that makes no sense: given the field's name and the value it raises
-            ``Invalid``. It is not asked about ``None``.
+        check: given the field's name and a value of the right type, raises ``Invalid`` if the value makes no sense. Not
+            called for ``None``.
     """
 
     value: Value
@@ -88,8 +87,8 @@ class DeclaredField:
     Attributes:
         name: its name, in Python, in JSON and in a form.
         said: its declaration.
-        required: whether a request cannot do without it.
-        default: its default; ``None`` for one that is required, and for one whose default is made for each request.
+        required: whether a request must have it.
+        default: its default; ``None`` if it is required, or made for each request.
     """
 
     name: str
@@ -104,7 +103,7 @@ class DeclaredField:
 
     @property
     def otherwise(self) -> str:
-        """What holds where it is left out, for a reader; empty where that goes without saying."""
+        """What holds if it is left out, for a reader; empty if that is obvious."""
         if self.said.otherwise is not None:
             return self.said.otherwise
         if self.default in (None, ()) or isinstance(self.said.value, Flag):
@@ -113,13 +112,9 @@ class DeclaredField:
 
 
 def declared_fields(request: type) -> Mapping[str, DeclaredField]:
-    """The fields of a request by name, in the order in which they read.
+    """The fields of a request dataclass by name, in reading order.
 
-    Args:
-        request: the dataclass.
-
-    Raises:
-        TypeError: a field without a declaration.
+    Raises ``TypeError`` for one without a declaration.
     """
     found = {}
     for item in fields(request):
@@ -132,7 +127,7 @@ def declared_fields(request: type) -> Mapping[str, DeclaredField]:
 
 
 def _reading_order(request: type) -> dict[str, None]:
-    """Dataclasses order the fields of several bases from right to left; a reader expects them as they are written."""
+    """Dataclasses order the fields of several bases from right to left; a reader expects left to right."""
     order: dict[str, None] = {}
     for base in request.__bases__:
         order |= _reading_order(base)
@@ -140,10 +135,10 @@ def _reading_order(request: type) -> dict[str, None]:
 
 
 class Request:
-    """What every request of a job is: values that were looked at, and a JSON form."""
+    """Base of all requests: validated values with a JSON form."""
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate every value. Raises ``Invalid``."""
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
             if declared.said.check is not None and value is not None:
@@ -153,17 +148,18 @@ class Request:
     def from_json(cls, document: Any) -> Self:
         """Read a request from JSON, as a Spark job takes it as ``--request``.
 
-        Absent and null fields take their defaults. Numbers may come as text, which is how templates render them;
-        nothing else is guessed: a ``replace`` of ``"false"`` must not replace anything.
+        Absent and null fields take their defaults. Numbers may be text, because templates render them so; nothing else
+        is
+        converted: a ``replace`` of ``"false"`` must not replace anything.
 
         Raises:
-            Invalid: no JSON object, a field that does not exist, one of the wrong type, or one that is missing.
+            Invalid: no JSON object, an unknown field, one of the wrong type, or a missing one.
         """
         declared = declared_fields(cls)
         if not isinstance(document, dict):
             needed = [name for name, one in declared.items() if one.required or one.said.option_required]
             raise Invalid(
-                "The request is no JSON object.",
+                "The request is not a JSON object.",
                 code="request-not-json",
                 action=f"Write one such as {{{', '.join(f'{name!r}: ...' for name in needed)}}}.".replace("'", '"'),
             )
@@ -181,7 +177,7 @@ class Request:
             raise Invalid(
                 f"The request lacks {', '.join(missing)}.",
                 code="field-missing",
-                action="Give it a value.",
+                action="Give the missing fields.",
                 fields=missing,
             )
         return cls(**{name: _read(declared[name], value) for name, value in given.items()})
@@ -194,11 +190,7 @@ class Request:
         }
 
     def to_words(self, without: Collection[str] = ()) -> tuple[str, ...]:
-        """The words of a command line that ask for the same; there are none of what is left to its default.
-
-        Args:
-            without: the names of fields that are left out.
-        """
+        """Command line options for the same request, without those at their default and the fields in ``without``."""
         words: list[str] = []
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
@@ -221,6 +213,6 @@ def _read(declared: DeclaredField, value: Any) -> Any:
         raise Invalid(
             f"The request is not well-formed: {declared.name}{unit}: {error}.",
             code="field-invalid",
-            action="Correct the field that is named.",
+            action="Correct this field.",
             field=declared.name,
         ) from error

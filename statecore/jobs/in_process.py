@@ -1,4 +1,4 @@
-"""The engine of little work: this process alone, which has loaded everything already."""
+"""Engine for small work: this process alone, which has loaded everything already."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True)
 class InProcessEngine:
-    """Jobs in this process. It is its own only worker.
+    """Runs jobs in this process, its only worker.
 
     Attributes:
-        preloaded: modules that it loads beside what it does until there is work.
+        preloaded: modules that are loaded in the background until there is work.
     """
 
     preloaded: tuple[str, ...] = ()
@@ -40,15 +40,15 @@ class InProcessEngine:
 
 
 def _load(modules: tuple[str, ...]) -> None:
-    with suppress(Exception):  # whoever needs them says what is wrong
+    with suppress(Exception):  # the import that needs them will report the error
         preload(modules)
 
 
 class InProcessWorkers:
-    """This process.
+    """This process as the only worker.
 
     Args:
-        loading: what loads modules; no work begins before it has ended.
+        loading: thread that loads modules; work begins after it has ended.
     """
 
     def __init__(self, loading: threading.Thread) -> None:

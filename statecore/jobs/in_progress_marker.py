@@ -1,15 +1,17 @@
-"""The word that a snapshot is under way, for whoever decides whether a checkpoint is due.
+"""In-progress marker of a snapshot, read when deciding whether a checkpoint is due.
 
-A checkpoint that takes long (a changelog that is read whole) says so in the repository, again and again as long as it
-lives. A restore that publishes says it at once, because it cannot be put upon what a checkpoint publishes meanwhile::
+A long checkpoint (a changelog that is read whole) writes the marker into the repository, again and again as long as it
+lives. A restore that publishes writes it at once, because it cannot be rebased on what a checkpoint publishes
+meanwhile::
 
-    apps/<application id>/jobs/checkpoint.under-way     put FIRST seconds after it began, and every AGAIN seconds;
-                                                        deleted when it ends, also by a short one that goes on with
-                                                        the work of another; who is killed says it no more
+    apps/<application id>/jobs/checkpoint.under-way     written FIRST seconds after the start, then every AGAIN seconds;
+                                                        deleted at the end, also by a short job that resumes another's
+                                                        work; a killed job writes it no more
 
-Nobody is kept from anything by it, and nothing that counts needs it: whoever decides by schedule leaves an application
-alone of which that was said a short time ago (:mod:`statecore.jobs.checkpoint.schedule`), because a second checkpoint
-would read the same. It is always the same bytes; when it was said is told by the store.
+It is advisory: the schedule leaves an application with a recent marker alone
+(:mod:`statecore.jobs.checkpoint.schedule`), because a second checkpoint would read the same. Its content is constant;
+the
+time is that of the blob.
 """
 
 from __future__ import annotations
@@ -23,101 +25,97 @@ from statecore.jobs.engine import HandedOver
 from statecore.repository.application_repository import ApplicationRepository
 
 FIRST = 10.0
-"""Seconds that a checkpoint may take before it says anything: most are done by then."""
+"""Seconds until a checkpoint writes the marker: most are done by then."""
 
 AGAIN = 60.0
-"""Seconds between two words."""
+"""Seconds between two writes."""
 
 LOST = 200.0
-"""Seconds after which nobody believes in the last one any more: three words were not said."""
+"""Age in seconds at which a marker is ignored: three writes are missing."""
 
-_WORD = b"A snapshot is under way.\n"
+_CONTENT = b"A snapshot is under way.\n"
 
 
 class InProgressMarker:
-    """The word, as far as one job has to do with it."""
+    """The marker, as far as one job is responsible for it."""
 
     def __init__(self) -> None:
         self._ends_with_us = threading.Event()
 
     @property
-    def ends_with_us(self) -> bool:
-        """Whether it goes when this job ends."""
+    def is_deleted_at_end(self) -> bool:
+        """Whether it is deleted when this job ends."""
         return self._ends_with_us.is_set()
 
-    def is_ours(self) -> None:
-        """It was said, or left behind by another process with whose work this job goes on: it goes at the end."""
+    def delete_at_end(self) -> None:
+        """This job wrote it, or resumes the work of the process that did: delete it at the end."""
         self._ends_with_us.set()
 
     def leave(self) -> None:
-        """Another process goes on with this job's work, and takes the word away."""
+        """Another process continues this job's work, and deletes the marker."""
         self._ends_with_us.clear()
 
 
 @contextmanager
-def said_under_way(
-    shelf: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
+def marked_in_progress(
+    repository: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
 ) -> Iterator[InProgressMarker]:
-    """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
+    """Write the marker while a long job runs inside. A failed write is ignored.
 
-    Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind, and
-    that one takes it away at its end, however short it was (:meth:`Word.is_ours`).
+    A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
+    process
+    deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
 
     Args:
-        shelf: what the repository has of the application.
-        at_once: whether it is known to take long.
-        first: seconds that it may take before it is said.
-        again: seconds between two words.
+        at_once: whether the job is known to take long.
+        first: seconds until the first write.
+        again: seconds between two writes.
     """
-    name = shelf.names.under_way
-    ended, word = threading.Event(), InProgressMarker()
+    name = repository.names.under_way
+    ended, marker = threading.Event(), InProgressMarker()
 
-    def say() -> None:
+    def write() -> None:
         with suppress(StatecoreError):
-            shelf.blobs.replace(name, _WORD)
-            word.is_ours()
+            repository.blobs.replace(name, _CONTENT)
+            marker.delete_at_end()
 
-    def go_on() -> None:
+    def rewrite() -> None:
         pause = again if at_once else first
         while not ended.wait(pause):
-            say()
+            write()
             pause = again
 
     if at_once:
-        say()
-    saying = threading.Thread(target=go_on, name="statecore-under-way", daemon=True)
-    saying.start()
+        write()
+    writer = threading.Thread(target=rewrite, name="statecore-under-way", daemon=True)
+    writer.start()
     try:
-        yield word
+        yield marker
     except HandedOver:
         ended.set()
-        saying.join()
-        say()
-        word.leave()
+        writer.join()
+        write()
+        marker.leave()
         raise
     finally:
         ended.set()
-        saying.join()
-        if word.ends_with_us:
+        writer.join()
+        if marker.is_deleted_at_end:
             with suppress(StatecoreError):
-                shelf.blobs.delete(name)
+                repository.blobs.delete(name)
 
 
-def heard_of(shelf: ApplicationRepository, now: float) -> float | None:
-    """How many seconds ago somebody said that a checkpoint of an application is under way.
+def marker_age(repository: ApplicationRepository, now: float) -> float | None:
+    """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old.
 
     Args:
-        shelf: what the repository has of the application.
         now: seconds since the epoch.
 
-    Returns:
-        Seconds; ``None`` where nobody says so, or did too long ago.
-
     Raises:
-        Invalid, Retryable: the repository cannot be asked.
+        Invalid, Retryable: the repository cannot be read.
     """
     try:
-        ago = now - shelf.blobs.head(shelf.names.under_way).modified
+        age_s = now - repository.blobs.head(repository.names.under_way).modified
     except NotFound:
         return None
-    return max(ago, 0.0) if abs(ago) < LOST else None
+    return max(age_s, 0.0) if abs(age_s) < LOST else None

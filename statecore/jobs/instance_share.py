@@ -1,4 +1,4 @@
-"""Tasks by a rule instead of a group: the share of instance i of n, or tasks that were named."""
+"""Assign tasks by a rule instead of a group: the share of instance i of n, or named tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
 
 @dataclass(frozen=True)
 class Instance:
-    """One of several instances that share the tasks by their numbers.
+    """One of several instances that share the tasks by number.
 
     Attributes:
-        number: which, counted from 0 as a StatefulSet does.
+        number: counted from 0, like a StatefulSet's.
         count: how many there are.
     """
 
@@ -28,15 +28,11 @@ class Instance:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From ``i/n``.
-
-        Raises:
-            Invalid: it is none.
-        """
+        """Parse ``i/n``. Raises ``Invalid``."""
         match = INSTANCE.fullmatch(text)
         if match is None or int(match[1]) >= int(match[2]):
             raise Invalid(
-                f"{text!r} is no instance.",
+                f"{text!r} is not an instance.",
                 code="instance-invalid",
                 action="Give its number, counted from 0, and how many there are: 0/3, 1/3 or 2/3.",
                 instance=text,
@@ -44,7 +40,7 @@ class Instance:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, task: str) -> bool:
-        """Whether a task is in its share: subtopology and partition, added up, leave its number when divided by n.
+        """Whether a task is in its share: (subtopology + partition) mod n equals its number.
 
         The global stores are in every share.
         """
@@ -57,12 +53,12 @@ class Instance:
 def share(
     tasks: Iterable[str], *, instance: Instance | None = None, named: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tasks of one member of a fleet without a group.
+    """The tasks of one process without a group.
 
     Args:
         tasks: every task there is.
         instance: whose share; ``None`` for all.
-        named: only these of them; none for all.
+        named: only these; empty for all.
 
     Returns:
         The tasks, and those that were named and do not exist, both in order.

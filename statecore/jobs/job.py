@@ -1,7 +1,8 @@
-"""What every job does around its own steps: it writes down its try, times its phases, and waits for its workers.
+"""Common steps of jobs: record the attempt, time the phases, wait for the workers.
 
-A job is a class over :class:`Job` that has the steps of its own (:mod:`statecore.jobs.restore.run`). Where it has a
-state directory it runs under the lock of the application's, and its files lie there; else they lie in the repository
+A job is a subclass of :class:`Job` with its own steps (:mod:`statecore.jobs.restore.run`). With a state directory it
+runs
+under the application's lock, and its files are there; else they are in the repository
 (:mod:`statecore.jobs.job_files`).
 """
 
@@ -32,14 +33,10 @@ from statecore.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a job is given besides its request.
+    """What a job gets besides its request.
 
     Attributes:
-        spec: the application.
-        home: where the files of its request and its staging lie.
-        progress: told how far the job is.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once, line by line.
+        home: the files and the staging of its request.
     """
 
     spec: ApplicationSpec
@@ -50,25 +47,25 @@ class Surroundings:
 
 
 class Job:
-    """One try of a request that freezes a plan.
+    """One attempt of a request that freezes a plan.
 
     Args:
-        around: application, home, and who is told.
+        around: application, files, and callbacks.
         request_id: the request; a retry under it finds the plan.
         state_dir: Kafka Streams' ``state.dir``, as the request names it; empty without one.
         doing: what is being done, to follow "while" in an error: ``stores were restored in /d``.
 
     Attributes:
         report_suffix: of the report's file.
-        home: where the plan is frozen, and beside it the report and the word of the last try.
-        attempt: this try.
-        phases: wall seconds of each phase that has ended, in order.
+        home: where plan, report and attempt file are kept.
+        phases: wall seconds of each finished phase, in order.
         cpu: CPU seconds of this process in each of them.
-        brokers: what the brokers advertise, ``host:port`` each; workers are asked whether they reach them.
-        ran_on: where the tasks run, once the workers were asked.
-        taken_up: whether the plan is one that an earlier try had frozen.
-        keeps_word: whether the word of the try stays when it fails without a plan: what it began is to be gone on with.
-        began: ``time.monotonic()`` when this try began.
+        brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
+        ran_on: where the tasks run, known after the workers were checked.
+        is_resumed: whether an earlier attempt had frozen the plan.
+        keeps_word: whether the attempt file stays after a failure without a plan: the changes it began have to be
+            resumed.
+        began: ``time.monotonic()`` when this attempt began.
     """
 
     report_suffix: ClassVar[str] = REPORT_SUFFIX
@@ -82,26 +79,26 @@ class Job:
         self.cpu: dict[str, float] = {}
         self.brokers: list[str] = []
         self.ran_on = RanOn()
-        self.taken_up = False
+        self.is_resumed = False
         self.began = time.monotonic()
         self.keeps_word = False
         self._reached = ""
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
-        """Around all steps: a failure that leaves a plan behind is kept beside it, for whoever looks what became of it.
+        """Around all steps: record a failure beside the plan, if there is one, for later status queries.
 
-        The word of the try is taken away when it succeeds, because the report says the same and more.
+        The attempt file is deleted on success, because the report says the same and more.
         """
         try:
             yield
         except FaultInjected:
             raise
         except Exception as error:
-            said = as_statecore_error(error, self.doing)
+            failure = as_statecore_error(error, self.doing)
             with suppress(OSError, StatecoreError):
                 if self.home.read(PLAN_SUFFIX) is not None:
-                    self.save(ATTEMPT_SUFFIX, self.attempt.failed(said.to_json(), self._reached))
+                    self.save(ATTEMPT_SUFFIX, self.attempt.failed(failure.to_json(), self._reached))
                 elif not self.keeps_word:
                     self.home.forget(ATTEMPT_SUFFIX)
             raise
@@ -110,31 +107,31 @@ class Job:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Around the steps of a phase: reports say how long it took, or that the try failed in it."""
+        """Around the steps of a phase: measures it, and names it in a failure."""
         watch = Stopwatch(name)
         self._reached = name
         yield
         self.phases[name], self.cpu[name] = watch.wall[name], watch.cpu[name]
 
     def save(self, suffix: str, document: Mapping[str, Any]) -> None:
-        """Write a document beside the plan, durable and complete or not at all."""
+        """Write a document beside the plan, durably and atomically."""
         self.home.save(suffix, encoded(document))
 
     def wait_for(
         self, workers: Workers, plan_id: str, shared: Callable[[], Path | None], kafka: Mapping[str, Any]
     ) -> None:
-        """The phases ``start`` and ``check``: workers are there, and every one of them could take part.
+        """The phases ``start`` and ``check``: wait for the workers, and check that all of them can take part.
 
-        A new plan that is refused here is not kept; what an earlier try has read is, because a refusal of the engine's
-        settings or hosts says nothing of it.
+        A new plan that is refused here is deleted; a resumed one stays, because a refusal for the engine's settings or
+        hosts does
+        not concern what was read.
 
         Args:
             workers: the engine's.
-            plan_id: the plan.
-            shared: asked, once the workers are there, for the directory that they have to share with this process.
+            shared: gives the directory that the workers must share with this process; called after they have started.
             kafka: the client settings with which they will read.
         """
-        with nullcontext() if self.taken_up else self.nothing_left_of_the_invalid(plan_id):
+        with nullcontext() if self.is_resumed else self.discarding_invalid(plan_id):
             with self.phase("start"):
                 self.progress.phase(f"wait for {workers.called}")
                 workers.parallelism()
@@ -144,8 +141,11 @@ class Job:
                 self.say(str(self.ran_on))
 
     @contextmanager
-    def nothing_left_of_the_invalid(self, plan_id: str) -> Iterator[None]:
-        """What was refused (a record that fits no store of the kind) will be again: nothing is kept for a retry."""
+    def discarding_invalid(self, plan_id: str) -> Iterator[None]:
+        """Delete plan and staging on ``Invalid`` (such as a record that does not fit the kind):
+
+        a retry would fail, too.
+        """
         try:
             yield
         except Invalid:
@@ -154,10 +154,11 @@ class Job:
             raise
 
     def finish(self, plan_id: str, report: Mapping[str, Any]) -> None:
-        """After the last step: delete what was staged, say the last word, and sweep what nobody will retry.
+        """After the last step: delete the staging, save the report, and sweep old files.
 
-        The work is done by then, so a report that cannot be written is no failure. The staging goes first, because a
-        full disk has room for the report then.
+        The work is done by then, so a report that cannot be written is no failure. The staging goes first, because that
+        makes
+        room on a full disk.
         """
         self.home.discard(plan_id)
         with suppress(OSError, StatecoreError):
@@ -166,11 +167,11 @@ class Job:
 
 
 def nobody(line: str) -> None:
-    """Hears nothing."""
+    """Ignore a line."""
 
 
 def spec_of(request: OfSpec) -> ApplicationSpec:
-    """The spec that a request names or carries.
+    """The spec that a request names or contains.
 
     Raises:
         Invalid: it is no spec, or cannot be read.

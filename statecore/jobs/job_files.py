@@ -1,7 +1,7 @@
-"""Where a job keeps what a retry of it needs: the files of its request, and what its tries have staged.
+"""Files of a request that a retry needs, and the staging of its attempts.
 
-With a state directory that is the application's own directory, under its lock. Without one it is the repository, where
-the files are pointers, and a job has no lock: two tries of one request do the same, and of two jobs one wins the head.
+With a state directory they are in the application's directory, under its lock. Without one they are pointers in the
+repository, and the job has no lock: two attempts of one request do the same, and of two jobs one publishes the head.
 """
 
 from __future__ import annotations
@@ -27,36 +27,35 @@ class JobHome(ABC):
 
     @abstractmethod
     def read(self, suffix: str) -> bytes | None:
-        """A file of the request; ``None`` where it has none."""
+        """A file of the request; ``None`` if it does not exist."""
 
     @abstractmethod
     def save(self, suffix: str, content: bytes) -> None:
-        """Write a file of the request: durable, complete or not at all."""
+        """Write a file of the request durably and atomically."""
 
     @abstractmethod
     def forget(self, suffix: str) -> None:
-        """Take a file of the request away; none there is fine."""
+        """Delete a file of the request, if it exists."""
 
     @abstractmethod
     def place(self, plan_id: str) -> StagingPlace:
-        """Where the tasks of a plan keep what they make."""
+        """Staging of a plan's tasks."""
 
     @abstractmethod
     def discard(self, plan_id: str) -> None:
-        """Delete what was staged for a plan, as far as that goes."""
+        """Delete the staging of a plan, as far as possible."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """Delete what nobody will retry any more, as far as that goes."""
+        """Delete old files that will not be used by a retry any more, as far as possible."""
 
 
 class DirectoryHome(JobHome):
-    """An application's directory.
+    """Job files in an application's directory.
 
     Args:
         work_path: the application's ``.statecore``, locked.
         staging: the directory below which plans are staged.
-        request_id: the request.
     """
 
     def __init__(self, work_path: Path, staging: Path, request_id: str) -> None:
@@ -96,102 +95,93 @@ class DirectoryHome(JobHome):
 
 
 class RepositoryHome(JobHome):
-    """A repository, for a job that has no state directory.
+    """Job files in a repository, for a job without a state directory."""
 
-    Args:
-        shelf: what the repository has of the application.
-        request_id: the request.
-    """
-
-    def __init__(self, shelf: ApplicationRepository, request_id: str) -> None:
-        self._shelf, self._request = shelf, request_name(request_id)
+    def __init__(self, repository: ApplicationRepository, request_id: str) -> None:
+        self._repository, self._request = repository, request_name(request_id)
 
     def _staging(self, plan_id: str) -> str:
-        """Two requests may have one plan, and the first to end deletes what it has staged."""
+        """Includes the request: two requests may have the same plan, and the first to end deletes its staging."""
         return f"{plan_id}-{self._request}"
 
     def _pointer(self, suffix: str) -> str:
-        return self._shelf.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
+        return self._repository.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
 
     def read(self, suffix: str) -> bytes | None:
         """See :class:`JobHome`."""
-        found = self._shelf.pointers.read(self._pointer(suffix))
+        found = self._repository.pointers.read(self._pointer(suffix))
         return None if found is None else found.content
 
     def save(self, suffix: str, content: bytes) -> None:
-        """See :class:`JobHome`. Two tries of one request may write at once; either's word is as good."""
+        """See :class:`JobHome`. Concurrent attempts of one request may both write; either content is valid."""
         name = self._pointer(suffix)
         for _ in range(_TRIES):
-            found = self._shelf.pointers.read(name)
+            found = self._repository.pointers.read(name)
             if found is not None and found.content == content:
                 return
-            if self._shelf.pointers.swap(name, content, None if found is None else found.version) is not None:
+            if self._repository.pointers.swap(name, content, None if found is None else found.version) is not None:
                 return
         raise Retryable(
-            f"{name} in {self._shelf.url} is written by others all the time.",
+            f"{name} in {self._repository.url} is being overwritten by other jobs.",
             code="write-conflict",
-            action="Look who runs jobs under the same request id, then try again.",
-            repository=self._shelf.url,
+            action="Find the jobs with the same request id, then try again.",
+            repository=self._repository.url,
         )
 
     def forget(self, suffix: str) -> None:
         """See :class:`JobHome`."""
-        self._shelf.blobs.delete(self._pointer(suffix))
+        self._repository.blobs.delete(self._pointer(suffix))
 
     def place(self, plan_id: str) -> StagingPlace:
         """See :class:`JobHome`."""
         from statecore.jobs.pipeline.repository_place import RepositoryPlace
 
-        return RepositoryPlace(self._shelf.url, self._shelf.application_id, self._staging(plan_id))
+        return RepositoryPlace(self._repository.url, self._repository.application_id, self._staging(plan_id))
 
     def discard(self, plan_id: str) -> None:
         """See :class:`JobHome`."""
-        discard_staging(self._shelf, self._staging(plan_id))
+        discard_staging(self._repository, self._staging(plan_id))
 
     def sweep(self) -> None:
         """See :class:`JobHome`."""
-        sweep_stagings(self._shelf, time.time())
-        sweep_requests(self._shelf, time.time())
+        sweep_stagings(self._repository, time.time())
+        sweep_requests(self._repository, time.time())
 
 
-def discard_staging(shelf: ApplicationRepository, plan_id: str) -> None:
-    """Delete what the tasks of a plan have staged in a repository, as far as that goes."""
+def discard_staging(repository: ApplicationRepository, plan_id: str) -> None:
+    """Delete the staging of a plan in a repository, as far as possible."""
     with suppress(StatecoreError):
-        for blob in list(shelf.blobs.list(f"{shelf.names.staging(plan_id)}/")):
-            shelf.blobs.delete(blob.name)
+        for blob in list(repository.blobs.list(f"{repository.names.staging(plan_id)}/")):
+            repository.blobs.delete(blob.name)
 
 
-def sweep_stagings(shelf: ApplicationRepository, now: float) -> None:
-    """Delete what was staged for plans of which nobody has heard for a day, as far as that goes.
-
-    A plan that is being worked on has a word of its workers that is seconds old.
+def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
+    """Delete stagings without activity for a day, as far as possible; plans in progress report every few seconds.
 
     Args:
-        shelf: what the repository has of the application.
         now: seconds since the epoch.
     """
     newest: dict[str, float] = {}
     names: dict[str, list[str]] = {}
     with suppress(StatecoreError):
-        for blob in shelf.blobs.list(shelf.names.stagings):
-            plan = blob.name.removeprefix(shelf.names.stagings).split("/")[0]
+        for blob in repository.blobs.list(repository.names.stagings):
+            plan = blob.name.removeprefix(repository.names.stagings).split("/")[0]
             newest[plan] = max(newest.get(plan, 0.0), blob.modified)
             names.setdefault(plan, []).append(blob.name)
         for plan, modified in newest.items():
             for name in names[plan] if now - modified > _KEPT_SECONDS else ():
                 with suppress(NotFound):
-                    shelf.blobs.delete(name)
+                    repository.blobs.delete(name)
 
 
-def sweep_requests(shelf: ApplicationRepository, now: float) -> None:
-    """Delete the files of requests that nobody has retried for a week, as far as that goes.
+def sweep_requests(repository: ApplicationRepository, now: float) -> None:
+    """Delete files of requests that were not retried for a week, as far as possible.
 
     Args:
-        shelf: what the repository has of the application.
         now: seconds since the epoch.
     """
     with suppress(StatecoreError):
-        for blob in list(shelf.blobs.list(shelf.names.requests)):
+        for blob in list(repository.blobs.list(repository.names.requests)):
             if now - blob.modified > _KEPT_REQUESTS_SECONDS:
                 with suppress(NotFound):
-                    shelf.blobs.delete(blob.name)
+                    repository.blobs.delete(blob.name)

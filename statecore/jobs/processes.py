@@ -1,15 +1,17 @@
-"""The engine without Spark: processes on this machine, for small work, for tests, and where there is no Java.
+"""Engine without Spark: local processes, for small work, for tests, and without Java.
 
-Workers are fresh interpreters (:mod:`statecore.jobs.worker`), never forks: a process that is forked from one that has
-used RocksDB hangs at its first flush. They start at once and load what tasks need while the driver plans. Each is told
-one batch at a time over a pipe::
+Workers are fresh interpreters (:mod:`statecore.jobs.worker`), never forks: a process forked from one that has used
+RocksDB hangs at its first flush. They start at once and load what tasks need while the driver plans. Each gets one
+batch
+at a time over a pipe::
 
     driver ── pickled (function, batch) ──▶ worker          8 bytes of length before each message, big-endian
            ◀── pickled answers ────────────
 
-A worker ends when its pipe does, also in the middle of a task, so a driver that is killed leaves none behind. A worker
-that dies says by which signal: the system's SIGKILL is want of memory, and a crash in machine code leaves the trace of
-Python's ``faulthandler`` (:func:`statecore.jobs.failures.worker_died` says what each means).
+A worker ends when its pipe does, also in the middle of a task, so a killed driver leaves none behind. The signal that
+ends
+a worker tells the cause: SIGKILL by the system means lack of memory, and a crash in machine code leaves a trace of
+Python's ``faulthandler`` (:func:`statecore.jobs.failures.worker_died`).
 """
 
 from __future__ import annotations
@@ -44,11 +46,10 @@ _END_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ProcessEngine:
-    """Jobs on processes of this machine.
+    """Runs jobs in local processes.
 
     Attributes:
-        processes: how many work at once; ``None`` for one on each core that this process may use. Each may take the
-            memory budget of the job.
+        processes: how many; ``None`` for one per usable core. Each may take the memory budget of the job.
         preloaded: modules that each of them loads while the driver plans.
 
     Raises:
@@ -61,9 +62,9 @@ class ProcessEngine:
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:
             raise Invalid(
-                f"{self.processes} processes do no work.",
+                f"{self.processes} is not a valid number of processes.",
                 code="processes-invalid",
-                action="Give at least one, or leave the number out.",
+                action="Give at least 1, or leave the number out.",
             )
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
@@ -81,17 +82,17 @@ class ProcessEngine:
                 workers.close()
 
 
-def of_this_machine(engine: Engine) -> Engine:
-    """An engine where it is of this machine, else one that is."""
+def local_engine(engine: Engine) -> Engine:
+    """The engine if it is local, else a local one."""
     return engine if isinstance(engine, ProcessEngine) else ProcessEngine()
 
 
 class ProcessWorkers:
-    """Some processes, until they are closed.
+    """Local worker processes, until they are closed.
 
     Args:
         count: how many.
-        traces: a directory for what a crash leaves.
+        traces: a directory for crash traces.
         preloaded: modules that each loads at once.
     """
 
@@ -117,7 +118,7 @@ class ProcessWorkers:
         """See :class:`statecore.jobs.engine.Workers`."""
         return len(self._workers)
 
-    def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they are where the driver is)
+    def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they run where the driver runs)
         """See :class:`statecore.jobs.engine.Workers`."""
         return RanOn(PROCESSES, len(self._workers), (socket.gethostname(),))
 
@@ -158,19 +159,19 @@ class ProcessWorkers:
         return answers
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """Kill the processes."""
         for worker in self._workers:
             worker.close()
 
 
 class _Worker:
-    """One process, and the pipe to it."""
+    """One process and its pipe."""
 
     def __init__(self, trace: Path, preloaded: Sequence[str]) -> None:
         self._trace = trace
-        # The driver's modules and no others: what lies in the directory that it was started in is none of them (-P).
+        # The driver's module path only; -P keeps the working directory out of it.
         path = os.pathsep.join(one or os.curdir for one in sys.path if isinstance(one, str))
-        # It begins with the terminal's interrupt blocked, which it would die of with a trace until it ignores it.
+        # Started with SIGINT blocked: until the worker ignores it, an interrupt would end it with a trace.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(
@@ -183,7 +184,7 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:
-        """Have a batch worked on.
+        """Run a batch.
 
         Raises:
             Capacity, Retryable, StatecoreError: the process died; see :func:`worker_died`.
@@ -218,13 +219,13 @@ class _Worker:
         return worker_died(doing, number=-code, left=left)
 
     def close(self) -> None:
-        """Kill the process: what it had not published by then is nothing."""
+        """Kill the process; unpublished work is lost."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was to be flushed has nobody to read it
+                with suppress(OSError):  # buffered data has no reader any more
                     pipe.close()
 
 

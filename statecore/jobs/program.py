@@ -1,4 +1,4 @@
-"""A job as a program that another one starts: a request as JSON in, a report or an error as JSON out."""
+"""Run a job as a program: a request as JSON in, a report or an error as JSON out."""
 
 from __future__ import annotations
 
@@ -42,26 +42,23 @@ def parser_of(program: str, description: str, request: str) -> argparse.Argument
     """The arguments that all of these programs take.
 
     Args:
-        program: its name.
-        description: what it does.
         request: the name of its request's class.
     """
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--request", required=True, help=f"a {request} as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
-    parser.add_argument("--master", help="the Spark master that is asked for; to run on another one is an error")
+    parser.add_argument("--master", help="the requested Spark master; running on another one is an error")
     return parser
 
 
 def reporting(report: Path, work: Callable[[], int]) -> int:
-    """Do the work of a program that leaves a report, once it is known that the report can be written.
+    """Run a program that writes a report, after checking that the report can be written.
 
     Args:
-        report: the file.
-        work: does it, and writes the report by :func:`write_report`.
+        work: does the work, and writes the report with :func:`write_report`.
 
     Returns:
-        The exit code of the work; where the report cannot be written, that of the error, which is told on stderr alone.
+        The exit code of the work; if the report cannot be written, that of the error, which goes to stderr only.
     """
     try:
         _check_report(report)
@@ -72,7 +69,7 @@ def reporting(report: Path, work: Callable[[], int]) -> int:
 
 
 def write_report(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a report. Raises ``StatecoreError`` where the system refuses that."""
+    """Write a report. Raises ``StatecoreError`` if the system refuses."""
     try:
         write_durably(path, encoded(document))
     except OSError as error:
@@ -80,8 +77,8 @@ def write_report(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _check_report(path: Path) -> None:
-    """Make the directory of a report, and see that a file can be made there; a report that is there stays."""
-    partial = path.with_name(path.name + ".tmp")  # where it will be written first
+    """Create the directory of a report, and check that a file can be created there; an existing report stays."""
+    partial = path.with_name(path.name + ".tmp")  # the temporary name of a durable write
     try:
         if path.exists() and not path.is_file():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) if path.is_dir() else NotRegularFile(path)
@@ -96,12 +93,12 @@ def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> i
     """Run a job.
 
     Args:
-        options: what :func:`parser_of` has parsed.
+        options: parsed by :func:`parser_of`.
         kind: the request's class.
-        run: given the request, who is told the progress, and the fault points.
+        run: runs the request.
 
     Returns:
-        The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
+        The exit code: 0, or that of the error's kind. Report or error is in the file named by ``--report``.
     """
     return reporting(options.report, lambda: _run(options, kind, run))
 
@@ -111,10 +108,10 @@ def _run(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
     try:
         request: Any = request_in(options, kind)
         attempt = Attempt.begin("", getattr(request, "state_dir", ""), request.request_id)
-        # The request of a migration says it, and may go without a spec.
+        # The request of a migration names it, and may have no spec.
         application_id = getattr(request, "application_id", None) or spec_of(request).application_id
         attempt = replace(attempt, application_id=application_id)
-        # A job that is killed leaves this word, rather than none.
+        # Written first, so that a killed job leaves a report.
         write_report(options.report, attempt.begun())
         faults = fault_points_from_environment()
         with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
@@ -131,12 +128,12 @@ def _run(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
 
 
 def request_in(options: argparse.Namespace, kind: type[RequestT]) -> RequestT:
-    """The request that ``--request`` has. Raises ``Invalid`` where it has none of that kind."""
+    """The request in ``--request``. Raises ``Invalid`` if it is not one of that kind."""
     return kind.from_json(_parsed(options.request))
 
 
 def say(line: str) -> None:
-    """Tell an operator something at once."""
+    """Write a line to stderr for the operator."""
     sys.stderr.write(f"{line}\n")
 
 
@@ -145,5 +142,5 @@ def _parsed(text: str) -> Any:
         return parsed(text)
     except ValueError as error:
         raise Invalid(
-            f"The request is no JSON: {error}.", code="request-not-json", action="Give one JSON object to --request."
+            f"The request is not JSON: {error}.", code="request-not-json", action="Give one JSON object to --request."
         ) from error

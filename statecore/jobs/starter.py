@@ -1,6 +1,6 @@
-"""A job that ends with the process that has started it, however that one ends.
+"""End a job when the process that started it ends, for whatever reason.
 
-The starter holds the job's standard input. When that ends the starter is gone, and so is the job.
+The starter holds the job's standard input, which ends with it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 
 def end_with_the_starter() -> None:
-    """From now on, end when standard input does; SIGTERM ends the process as ``sys.exit`` would."""
-    signal.signal(signal.SIGTERM, _leave)  # scratch directories go on the way out
+    """From now on exit when standard input ends; SIGTERM ends the process like ``sys.exit``."""
+    signal.signal(signal.SIGTERM, _leave)  # scratch directories are removed on exit
     threading.Thread(target=_listen, name="starter", daemon=True).start()
 
 

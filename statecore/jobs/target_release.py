@@ -1,4 +1,4 @@
-"""Which release of Kafka Streams a state directory is to be opened by next: names alone, for requests."""
+"""Release of Kafka Streams that opens a state directory next: names only, for requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TargetRelease(StrEnum):
-    """A release, by the name that it has in :data:`statecore.formats.releases.RELEASES`."""
+    """A release, by its name in :data:`statecore.formats.releases.RELEASES`."""
 
     V3_9 = "3.9"
     V4_2 = "4.2"

@@ -1,4 +1,4 @@
-"""Names of tasks in a request: kept apart from ``request.py``, which Dag files read and which imports no formats."""
+"""Request field for task names; apart from ``request.py``, which Dag files import and which must not import formats."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from statecore.jobs.restore.request import WHAT
 
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
-    """Refuse what is no task."""
+    """Refuse a value that is not a task."""
     wrong = [task for task in tasks if TaskId.match(task) is None]
     if wrong:
         raise Invalid(
-            f"{wrong[0]!r} is no task.",
+            f"{wrong[0]!r} is not a task.",
             code="task-invalid",
-            action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
+            action=f"Name tasks like their directories: 0_1, or {GLOBAL} for the global stores.",
         )
 
 
@@ -29,22 +29,22 @@ def _check_no_global(name: str, tasks: tuple[str, ...]) -> None:
     check_tasks(name, tasks)
     if GLOBAL in tasks:
         raise Invalid(
-            "Global stores are not kept warm: every instance reads them from their topics.",
+            "Global stores have no standby tasks: every instance reads them from their topics.",
             code="global-task-unsupported",
             action=f"Leave --task {GLOBAL} out.",
         )
 
 
 def check_instance(_: str, instance: str) -> None:
-    """Refuse what is no instance."""
+    """Refuse a value that is not an instance."""
     Instance.parse(instance)
 
 
 def only_tasks(otherwise: str, *, global_too: bool = True) -> Mapping[str, Any]:
-    """What is said of ``tasks``.
+    """Declaration of ``tasks``.
 
     Args:
-        otherwise: which tasks it is where none is named.
+        otherwise: which tasks are meant if none is named.
         global_too: whether the global stores may be named as a task.
     """
     return declare(

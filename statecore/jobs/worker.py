@@ -1,7 +1,8 @@
 """One worker process of :mod:`statecore.jobs.processes`: ``python -m statecore.jobs.worker TRACE MODULE...``.
 
-It loads the modules, their kernels too, then answers batches until its pipe ends. ``TRACE`` is the file in which a
-crash in machine code leaves the Python lines that led to it.
+It loads the modules and their kernels, then runs batches until its pipe ends. ``TRACE`` is the file for the Python
+frames
+of a crash in machine code.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from statecore.jobs.processes import receive, send
 
 
 def main(trace: str, *preloaded: str) -> int:
-    """Work until the driver lets go of the pipe."""
+    """Run batches until the driver closes the pipe."""
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # what a library prints is no answer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the driver, too, which ends its workers
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the driver has blocked it until now
+    os.dup2(2, 1)  # libraries must not print into the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver gets the terminal's SIGINT, too, and ends its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the driver until now
     with Path(trace).open("w") as left:
         faulthandler.enable(left)
         batches: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(asked, batches), daemon=True).start()
-        gc.disable()  # modules are no garbage, and looking through them takes a quarter of loading them
+        gc.disable()  # modules are no garbage, and collecting takes a quarter of the loading time
         preload(preloaded)
         gc.freeze()
         gc.enable()
@@ -49,7 +50,7 @@ def main(trace: str, *preloaded: str) -> int:
 
 
 def _listen(asked: IO[bytes], batches: queue.SimpleQueue[bytes]) -> None:
-    """Hand on what is asked; the end of the driver is the end of this process, in the middle of whatever it does."""
+    """Queue batches; when the driver ends, exit at once, also in the middle of a task."""
     while (message := receive(asked)) is not None:
         batches.put(message)
     os._exit(0)

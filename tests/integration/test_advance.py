@@ -99,7 +99,7 @@ def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Sh
     inode = (state_dir / shop.application_id / "0_0").stat().st_ino
     report = advance(shop, state_dir)
     assert not report.stores
-    assert any("kept as they are" in note for note in report.notes)
+    assert any("stay as they are" in note for note in report.notes)
     assert (state_dir / shop.application_id / "0_0").stat().st_ino == inode
 
 

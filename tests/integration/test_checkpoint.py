@@ -17,7 +17,7 @@ from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.schedule import look
 from statecore.jobs.engine import HandedOver
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.in_progress_marker import heard_of, said_under_way
+from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.restore.report import RestoreReport
@@ -76,7 +76,7 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     for _ in range(16):
         shop.write(30)
         report = shop.checkpoint()
-        folds += any("runs were folded" in note for note in report.notes)
+        folds += any("runs were compacted" in note for note in report.notes)
         for (task, _), store in shop.stores_there().items():
             partitions = shop.partitions if task == "global" else 1
             most = max(most, *(len(one.runs) // partitions for one in store.databases))
@@ -130,7 +130,7 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
         assert all(because in problem["what"] for problem in caught.value.context["problems"])
         report = shop.checkpoint(**asked)
         assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
-        assert any(note.startswith("No snapshot is advanced") for note in report.notes)
+        assert any(note.startswith("No snapshot can be advanced") for note in report.notes)
         assert shop.fetched() == shop.restored()
 
     shop.write()
@@ -276,7 +276,7 @@ class Slow(FaultPoints):
 def test_while_a_checkpoint_takes_long_no_other_is_due(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(said_under_way.__wrapped__.__kwdefaults__, "first", 0.1)
+    monkeypatch.setitem(marked_in_progress.__wrapped__.__kwdefaults__, "first", 0.1)
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(10)
     slow = Slow()
@@ -284,14 +284,14 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
         made = beside.submit(shop.checkpoint, faults=slow)
         assert slow.has_read.wait(300)
         deadline = time.monotonic() + 300
-        while heard_of(shop.shelf, time.time()) is None:
+        while marker_age(shop.shelf, time.time()) is None:
             assert time.monotonic() < deadline, "it says nothing"
             time.sleep(0.05)
         verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
         assert made.result(300).published is not None
-    assert (verdict.is_due, verdict.why[:16]) == (False, "one is under way")
-    assert heard_of(shop.shelf, time.time()) is None
+    assert (verdict.is_due, verdict.why[:18]) == (False, "one is in progress")
+    assert marker_age(shop.shelf, time.time()) is None
 
 
 def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_since(
@@ -306,11 +306,11 @@ def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_sin
     late = shop.checkpoint(decided_upon=first.upon)
     assert (late.published, len(shop.snapshots())) == (None, 1)
     assert any("was made at" in note for note in late.notes)
-    with suppress(HandedOver), said_under_way(shop.shelf):  # an attempt that somebody else was faster than
+    with suppress(HandedOver), marked_in_progress(shop.shelf):  # an attempt that somebody else was faster than
         RepositoryHome(shop.shelf, "handed-over").save(PLAN_SUFFIX, b"{}")
         raise HandedOver
     assert shop.checkpoint(decided_upon=first.upon, request_id="handed-over").published is None
-    assert heard_of(shop.shelf, time.time()) is None
+    assert marker_age(shop.shelf, time.time()) is None
     again = shop.checkpoint(decided_upon=shop.snapshots()[0])
     assert again.published is not None
     shop.write(10)
@@ -341,7 +341,7 @@ def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_fold_finds_it(br
     shop.write(100)
     shop.checkpoint()
     damage_first_run(shop)
-    report = checkpoints_until_said(shop, "were not folded")
+    report = checkpoints_until_said(shop, "were not compacted")
     assert report.published is not None
     assert shop.snapshots()[0] == report.published.snapshot
     assert shop.rows_there()[0] == 0, "it stands upon no snapshot"
@@ -357,8 +357,8 @@ def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker
     shop.checkpoint()
     damage_first_run(shop)
     with raises(Invalid, "advance-refused") as refused:
-        checkpoints_until_said(shop, "were not folded", when_refused=WhenRefused.REFUSE)
-    assert "damaged or gone" in refused.value.what
+        checkpoints_until_said(shop, "were not compacted", when_refused=WhenRefused.REFUSE)
+    assert "damaged or missing" in refused.value.what
 
 
 def restore_request(shop: Shop, state_dir: str, **asked: Any) -> RestoreRequest:
@@ -387,7 +387,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
         def reach(self, point: str) -> None:
             if point == "restore.after-runs" and not self.done:
                 self.done = True
-                assert heard_of(shop.shelf, time.time()) is not None, "a schedule waits"
+                assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
                 shop.checkpoint()
 
     said: list[str] = []
@@ -400,7 +400,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
     again = run_restore(request, InProcessEngine())
     assert isinstance(again, RestoreReport)
     assert (again.placed, again.notes) == (False, report.notes), "it is in place already"
-    assert heard_of(shop.shelf, time.time()) is None
+    assert marker_age(shop.shelf, time.time()) is None
 
 
 def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to_the_log(
@@ -415,7 +415,7 @@ def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to
     said: list[str] = []
     whole = run_restore(restore_request(shop, str(tmp_path / "a")), InProcessEngine(), say=said.append)
     assert of_stores(whole) == shop.restored() == shop.fetched()
-    assert any(rotten in line and "Not put upon" in line for line in said)
+    assert any(rotten in line and "Not used as base" in line for line in said)
     (before, _) = shop.snapshots()
     shop.write(30)
     shop.checkpoint()

@@ -87,7 +87,7 @@ def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_whe
                 service.until(lambda count=count: len(service.published) >= count)  # type: ignore[misc]
                 shop.write(20)
             broker.kill()
-            service.until(lambda: "The next try is in" in service.said)
+            service.until(lambda: "The next attempt is in" in service.said)
             assert service.process.poll() is None
             broker.start()
             assert broker.bootstrap_servers == shop.servers

@@ -17,7 +17,7 @@ import pytest
 
 from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.checkpoint.schedule import look
-from statecore.jobs.in_progress_marker import heard_of
+from statecore.jobs.in_progress_marker import marker_age
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import make_repository
 from statecore.spark.checkpoint_job import SPARK_WANTED
@@ -102,14 +102,14 @@ def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_
     assert shop.shelf.head() == before
     twin = Job.here(shop, "twin", "--little", "1")  # freezes the same offsets
     assert twin.ends()[0] == SPARK_WANTED
-    assert heard_of(shop.shelf, time.time()) is not None, "a schedule waits"
+    assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
     shop.write(50)  # what comes later is not read: the plan is frozen
     program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--little", "1", "--go-on", "--master", "local[1]"]
     spark = Job(shop, "long", program)
     code, report = spark.ends()
     assert code == 0, spark.said
     assert report["master"] == "local[1]"
-    assert heard_of(shop.shelf, time.time()) is None, "the next one is due at its interval"
+    assert marker_age(shop.shelf, time.time()) is None, "the next one is due at its interval"
     assert TAKEN_UP not in report["notes"]
     assert report["totals"]["records"] == 900
     by_spark = identities(shop)

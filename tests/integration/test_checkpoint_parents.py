@@ -38,7 +38,7 @@ DAY, SHORT = "86400000", "100"
 HELD_BACK = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0"}
 """Compacted only when the test says so."""
 DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
-WHOLE = "No snapshot is advanced for plain of task 0_0: the whole changelog is read."
+WHOLE = "No snapshot can be advanced for plain of task 0_0: whole changelogs are read."
 
 
 def configure(shop: Shop, name: str, value: str) -> None:
@@ -158,7 +158,7 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
     consumed(2)
     newest, older = shop.snapshots()
     report, said = said_of(shop)
-    assert f"from {newest}: it has {source}-0 up to 3" in said
+    assert f"from {newest}: it ends at 3 in {source}-0" in said
     assert advanced(report) == (older, 2, 2), "the group was set back, and so is what it starts from"
     assert shop.fetched() == shop.restored()
     consumed(3)

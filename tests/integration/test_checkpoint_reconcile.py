@@ -139,7 +139,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         assert "compaction has removed" in said
         assert why in said
         assert shop.said.count(said) == 1
-    (rebuilt,) = about(report, "No snapshot is advanced for ")
+    (rebuilt,) = about(report, "No snapshot can be advanced for ")
     assert rebuilt in shop.said
     assert "plain" not in rebuilt
     assert len(report.notes) == len(set(report.notes))

@@ -162,7 +162,7 @@ def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_re
         broker.start()
         assert broker.bootstrap_servers == shop.servers
         report = shop.checkpoint(request_id="r")
-        assert any("taken up" in note for note in report.notes)
+        assert any("resumed" in note for note in report.notes)
         assert shop.fetched() == shop.restored()
 
 
@@ -185,6 +185,6 @@ def test_an_object_store_that_goes_away_is_waited_for_by_a_retry(
         proxy.target = urlsplit(server.endpoint)
         assert shop.snapshots() == before
         report = shop.checkpoint(request_id=point)
-        assert any("taken up" in note for note in report.notes)
+        assert any("resumed" in note for note in report.notes)
         assert len(shop.snapshots()) == len(before) + 1
         assert shop.fetched() == shop.restored()

@@ -187,7 +187,7 @@ def test_an_engine_goes_on_where_another_was_killed(
 
     report = restore(next_one, spec, tmp_path, "request", faults=Look("restore.after-images"))
     assert kept == runs
-    assert any("taken up" in note for note in report.notes)
+    assert any("resumed" in note for note in report.notes)
     whole = restore(next_one, spec, tmp_path / "whole")
     assert [store.digest for store in report.stores] == [store.digest for store in whole.stores]
     shutil.rmtree(tmp_path)

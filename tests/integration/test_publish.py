@@ -272,7 +272,7 @@ def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, An
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="r", faults=InjectedFault(point))
     report = restore(spec, url, request_id="r")
-    assert any("taken up" in note for note in report.notes)
+    assert any("resumed" in note for note in report.notes)
     assert len(stores_of(ApplicationRepository.at(url, spec["application_id"]))) == 10
 
 

@@ -1,4 +1,4 @@
-"""What newer snapshots saw of how long deletes are kept: it counts for an older one, which is read behind as well."""
+"""Delete retention recorded by newer snapshots, which applies to the tail of an older one as well."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from statecore.repository.manifest import Manifest
 
 
 def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotEntry], Manifest]) -> dict[str, int]:
-    """By task the least time for which deletes were kept when some snapshots were made, as far as they say it.
+    """Shortest delete retention by task that some snapshots recorded.
 
     Args:
         newer: the snapshots.
-        manifest: reads the manifest of one; one that is damaged says nothing.
+        manifest: reads the manifest of one; a damaged one is skipped.
     """
     found: dict[str, int] = {}
     for entry in newer:

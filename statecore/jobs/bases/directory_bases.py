@@ -1,8 +1,8 @@
-"""The stores of a state directory as parents: as they lie there, closed, each at the offset that it says itself.
+"""Stores of a state directory as bases: closed databases, each at the offset it contains.
 
-A state directory says neither of which topic's id its offsets are, nor when they were the end of the log. So the tail
-above such a store has to be whole (:mod:`statecore.changelog.soundness`), and a topic that was made anew is noticed
-only where it is shorter now, as Kafka Streams itself notices it.
+A state directory records neither the topic ids of its offsets nor when they were the end of the log. So the tail above
+such a store has to be complete (:mod:`statecore.changelog.soundness`), and a recreated topic is noticed only if it is
+shorter now, as in Kafka Streams itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class DirectoryBases:
     """The stores of an application's directory; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        directory: the directory; nobody works on its stores.
-        spec: the application as it is declared.
-        refused: parents that were refused after their tails were read, with the reason.
+        directory: the directory; no process has its stores open.
+        refused: bases that were refused after their tails were read, with the reason.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class DirectoryBases:
         self._directory, self._spec, self._refused = directory, spec, refused
 
     def has(self, key: Key) -> bool:
-        """Whether the directory has anything of a store."""
+        """Whether the directory has files of a store."""
         return self._found(key) is not None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
@@ -53,7 +52,7 @@ class DirectoryBases:
             yield Refused(*key, DIRECTORY, why)
             return
         try:
-            yield self._parent(key[0], store, found)
+            yield self._base(key[0], store, found)
         except (Retryable, Capacity):
             raise
         except StatecoreError as error:
@@ -64,16 +63,19 @@ class DirectoryBases:
         name = "" if store is None else store_directory(store.name, store.kind)
         return next((one for one in self._directory.stores(key[0]) if one.name == name and any(one.databases)), None)
 
-    def _parent(self, task: str, store: StoreSpec, found: StoreDirectory) -> Base:
+    def _base(self, task: str, store: StoreSpec, found: StoreDirectory) -> Base:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
-        said = {segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()}
+        segment_offsets = {
+            segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()
+        }
         if not store.kind.manages_offsets:
-            said = dict.fromkeys(said, read_offsets(found.checkpoint_file))
-        offsets = next(iter(said.values()))
-        if any(other != offsets for other in said.values()):
+            segment_offsets = dict.fromkeys(segment_offsets, read_offsets(found.checkpoint_file))
+        offsets = next(iter(segment_offsets.values()))
+        if any(other != offsets for other in segment_offsets.values()):
             raise Corrupted(
-                f"its segments stand at different offsets ({', '.join(sorted(map(_words, said.values())))})",
+                "its segments have different offsets "
+                f"({', '.join(sorted(map(_offsets_text, segment_offsets.values())))})",
                 code="segment-offsets-differ",
                 action="",
             )
@@ -83,7 +85,7 @@ class DirectoryBases:
             return _empty(offsets)
         is_global = task == GLOBAL
         starts = {part: offset + (not is_global) for part, offset in offsets.items()}
-        # Looks at kind, status and files, and changes nothing.
+        # Checks kind, status and files, and changes nothing.
         bases = ImageBases(
             {segment: ImageBase(path) for segment, path in databases.items()}, starts, global_store=is_global
         )
@@ -99,19 +101,19 @@ class DirectoryBases:
         )
 
     def _refuse_older_offsets(self, task: str, store: StoreSpec) -> None:
-        """Refuse a store whose offset an older release keeps in a file, which wins over that of the database."""
+        """Refuse a store whose offset is in an older release's file, which overrides that of the database."""
         file = self._directory.task_path(task) / CHECKPOINT_FILE
         if any(part.topic == store.changelog for part in read_offsets(file)):
             raise Corrupted(
-                f"{CHECKPOINT_FILE} of an older Kafka Streams has its offset: start the application once, so that it "
-                "takes it over",
+                f"its offset is in {CHECKPOINT_FILE} of an older Kafka Streams: start the application once to "
+                "migrate it",
                 code="offset-in-checkpoint-file",
                 action="",
             )
 
 
 def _empty(offsets: Mapping[TopicPartition, int]) -> Base:
-    """A store whose changelog was empty when it was closed: nothing lies below, so no delete can be missing."""
+    """A store whose changelog was empty when it was closed: it has no rows, so no delete can be missing."""
     return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
 
 
@@ -125,7 +127,7 @@ def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path
     for segment in found.segments:
         if segment.start is None or segment.start % interval:
             raise Corrupted(
-                f"{segment.path.name} is no segment of {interval} ms, which the declared retention has",
+                f"{segment.path.name} is not a segment of {interval} ms, the interval of the declared retention",
                 code="segment-start-misaligned",
                 action="",
                 segment=segment.path.name,
@@ -135,5 +137,5 @@ def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path
     return databases
 
 
-def _words(offsets: Mapping[TopicPartition, int]) -> str:
+def _offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"offset {offset} of {part}" for part, offset in sorted(offsets.items())) or "none"

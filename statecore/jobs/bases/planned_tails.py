@@ -1,4 +1,4 @@
-"""What jobs that put tails upon parents have planned, and whether the plan of an earlier try still stands."""
+"""Plans that append tails to bases, and whether the frozen plan of an earlier attempt is still valid."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planning import why_stale
 
-TAKEN_UP = "The plan of an earlier attempt of this request was taken up."
+TAKEN_UP = "The plan of an earlier attempt of this request was resumed."
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTails:
-    """What a job does.
+    """A plan with its bases.
 
     Attributes:
         frozen: the offsets.
-        parents: what the runs of each store are put upon, where there is something.
-        refused: parents that are not used, and why.
-        topics: the changelogs.
-        notes: what the operator should know.
-        taken_up: whether an earlier try had frozen it.
+        bases: base of each store that has one.
+        refused: bases that are not used, and why.
+        is_resumed: whether an earlier attempt had frozen it.
     """
 
     frozen: FrozenPlan
-    parents: Mapping[Key, Base]
+    bases: Mapping[Key, Base]
     refused: tuple[Refused, ...]
     topics: Mapping[str, TopicDescription]
     notes: tuple[str, ...]
-    taken_up: bool = False
+    is_resumed: bool = False
 
     @property
     def plan(self) -> RestorePlan:
@@ -43,49 +41,43 @@ class PlannedTails:
 
     @property
     def not_newest(self) -> frozenset[Key]:
-        """The stores of which the newest snapshot was refused, so that its ends say nothing."""
+        """Stores for which the newest snapshot was refused, so that its ends are not valid."""
         return frozenset(one.key for one in self.refused if one.parent == self.frozen.newest)
 
 
 class NamedBases(Protocol):
-    """Who finds again what a frozen plan names."""
+    """Finds the bases that a frozen plan names."""
 
     def named(self, key: Key, name: str) -> Base | None:
-        """The parent of a store; ``None`` where it cannot be had any more."""
+        """The base of a store; ``None`` if it is not available any more."""
 
 
 def topics_of(cluster: Cluster, plan: RestorePlan) -> dict[str, TopicDescription]:
-    """The changelogs of a plan as they are now.
-
-    Raises:
-        NotFound, Retryable, Invalid: see :meth:`Cluster.describe_topics`.
-    """
+    """The changelogs of a plan as they are now. Raises as :meth:`Cluster.describe_topics`."""
     return cluster.describe_topics(sorted({part.topic for part in plan.partitions}))
 
 
-def still_standing(
+def valid_bases(
     cluster: Cluster, frozen: FrozenPlan, topics: Mapping[str, TopicDescription], candidates: NamedBases
 ) -> dict[Key, Base] | str:
-    """The parents of a frozen plan; or why it must be made anew.
+    """The bases of a frozen plan; or why it must be recreated.
 
     Args:
-        cluster: where its topics are.
-        frozen: the plan.
         topics: its topics as they are now.
-        candidates: who knows its parents.
+        candidates: finds its bases.
     """
     plan = frozen.plan
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
         return stale
-    parents: dict[Key, Base] = {}
+    bases: dict[Key, Base] = {}
     for key, parts in plan.stores.items():
         name = parts[0].parent
         if not name:
             continue
-        parent = candidates.named(key, name)
-        ends = {} if parent is None else {part: end.end for part, end in parent.ends.items()}
-        if parent is None or any(ends.get(part.topic_partition) != part.start for part in parts):
-            return f"{name}, upon which it was to put store {key[1]} of task {key[0]}, is not what it was"
-        parents[key] = parent
-    return parents
+        base = candidates.named(key, name)
+        ends = {} if base is None else {part: end.end for part, end in base.ends.items()}
+        if base is None or any(ends.get(part.topic_partition) != part.start for part in parts):
+            return f"{name}, the base of store {key[1]} of task {key[0]}, has changed"
+        bases[key] = base
+    return bases

@@ -1,17 +1,17 @@
-"""Stores that may have missed deletes, made right against their whole changelogs: what differs is published, no more.
+"""Reconcile stores that may have missed deletes with their whole changelogs, and publish only the differences.
 
-Where compaction may have taken deletes out of a tail, the whole log still tells of them, if nothing but compaction
-removes its records. So it is read, as for a rebuild, but into runs that stay on this machine::
+If compaction may have removed deletes from a tail, the whole log still shows them, provided only compaction removes its
+records. So it is read, as for a rebuild, but into runs that stay on this machine::
 
-    the whole log        ──▶ runs in TMPDIR ─────────────┐
-    the parent's runs    ──▶ brought, hashes compared ───┴─▶ what differs: a run for each database, put, and
-                                                             published above the parent's own
+    the whole log      ──▶ runs in TMPDIR ───────────────┐
+    the base's runs    ──▶ downloaded and hashed ────────┴─▶ differences: one run per database, published above the
+                                                             base's own runs
 
-Each database is held against its own (:mod:`statecore.images.reconcile`). Stores are taken a few at a time, so that the
-disk holds no more than :data:`BATCH_BYTES` or the largest of them, with its parent; memory is bounded as in any read.
+Databases are compared one by one (:mod:`statecore.images.reconcile`). Stores are processed in batches, so that the disk
+holds no more than :data:`BATCH_BYTES` or the largest store, with its base; memory is bounded as in any read.
 
-Whatever speaks against it has the store rebuilt, and is said: :func:`divided` before anything is read, and what is
-found on the way (damaged runs, no room, a log that lost its start).
+A store that cannot be reconciled is rebuilt, and the reason is reported: by :func:`divided` before anything is read, or
+later (damaged runs, no room, a log that lost its start).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import ensure_room
 
 BATCH_BYTES = 1 << 30
-"""Bytes of logs and parents that are on the disk at once, unless one store alone has more."""
+"""Most bytes of logs and bases on the disk at one time, unless one store alone has more."""
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """A store that was made right.
+    """A reconciled store.
 
     Attributes:
         refused: why its tail was not enough.
-        parts: what was read of its changelog: all of it.
-        results: what was seen there, with the runs that lie above the parent now.
+        parts: what was read: its whole changelog.
+        results: statistics of the read, with the runs that were published above the base.
     """
 
     refused: Refused
@@ -76,19 +76,19 @@ class Reconciled:
     def __str__(self) -> str:
         one, runs = self.refused, [run for result in self.results for run in result.runs]
         return (
-            f"Store {one.store} of task {one.task} was compared with its whole changelog, and what differs, "
-            f"{sum(run.rows for run in runs):,} rows and {sum(run.deletes for run in runs):,} deletes, was put above "
-            f"{one.parent}: {one.why}."
+            f"Store {one.store} of task {one.task} was compared with its whole changelog, and the differences, "
+            f"{sum(run.rows for run in runs):,} rows and {sum(run.deletes for run in runs):,} deletes, were appended "
+            f"to {one.parent}: {one.why}."
         )
 
 
 @dataclass
 class Reconciliation:
-    """What became of stores.
+    """Result of reconciling stores.
 
     Attributes:
-        stores: those that were made right.
-        refused: those that were not, with the reason.
+        stores: reconciled stores.
+        refused: the others, with the reason.
     """
 
     stores: dict[Key, Reconciled] = field(default_factory=dict)
@@ -96,59 +96,62 @@ class Reconciliation:
 
 
 def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
-    """The refused parents that can be made right, and those that cannot, with the reason where it is not their own.
+    """Divide refused bases into those that can be reconciled and those that cannot, with the reason.
 
     Args:
         planned: the plan by which their tails were read.
-        found: those that turned out not to be sound.
+        found: the unsound bases.
     """
-    right, wrong = [], []
+    reconcilable, refused = [], []
     for one in found:
-        parts, parent = planned.frozen.plan.stores[one.key], planned.parents[one.key]
+        parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
         why = None
         if one.missed_deletes:
             is_newest = one.parent == planned.frozen.newest
-            why = _why_not(parent, parts, planned.topics[parts[0].topic], is_newest=is_newest)
+            why = _why_not_reconcilable(base, parts, planned.topics[parts[0].topic], is_newest=is_newest)
         if one.missed_deletes and why is None:
-            right.append(one)
+            reconcilable.append(one)
         else:
-            wrong.append(one if why is None else _no(one, why))
-    return right, wrong
+            refused.append(one if why is None else _not_reconcilable(one, why))
+    return reconcilable, refused
 
 
-def _why_not(parent: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool) -> str | None:
-    """Why a parent above which deletes may be missing cannot be made right; ``None`` where it can."""
-    if not is_newest or parent.snapshot is None:
-        return "it is not of the newest snapshot"
+def _why_not_reconcilable(
+    base: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool
+) -> str | None:
+    """Why a base in whose tail deletes may be missing cannot be reconciled; ``None`` if it can."""
+    if not is_newest or base.snapshot is None:
+        return "it is not in the newest snapshot"
     if parts[0].kind.is_versioned:
         return "rows of a versioned store depend on every record"
     if not is_purely_compacted(topic):
-        policy = topic.configs.get("cleanup.policy") or "one that nobody told"
-        return f"the cleanup.policy of {topic.name} is {policy}, so what that does not have may be live"
+        policy = topic.configs.get("cleanup.policy") or "unknown"
+        return f"the cleanup.policy of {topic.name} is {policy}, so rows without a record may be live"
     if len(parts) != 1:
-        return f"it is made of the {len(parts)} partitions of {topic.name}"
-    if any(database.base for database in parent.snapshot.databases):
-        return "files of RocksDB lie below its runs"
+        return f"it is built from {len(parts)} partitions of {topic.name}"
+    if any(database.base for database in base.snapshot.databases):
+        return "its runs are based on RocksDB files"
     return None
 
 
-def _no(one: Refused, why: str) -> Refused:
-    return replace(one, why=f"{one.why}; and it is not compared with the whole log, because {why}")
+def _not_reconcilable(one: Refused, why: str) -> Refused:
+    return replace(one, why=f"{one.why}; it cannot be compared with the whole log, because {why}")
 
 
 def rebased(
     mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, stores: Collection[Key]
 ) -> TaskManifest | None:
-    """What to publish of a task that others may have published as well; see :func:`advanced`.
+    """Rebase a task that another job may have published as well; see :func:`advanced`.
 
-    A store that was made right is no tail: it fits above the very runs that it was compared with, and no others that
-    end there. Above others it counts as made from nothing, with all its runs its own.
+    A reconciled store is valid only above the runs that it was compared with. Above other runs it counts as rebuilt,
+    with all
+    its runs its own.
 
     Args:
-        mine: what the job has made.
+        mine: what this job has made.
         theirs: the task in the newest snapshot.
         below: the task in the snapshot that was the newest when the job was planned.
-        stores: those that were made right.
+        stores: reconciled stores.
 
     Raises:
         Fenced: they do not fit together.
@@ -165,21 +168,18 @@ def rebased(
 
 
 class Reconciler:
-    """Makes stores right.
+    """Reconciles stores.
 
     Args:
-        planned: the plan by which their tails were read; its ends are theirs.
-        spec: the application.
-        shelf: where the snapshots are, and the runs are put.
-        settings: how workers reach the brokers.
+        planned: the plan by which their tails were read; its ends are used.
+        repository: the application's repository, where the runs are published.
+        settings: how workers connect to the brokers.
         connect: how this process does.
-        engine: gives one of this machine that reads so many offsets.
+        engine: gives a local engine for so many offsets.
         memory_budget: bytes of records that a task may hold.
-        progress: told how far it is.
-        faults: points at which tests let the process die.
-        batch_bytes: bytes of logs and parents that are on the disk at once.
+        batch_bytes: bytes of logs and bases on the disk at one time.
         read: reads the logs of a plan.
-        weigh: says how large they are.
+        weigh: estimates their sizes.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Reconciler:
         planned: CheckpointPlan,
         *,
         spec: ApplicationSpec,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         settings: ClusterSettings,
         connect: Callable[[], AbstractContextManager[Cluster]],
         engine: Callable[[int], Engine],
@@ -199,18 +199,18 @@ class Reconciler:
         weigh: Callable[..., Weights] = weigh,
     ) -> None:
         self._batch_bytes, self._read, self._weigh = batch_bytes, read, weigh
-        self._planned, self._spec, self._shelf = planned, spec, shelf
+        self._planned, self._spec, self._repository = planned, spec, repository
         self._settings, self._connect, self._engine = settings, connect, engine
         self._budget, self._progress, self._faults = memory_budget, progress, faults
-        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
         self._made = Reconciliation()
         self._count = 0
 
     def run(self, found: Sequence[Refused]) -> Reconciliation:
-        """Make stores right, those of :func:`divided`; all that is published of them is durable when this returns.
+        """Reconcile stores that :func:`divided` allows; all published runs are durable on return.
 
         Raises:
-            Invalid, Retryable: the logs cannot be read, or the repository not be reached.
+            Invalid, Retryable: the logs cannot be read, or the repository cannot be reached.
             StatecoreError: what stopped a worker.
         """
         plan = self._planned.frozen.plan
@@ -221,7 +221,7 @@ class Reconciler:
             tempfile.TemporaryDirectory(prefix="statecore-reconcile-", ignore_cleanup_errors=True) as scratch,
         ):
             for batch in _batches(found, sized, self._batch_bytes):
-                self._take(workers, batch, [sized[one.key].part for one in batch], Path(scratch))
+                self._reconcile_batch(workers, batch, [sized[one.key].part for one in batch], Path(scratch))
             self._publisher.flush()
         self._faults.reach("reconcile.after-files")
         with self._connect() as cluster:
@@ -233,7 +233,7 @@ class Reconciler:
         return self._made
 
     def _whole(self, parts: Sequence[PartitionPlan], workers: int) -> dict[Key, _Sized]:
-        """The plan of the whole log of each of some partitions, and what it takes of the disk with its parent."""
+        """The plan of the whole log of each partition, and the disk space it needs with its base."""
         spans = {part: OffsetRange(part.topic, part.partition, part.log_start, part.end) for part in parts}
         with self._connect() as cluster:
             shapes = self._weigh(cluster, set(spans.values()), workers, self._budget).shapes
@@ -252,31 +252,33 @@ class Reconciler:
         return sum(stored.run.file_bytes for one in self._databases(key) for stored in one.runs)
 
     def _databases(self, key: Key) -> Sequence[StoredDatabase]:
-        snapshot = self._planned.parents[key].snapshot
+        snapshot = self._planned.bases[key].snapshot
         assert snapshot is not None  # `divided` lets no other through
         return snapshot.databases
 
-    def _take(self, workers: Workers, batch: Sequence[Refused], parts: Sequence[PartitionPlan], scratch: Path) -> None:
-        """Make a few stores right; the disk is as it was afterwards, but for small runs that wait to share a pack."""
+    def _reconcile_batch(
+        self, workers: Workers, batch: Sequence[Refused], parts: Sequence[PartitionPlan], scratch: Path
+    ) -> None:
+        """Reconcile a batch; afterwards only small runs that wait to share a pack are left on the disk."""
         plan = replace(self._planned.frozen.plan, partitions=tuple(parts))
         with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
             place = PassingPlace(str(Path(directory, "log")))
             try:
-                # What the log left is about as large as the parent; more than that nobody knows before it is read.
+                # The runs of the log are about as large as the base; more is not known before it is read.
                 ensure_room(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
                 logs = self._read(workers, plan, self._settings, place, self._budget, self._progress)
             except Capacity as error:
-                self._made.refused += [_no(one, _words(error)) for one in batch]
+                self._made.refused += [_not_reconcilable(one, _reason_text(error)) for one in batch]
                 return
             self._faults.reach("reconcile.after-logs")
             self._progress.phase("compare", len(batch), "stores")
             for one in batch:
-                brought = Path(directory, "parent")
+                downloaded = Path(directory, "parent")
                 try:
-                    self._compare(one, plan.stores[one.key], logs.get(one.key, ()), place.blobs(), brought, scratch)
+                    self._compare(one, plan.stores[one.key], logs.get(one.key, ()), place.blobs(), downloaded, scratch)
                 except (Corrupted, Invalid, Capacity) as error:
-                    self._made.refused.append(_no(one, _words(error)))
-                shutil.rmtree(brought, ignore_errors=True)
+                    self._made.refused.append(_not_reconcilable(one, _reason_text(error)))
+                shutil.rmtree(downloaded, ignore_errors=True)
                 self._progress.advance(1)
             self._progress.done()
 
@@ -286,47 +288,47 @@ class Reconciler:
         parts: tuple[PartitionPlan, ...],
         results: Sequence[RangeResult],
         log: Blobs,
-        brought: Path,
+        downloaded: Path,
         output: Path,
     ) -> None:
-        """Compare a store with what its log left, and put what differs.
+        """Compare a store with the runs of its log, and publish the differences.
 
         Raises:
-            Corrupted: a run is not what it should be.
+            Corrupted: a run does not match its hash.
             Invalid, Capacity: the runs cannot be compared, or there is no room.
         """
-        from statecore.images.reconcile import reconciled_run  # which a checkpoint mostly does without
+        from statecore.images.reconcile import reconciled_run  # rarely needed by a checkpoint
 
-        part, parent, databases = parts[0], self._planned.parents[one.key], self._databases(one.key)
-        end = parent.ends[part.topic_partition]
+        part, base, databases = parts[0], self._planned.bases[one.key], self._databases(one.key)
+        end = base.ends[part.topic_partition]
         if (moved := start_moved(end, [result.statistics for result in results])) is not None:
             self._made.refused.append(replace(one, why=moved, missed_deletes=False))
             return
         what = f"a run of store {one.store} of task {one.task}"
         whose = {"task": one.task, "store": one.store}
         download(
-            self._shelf,
+            self._repository,
             [Wanted(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
-            brought,
+            downloaded,
             keeps=False,
         )
         below = {
-            of.segment: [RunFile.of(stored.run, brought / FILES / stored.run.sha256) for stored in of.runs]
+            of.segment: [RunFile.of(stored.run, downloaded / FILES / stored.run.sha256) for stored in of.runs]
             for of in databases
         }
         above: dict[int | None, list[RunFile]] = defaultdict(list)
         for run in (run for result in results for run in result.runs):
             if not staging.is_whole(log, run):
                 raise Corrupted(
-                    f"{what} that was just read is not what was written.",
+                    f"{what} that was just written does not match its hash.",
                     code="staged-file-corrupted",
-                    action="Look at the disk.",
+                    action="Check the disk.",
                     task=one.task,
                     store=one.store,
                     file=run.sha256,
                 )
-            above[run.segment].append(staging.at_hand(log, run, brought))
-        first = _first_live(part, parent, results)
+            above[run.segment].append(staging.at_hand(log, run, downloaded))
+        first = _first_live(part, base, results)
         files: list[RunFile] = []
         for segment in sorted(below.keys() | above.keys(), key=segment_order):
             if segment is not None and segment < first:
@@ -336,25 +338,25 @@ class Reconciler:
             made = reconciled_run(path, below.get(segment, []), above[segment], start=end.end, end=part.end)
             files += [] if made is None else [made]
 
-        def lie(extents: tuple[Extent, ...]) -> None:
+        def published(extents: tuple[Extent, ...]) -> None:
             *others, last = (replace(result, runs=(), extents=()) for result in results)
             with_runs = replace(last, runs=tuple(file.run for file in files), extents=extents)
             self._made.stores[one.key] = Reconciled(one, parts, (*others, with_runs))
             for file in files:
                 file.path.unlink()
 
-        self._publisher.publish(files, lie)
+        self._publisher.publish(files, published)
 
 
 class _Sized(NamedTuple):
-    """A partition that is read, and the bytes that its log and its parent take of the disk at most."""
+    """A partition that is read, and the most bytes that its log and base take on the disk."""
 
     part: PartitionPlan
     bytes: int
 
 
 def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized], batch_bytes: int) -> Iterator[list[Refused]]:
-    """The stores, as many together as have so many bytes."""
+    """Group stores into batches of at most so many bytes."""
     batch: list[Refused] = []
     size = 0
     for one in found:
@@ -367,12 +369,12 @@ def _batches(found: Iterable[Refused], sized: Mapping[Key, _Sized], batch_bytes:
         yield batch
 
 
-def _first_live(part: PartitionPlan, parent: Base, results: Iterable[RangeResult]) -> int:
-    """The first segment that has not expired, by all that the parent and the log have seen."""
+def _first_live(part: PartitionPlan, base: Base, results: Iterable[RangeResult]) -> int:
+    """The first segment that has not expired, by all that the base and the log have seen."""
     of = part.segmentation if part.kind.is_segmented else None
     seen = max((result.stream_time for result in results), default=-1)
-    return 0 if of is None else first_live_segment(max(seen, parent.stream_time), of.retention_ms, of.interval_ms)
+    return 0 if of is None else first_live_segment(max(seen, base.stream_time), of.retention_ms, of.interval_ms)
 
 
-def _words(error: Corrupted | Invalid | Capacity) -> str:
+def _reason_text(error: Corrupted | Invalid | Capacity) -> str:
     return error.what.rstrip(".")

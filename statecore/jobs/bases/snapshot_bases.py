@@ -1,4 +1,4 @@
-"""The snapshots of a repository as parents: the newest first, then older ones that end elsewhere."""
+"""Snapshots of a repository as bases: the newest first, then older ones with other ends."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifest
 from statecore.spec.model import ApplicationSpec
 
 _TRIED = 5
-"""Snapshots of which a store is tried at most. Each costs two requests, and what the newest one lacks older ones mostly
-lack as well."""
+"""Most snapshots that are tried for a store.
+
+Each costs two requests, and older ones mostly lack what the newest lacks.
+"""
 
 
 class SnapshotBases:
-    """The stores of the snapshots that count; see :class:`statecore.jobs.bases.base.BaseCandidates`.
+    """The stores of valid snapshots; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        shelf: where they are.
-        spec: the application as it is declared now.
-        entries: those that count, newest first.
-        newest: the newest, where there is one.
-        parts: all of its parts.
-        refused: parents that were refused after their tails were read, with the reason.
-        newer: snapshots that do not count here, and are newer than all that do.
+        entries: the valid snapshots, newest first.
+        newest: manifest of the newest, if any.
+        parts: all of its task manifests.
+        refused: bases that were refused after their tails were read, with the reason.
+        newer: snapshots that are no candidates, and newer than all that are.
     """
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         spec: ApplicationSpec,
         entries: Sequence[SnapshotEntry],
         newest: Manifest | None,
@@ -41,7 +41,7 @@ class SnapshotBases:
         refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
     ) -> None:
-        self._shelf, self._spec, self._refused = shelf, spec, refused
+        self._repository, self._spec, self._refused = repository, spec, refused
         self._entries, self._newer = entries, newer
         self._horizons: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
@@ -52,19 +52,17 @@ class SnapshotBases:
                 self._parts[newest.snapshot, reference.task] = parts[reference.task]
 
     def counts(self, snapshot: str) -> bool:
-        """Whether a snapshot counts."""
+        """Whether a snapshot is valid."""
         return any(one.snapshot == snapshot for one in self._entries)
 
     def named(self, key: Key, snapshot: str) -> Base | None:
-        """The store of the snapshot that a frozen plan names; ``None`` where that does not count any more, or cannot
-        be read.
-        """
+        """The store of the snapshot that a frozen plan names; ``None`` if it is not valid any more, or unreadable."""
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._store(entry, key)
-        return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
+        return self._base(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
 
     def task(self, snapshot: str, task: str) -> TaskManifest | None:
-        """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
+        """A task of a snapshot; ``None`` if it has none, is not valid any more, or cannot be read."""
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._part(entry, task)
         return found if isinstance(found, TaskManifest) else None
@@ -81,29 +79,29 @@ class SnapshotBases:
                 yield Refused(*key, entry.snapshot, Reason(found.what, found.code, **found.context))
                 continue
             ends = (tuple((end.topic_partition, end.topic_id, end.end) for end in found.changelogs), found.kind)
-            if ends in seen:  # what speaks against one speaks against the other
+            if ends in seen:  # refused for the same reason as the other
                 continue
             seen.add(ends)
-            parent = self._parent(entry, key, found)
+            base = self._base(entry, key, found)
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
-                if not why.startswith(DAMAGED):  # whose older ones may be whole
-                    refused.append(parent)
+                if not why.startswith(DAMAGED):  # older snapshots may be intact
+                    refused.append(base)
                 yield Refused(*key, entry.snapshot, why)
-            elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
+            elif (better := next((one for one in refused if _has_all_of(base, one)), None)) is not None:
                 yield Refused(
                     *key,
                     entry.snapshot,
                     Reason(
-                        f"the same speaks against it as against {better.name}", "same-as-newer", snapshot=better.name
+                        f"it is refused for the same reason as {better.name}", "same-as-newer", snapshot=better.name
                     ),
                 )
             else:
-                yield parent
+                yield base
 
-    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Base:
-        """A store of a snapshot, as far as it and all newer snapshots have seen how long deletes were kept."""
+    def _base(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Base:
+        """A store of a snapshot, with the shortest delete retention that it and newer snapshots recorded."""
         if entry.snapshot not in self._horizons:
             newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
             self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
@@ -111,14 +109,14 @@ class SnapshotBases:
         return Base.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
-        """What speaks against a store, whatever its topics are."""
+        """Why a store cannot be a base, whatever its topics are."""
         if store.left_to_restore:
-            return Reason("it is empty there, for Kafka Streams to restore", "base-empty")
+            return Reason("it is empty, because Kafka Streams restores it", "base-empty")
         different = differences(key[0], store, self._spec, empty=False)
         if different:
             one = different[0]
             return Reason(
-                f"its {one.what} is {one.there} there, and the spec declares {one.declared}",
+                f"its {one.what} is {one.there} in the snapshot, but {one.declared} in the spec",
                 "snapshot-spec-mismatch",
                 field=one.what,
                 found=str(one.there),
@@ -138,7 +136,7 @@ class SnapshotBases:
             try:
                 manifest = self._manifest(entry)
                 reference = manifest.part(task)
-                self._parts[where] = None if reference is None else self._shelf.parts([reference])[task].part
+                self._parts[where] = None if reference is None else self._repository.parts([reference])[task].part
             except Corrupted as error:
                 self._parts[where] = error
         return self._parts[where]
@@ -146,7 +144,7 @@ class SnapshotBases:
     def _manifest(self, entry: SnapshotEntry) -> Manifest:
         if entry.snapshot not in self._manifests:
             try:
-                self._manifests[entry.snapshot] = self._shelf.manifest(entry).value
+                self._manifests[entry.snapshot] = self._repository.manifest(entry).value
             except Corrupted as error:
                 self._manifests[entry.snapshot] = error
         found = self._manifests[entry.snapshot]
@@ -155,11 +153,11 @@ class SnapshotBases:
         return found
 
 
-def _has_all_of(parent: Base, refused: Base) -> bool:
-    """Whether what speaks against one parent's tail speaks against that of another: it is longer, and not younger."""
+def _has_all_of(base: Base, refused: Base) -> bool:
+    """Whether the refusal of one base's tail applies to another base: its tail is longer, and it is not younger."""
     return all(
         part in refused.ends
         and end.end <= refused.ends[part].end
         and (end.read_at_ms or 0) <= (refused.ends[part].read_at_ms or 0)
-        for part, end in parent.ends.items()
+        for part, end in base.ends.items()
     )

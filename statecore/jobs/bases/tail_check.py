@@ -1,4 +1,4 @@
-"""Whether the tails that were read may be put upon their parents: known when all of them have been read."""
+"""Check whether tails may be appended to their bases, once all of them have been read."""
 
 from __future__ import annotations
 
@@ -18,46 +18,43 @@ from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 
 
 class Unsound(NamedTuple):
-    """What was found out of parents when their tails had been read.
+    """Bases found unsound after their tails were read.
 
     Attributes:
-        refused: those upon which nothing of what was read may be put.
-        for_good: those of them that are not to be tried again, with the reason.
+        refused: bases to which nothing may be appended.
+        permanent: those that must not be tried again, with the reason.
     """
 
     refused: tuple[Refused, ...]
-    for_good: Mapping[tuple[Key, str], Reason]
+    permanent: Mapping[tuple[Key, str], Reason]
 
     @staticmethod
     def of(refused: Iterable[Refused]) -> Unsound:
-        """Of some parents."""
+        """Of some bases."""
         found = tuple(refused)
         return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
 
 
 def unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Base],
+    bases: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     finished_ms: int | None,
 ) -> Unsound:
-    """The parents that turned out not to be sound, with the reason.
+    """The bases that turned out unsound, with the reason.
 
     Args:
-        plan: what was read.
-        parents: what it was to be put upon.
-        runs: what came of it.
-        topics: the changelogs; as they were when they kept deletes for the shortest time, since the plan was made.
-        epoch_ends: asks where leader epochs end in the logs as they are now: one that was truncated below the plan's
-            end since may have other records there.
-        finished_ms: when the last of it had been read, by the cluster's clock, in ms since the epoch; ``None`` where
-            that does not tell it.
+        topics: the changelogs, with the shortest delete retention they had since the plan was made.
+        epoch_ends: asks where leader epochs end in the current logs: a log truncated below the plan's end may have
+            other
+            records there.
+        finished_ms: broker time when all had been read, in ms since the epoch; ``None`` if unknown.
     """
-    truncated = truncations(plan, parents, epoch_ends)
+    truncated = truncations(plan, bases, epoch_ends)
     refused: list[Refused] = []
-    for key, parent in parents.items():
+    for key, base in bases.items():
         moved, missed = None, None
         for part in plan.stores[key]:
             seen = [
@@ -65,46 +62,42 @@ def unsound(
                 for result in runs.get(key, ())
                 if result.offset_range.topic_partition == part.topic_partition
             ]
-            end = parent.ends[part.topic_partition]
+            end = base.ends[part.topic_partition]
             moved = moved or start_moved(end, seen)
-            if parent.segments and missed is None:  # without rows there is none that a delete could miss
+            if base.segments and missed is None:  # without rows there is nothing to delete
                 end = replace(end, horizon_ms=_horizon_of(end, part))
                 missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
         if moved is not None:
-            refused.append(Refused(*key, parent.name, moved))
+            refused.append(Refused(*key, base.name, moved))
         elif key in truncated:
-            refused.append(Refused(*key, parent.name, truncated[key], is_passing=True))
+            refused.append(Refused(*key, base.name, truncated[key], is_passing=True))
         elif missed is not None:
-            refused.append(Refused(*key, parent.name, missed, missed_deletes=True))
+            refused.append(Refused(*key, base.name, missed, missed_deletes=True))
     return Unsound.of(refused)
 
 
 def found_unsound(
     plan: RestorePlan,
-    parents: Mapping[Key, Base],
+    bases: Mapping[Key, Base],
     runs: Mapping[Key, Sequence[RangeResult]],
     topics: Mapping[str, TopicDescription],
     cluster: Cluster,
 ) -> Unsound:
-    """What :func:`unsound` finds, by what the brokers say now that all has been read.
+    """:func:`unsound`, with the current state of the brokers.
 
     Args:
-        plan: what was read.
-        parents: what it was to be put upon.
-        runs: what came of it.
-        topics: the changelogs as they were when it was planned.
-        cluster: where they are.
+        topics: the changelogs when the plan was made.
 
     Raises:
         NotFound: a topic is gone.
         Retryable: no broker answered in time.
-        Invalid: this client may not ask.
+        Invalid: this client is not authorized.
     """
-    if not parents:
+    if not bases:
         return Unsound.of(())
     finished_ms = cluster.time_ms()
     now = cluster.describe_topics(topics)
-    return unsound(plan, parents, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
+    return unsound(plan, bases, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
 
 
 def truncations(
@@ -115,24 +108,22 @@ def truncations(
     """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
 
     Args:
-        plan: what was read.
-        keys: the stores.
-        epoch_ends: asks where leader epochs end in the logs as they are now.
+        epoch_ends: asks where leader epochs end in the current logs.
     """
     stores = plan.stores
     parts = [(key, part) for key in keys for part in stores[key]]
     planned = {part.topic_partition: part.leader_epoch for _, part in parts if part.leader_epoch >= 0}
-    told = epoch_ends(planned) if planned else {}
+    epoch_ends_now = epoch_ends(planned) if planned else {}
     found: dict[Key, Reason] = {}
     for key, part in parts:
         end = BaseEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
-        why = truncation(end, told.get(part.topic_partition), called="the plan's end")
+        why = truncation(end, epoch_ends_now.get(part.topic_partition), called="the plan's end")
         if why is not None:
             found.setdefault(key, why)
     return found
 
 
 def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
-    """How long deletes were kept behind a parent's end, as far as it was recorded: then, and when the plan was made."""
+    """Shortest recorded delete retention beyond a base's end: when it was made, and when the plan was made."""
     seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
     return least_horizon_ms(seen)

@@ -1,4 +1,4 @@
-"""What of a checkpoint is news: the tasks that are published anew, and of the others up to when that is known."""
+"""Decide what a checkpoint publishes: changed tasks, and for unchanged ones the time up to which they are complete."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class ChangedTasks:
     """What is published.
 
     Attributes:
-        tasks: those of which something is new.
-        cuts: of the others, when nothing lay behind their ends; none of a task that has stores nobody looked at.
-        oldest_ms: the first of the moments that the newest snapshot says of these; ``None`` where it lacks one.
+        tasks: tasks with changes.
+        read_positions: of unchanged tasks, when nothing lay beyond their ends; none for a task with unread stores.
+        oldest_ms: the earliest such time that the newest snapshot has for these tasks; ``None`` if it lacks one.
         now_ms: when the ends were read.
-        is_lowered: whether deletes of one of these are kept for a shorter time than the newest snapshot says.
+        is_lowered: whether the delete retention of one of these is shorter than the newest snapshot says.
     """
 
     tasks: frozenset[str]
-    cuts: Mapping[str, Cut]
+    read_positions: Mapping[str, Cut]
     oldest_ms: int | None
     now_ms: int
     is_lowered: bool = False
 
     def is_aged(self, horizon_ms: int | None) -> bool:
-        """Whether the moments are worth a publication of their own.
+        """Whether the times are worth a publication of their own.
 
         Args:
-            horizon_ms: the time after which deletes may be gone; ``None`` where none go.
+            horizon_ms: the time after which deletes may be gone; ``None`` if never.
         """
-        return bool(self.cuts) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
+        return bool(self.read_positions) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
 
 
 def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
-    """Whether moments up to which a snapshot is known to be complete are so old that later ones are worth publishing.
+    """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing.
 
     Args:
-        oldest_ms: the first of these moments, in ms since the epoch; ``None`` where one is not known.
+        oldest_ms: the earliest such time of its tasks, in ms since the epoch; ``None`` if one is unknown.
         now_ms: now, in ms since the epoch.
-        horizon_ms: the time after which deletes may be gone; ``None`` where none go.
+        horizon_ms: the time after which deletes may be gone; ``None`` if never.
     """
     if horizon_ms is None:
         return False
@@ -56,7 +56,7 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
 
 
 def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
-    """The first of the moments that a snapshot says of some tasks, in ms; ``None`` where it lacks one."""
+    """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
     references = [manifest.part(task) for task in tasks]
     return least_known(None if one is None else one.cut_ms for one in references)
 
@@ -67,26 +67,25 @@ def changed_tasks(
     reconciled: Collection[Key] = frozenset(),
     goes: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
-    """What is news of what was read: where a log has gone on without a record, that it has.
+    """Which tasks changed; a log that went on without a new record counts as a change.
 
     Args:
-        planned: the plan.
-        publication: what it knows of the newest snapshot.
-        reconciled: stores that were compared with their whole changelogs: they end elsewhere, whatever has differed.
-        goes: asked whether a store of that name leaves the snapshot, so that nobody needs to look at it.
+        publication: knows the newest snapshot.
+        reconciled: stores compared with their whole changelogs: they have new ends, whether or not rows differ.
+        goes: whether a store of that name leaves the snapshot, and may stay unread.
     """
     manifest = publication.newest
-    there: dict[Key, StoreSnapshot] = {
+    published: dict[Key, StoreSnapshot] = {
         (task, store.store): store for task, part in publication.parts().items() for store in part.stores
     }
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
-        parent, known = planned.parents.get(key), there.get(key)
+        base, known = planned.bases.get(key), published.get(key)
         if of_store[0].left_to_restore:
             is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
         elif of_store[0].kind.is_versioned:
             is_news = known is None or not _is_as_planned(known, of_store)
-        elif parent is None or manifest is None or parent.name != manifest.snapshot:
+        elif base is None or manifest is None or base.name != manifest.snapshot:
             is_news = True
         else:
             is_news = key in reconciled or any(part.start < part.end for part in of_store)
@@ -95,24 +94,26 @@ def changed_tasks(
             lagging.add(key[0])
     unread = {
         key[0]
-        for key, store in there.items()
+        for key, store in published.items()
         if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
     }
     quiet -= new | lagging | unread
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
-    cuts = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
-    is_lowered = manifest is not None and any(_is_lower(cut, manifest.part(task)) for task, cut in cuts.items())
-    return ChangedTasks(frozenset(new), cuts, oldest, planned.made_ms, is_lowered)
+    read_positions = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
+    is_lowered = manifest is not None and any(
+        _is_lower(cut, manifest.part(task)) for task, cut in read_positions.items()
+    )
+    return ChangedTasks(frozenset(new), read_positions, oldest, planned.made_ms, is_lowered)
 
 
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
-    """The least time for which deletes were kept in the changelogs of a task when the ends were read."""
+    """Shortest delete retention of a task's changelogs when the ends were read."""
     parts = [part for part in planned.plan.partitions if part.task == task and not part.left_to_restore]
     return least_known(part.horizon_ms for part in parts)
 
 
 def _is_lower(cut: Cut, known: TaskManifestReference | None) -> bool:
-    """Whether deletes are kept for a shorter time than a snapshot says."""
+    """Whether the delete retention is shorter than a snapshot says."""
     return (
         cut.horizon_ms is not None
         and known is not None
@@ -122,7 +123,7 @@ def _is_lower(cut: Cut, known: TaskManifestReference | None) -> bool:
 
 
 def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bool:
-    """Whether a store that is made anew each time has what a plan says already."""
+    """Whether a store that is always rebuilt whole is already as the plan would make it."""
     one = planned[0]
     return (
         not known.left_to_restore

@@ -1,4 +1,4 @@
-"""The plan of a checkpoint: a parent for each store, the tails above them, frozen under the request's id."""
+"""Plan of a checkpoint: a base for each store and the tails to read, frozen under the request's id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.job_files import JobHome
@@ -26,11 +26,7 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlan(PlannedTails):
-    """What a checkpoint does.
-
-    Attributes:
-        candidates: the snapshots.
-    """
+    """A planned checkpoint; ``candidates`` are the snapshots."""
 
     candidates: SnapshotBases
 
@@ -45,27 +41,27 @@ class CheckpointPlan(PlannedTails):
 
     @property
     def not_advanced(self) -> frozenset[Key]:
-        """The stores of which a parent was refused, and none was found."""
-        return frozenset(one.key for one in self.refused) - self.parents.keys()
+        """Stores with a refused base and no other."""
+        return frozenset(one.key for one in self.refused) - self.bases.keys()
 
     @property
-    def aloud(self) -> tuple[str, ...]:
-        """What is said at once: which parents are not used, and what is read whole therefore."""
+    def urgent_notes(self) -> tuple[str, ...]:
+        """Told to the operator at once: bases that are not used, and what is read whole for that reason."""
         return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest))
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Why the stores that no snapshot is advanced for have none."""
-        return grouped(self.refused_of_lacking)
+        """Why no snapshot can be advanced for some stores."""
+        return grouped(self.refused_without_base)
 
     @property
-    def refused_of_lacking(self) -> tuple[Refused, ...]:
-        """Every base that was refused of the stores that none was found for."""
+    def refused_without_base(self) -> tuple[Refused, ...]:
+        """All refused bases of the stores without a base."""
         return tuple(one for one in self.refused if one.key in self.not_advanced)
 
     @property
     def horizon_ms(self) -> int | None:
-        """The shortest time after which deletes of one of the changelogs may be gone; ``None`` where none go."""
+        """Shortest time after which deletes of one of the changelogs may be gone; ``None`` if never."""
         return shortest_horizon_ms(self.topics.values())
 
 
@@ -73,36 +69,32 @@ def plan_checkpoint(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: CheckpointRequest,
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     publication: Publication,
     home: JobHome,
     refused: Mapping[tuple[Key, str], Reason],
     parallelism: Callable[[], int],
 ) -> CheckpointPlan:
-    """The frozen plan of this request, or a new one, frozen now where something is to be read.
+    """The frozen plan of this request, or a new one, frozen now if anything is to be read.
 
     Args:
-        cluster: where the topics are.
-        spec: the application.
-        request: what is asked for.
-        shelf: where the snapshots are.
-        publication: what it knows of the newest snapshot.
+        publication: knows the newest snapshot.
         home: where the plan is frozen.
-        refused: parents that were refused after their tails were read, with the reason.
+        refused: bases that were refused after their tails were read, with the reason.
         parallelism: batches that the engine works on at once.
 
     Raises:
         Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planning.plan_restore`; or the
-        repository
+            repository
             cannot be read.
     """
-    candidates = SnapshotBases(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
+    candidates = SnapshotBases(repository, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
-        found = _taken_up(cluster, spec, request, home, candidates)
+        found = _resumed(cluster, spec, request, home, candidates)
         if isinstance(found, CheckpointPlan):
             return found
-        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}.",)
+        why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}.",)
     made_at = time.time()
     planned = plan_restore(
         cluster,
@@ -114,7 +106,7 @@ def plan_checkpoint(
         builds=False,
     )
     newest = "" if publication.newest is None else publication.newest.snapshot
-    parents, before, _ = planned.chosen
+    bases, before, _ = planned.chosen
     frozen = FrozenPlan(
         planned.plan,
         request.partitions,
@@ -132,17 +124,17 @@ def plan_checkpoint(
         *planned.notes,
         *grouped(before),
         *_rebuilt(_whole(planned.plan), newest),
-        *_kept(old, request.versioned_interval),
+        *_inherited(old, request.versioned_interval),
     )
     return CheckpointPlan(
-        frozen=frozen, parents=parents, refused=before, topics=planned.topics, notes=notes, candidates=candidates
+        frozen=frozen, bases=bases, refused=before, topics=planned.topics, notes=notes, candidates=candidates
     )
 
 
-def _taken_up(
+def _resumed(
     cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotBases
 ) -> CheckpointPlan | str | None:
-    """The plan of an earlier try of this request; or why it cannot be taken up, where there is one."""
+    """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one."""
     content = home.read(PLAN_SUFFIX)
     if content is None:
         return None
@@ -151,41 +143,41 @@ def _taken_up(
     except Invalid as error:
         return error.what
     if not covers(frozen, spec, request):
-        return "it was of other stores"
+        return "it covered other stores"
     topics = topics_of(cluster, frozen.plan)
     try:
         check_unchanged(frozen.plan, topics)
-    except Invalid as error:  # a new plan refuses what was of another topic
+    except Invalid as error:  # a new plan will refuse bases of the old topic
         return error.what
     if frozen.newest and not candidates.counts(frozen.newest):
-        return f"the snapshot {frozen.newest} that it was to advance does not count any more"
-    parents = still_standing(cluster, frozen, topics, candidates)
-    if isinstance(parents, str):
-        return parents
+        return f"the snapshot {frozen.newest} that it was to advance is not valid any more"
+    bases = valid_bases(cluster, frozen, topics, candidates)
+    if isinstance(bases, str):
+        return bases
     notes = (TAKEN_UP, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
     return CheckpointPlan(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=frozen.refused,
         topics=topics,
         notes=notes,
         candidates=candidates,
-        taken_up=True,
+        is_resumed=True,
     )
 
 
 def _whole(plan: RestorePlan) -> list[Key]:
-    """The stores of which the whole changelog is read."""
+    """The stores whose whole changelog is read."""
     return [key for key, parts in plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
 
 
-def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:
+def _inherited(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:
     if not stores:
         return ()
     names = ", ".join(sorted({store for _, store in stores}))
     return (
-        f"Versioned stores stay as the snapshot has them, because no tail advances them: {names}. They are rebuilt "
-        f"when that is {format_duration(versioned_ms)} old.",
+        f"Versioned stores stay as they are in the snapshot, because a tail cannot advance them: {names}. They are "
+        f"rebuilt when that state is {format_duration(versioned_ms)} old.",
     )
 
 
@@ -193,7 +185,7 @@ def _rebuilt(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     if not stores:
         return ()
     if not newest:
-        return ("There is no snapshot yet: the whole changelogs are read.",)
+        return ("There is no snapshot yet: whole changelogs are read.",)
     named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
     more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
-    return (f"No snapshot is advanced for {named}{more}: the whole changelog is read.",)
+    return (f"No snapshot can be advanced for {named}{more}: whole changelogs are read.",)

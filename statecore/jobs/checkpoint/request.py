@@ -1,4 +1,4 @@
-"""What a checkpoint is asked for."""
+"""Request of a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from statecore.jobs.versioned_start import VersionedStart
 POLICY = "Where the tail is not enough"
 
 DEFAULT_VERSIONED_MS = 86_400_000
-"""How long a versioned store stays as the snapshot has it, where nobody says otherwise."""
+"""How long a versioned store stays as the snapshot has it."""
 
 
 class WhenRefused(StrEnum):
-    """What is done with a store that no snapshot can be advanced to the end of."""
+    """Policy for a store for which no snapshot can be advanced to the end of its changelog."""
 
     REBUILD = "rebuild"
     """Its whole changelog is read."""
 
     RECONCILE = "reconcile"
-    """Where deletes may be missing and nothing else is wrong, the whole log is compared with the newest snapshot, and
-    only the difference is published; all other stores are rebuilt."""
+    """If deletes may be missing and nothing else is wrong, the whole log is compared with the newest snapshot, and
+    only the difference is published; all other stores are rebuilt.
+    """
 
     REFUSE = "refuse"
     """Nothing is published."""
@@ -70,9 +71,9 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         default=DEFAULT_VERSIONED_MS,
         metadata=declare(
             Duration(),
-            title="Versioned stores anew",
+            title="Rebuild versioned stores after",
             help="with versioned latest: how long a versioned store stays as the snapshot has it, before it is rebuilt "
-            "from the whole of its changelog; its rows depend on every record, so no tail advances it",
+            "from its whole changelog; its rows depend on every record, so a tail cannot advance it",
             section=POLICY,
         ),
     )
@@ -80,8 +81,8 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         default=True,
         metadata=declare(
             Flag(),
-            title="Fold",
-            help="merge runs of databases that have many of them, when the checkpoint counts",
+            title="Compact",
+            help="compact databases with many runs after the checkpoint is published",
             section=POLICY,
             on_command_line=False,
         ),
@@ -90,9 +91,9 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         default=None,
         metadata=declare(
             Text("SNAPSHOT"),
-            title="Decided upon",
-            help="by schedule: the last snapshot when this checkpoint was found to be due; where there is another one "
-            "by now, somebody else has made it, and nothing is done",
+            title="Last snapshot at the decision",
+            help="by schedule: the last snapshot when this checkpoint was found to be due; if there is a newer one by "
+            "now, another job was faster, and nothing is done",
             section=POLICY,
             on_command_line=False,
             in_form=False,

@@ -1,19 +1,20 @@
-"""The checkpoint: the newest snapshot of an application, advanced by the tails of its changelogs, at the tails' cost.
+"""Checkpoint: advance the newest snapshot of an application by the tails of its changelogs.
 
-Order of things, and why a kill at any moment is harmless::
+The phases, and why a kill at any time is harmless::
 
-    look      head, manifest and parts of the newest snapshot       nothing is changed
-    plan      a parent for each store, then freeze the offsets      nothing was published before this line
-    read      [parent's end, end) of each changelog → runs, put into the repository under their hashes
-    judge     was each tail whole, or read in time?                 else the next parent, and a new plan; or the
-                                                                    whole log is compared with the parent
-    publish   parts of the tasks that have news, manifest, head     one swap; what has no news is taken over
-    fold      where runs became many (statecore.jobs.compact.run)          a publication of its own
+    inspect   head, manifest and task manifests of the newest snapshot   nothing is changed
+    plan      a base for each store, then freeze the offsets             nothing was published before this line
+    read      [base end, end) of each changelog → runs, uploaded into the repository under their hashes
+    validate  is each tail complete, or read in time?                    else the next base and a new plan; or the
+                                                                         whole log is compared with the base
+    publish   task manifests of changed tasks, manifest, head            one swap; unchanged tasks are inherited
+    compact   if there are many runs (statecore.jobs.compact.run)        a publication of its own
 
-Neither the older runs nor the files below them are read or moved. Where nothing is new nothing is published, but for
-the moment up to which that is known, now and then: the age of a snapshot decides whether deletes may be missing.
+Older runs and the files below them are neither read nor moved. If nothing is new, only the time up to which the
+snapshot
+is known to be complete is published now and then: its age decides whether deletes may be missing.
 
-A small tail is read by this process itself, which is done before an engine has started; the runs are the same.
+A small tail is read by this process itself, which is faster than starting an engine; the runs are the same.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_afte
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.in_progress_marker import InProgressMarker, said_under_way
+from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.pipeline.publish import Made, task_parts
@@ -50,7 +51,7 @@ from statecore.jobs.pipeline.stages import publish_rows, read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.processes import of_this_machine
+from statecore.jobs.processes import local_engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.progress import NullProgress, Progress
@@ -62,7 +63,7 @@ from statecore.spec.writer import spec_hash
 ORIGIN = "checkpoint"
 
 LITTLE = 2_000_000
-"""Offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
+"""Total offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
 
 _READERS = (
     "statecore.jobs.pipeline.range_tasks",
@@ -74,14 +75,14 @@ _READERS = (
 
 @dataclass(frozen=True)
 class Warm:
-    """What a service keeps from one checkpoint to the next.
+    """Connections that a service reuses for every checkpoint.
 
     Attributes:
-        shelf: the repository, opened.
-        cluster: the brokers, connected.
+        repository: the opened application repository.
+        cluster: the connected brokers.
     """
 
-    shelf: ApplicationRepository
+    repository: ApplicationRepository
     cluster: Cluster
 
 
@@ -98,29 +99,27 @@ def run_checkpoint(
     """Advance the newest snapshot of an application.
 
     Args:
-        request: of which application, in which repository.
-        engine: who reads tails that are long.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
-        warm: what an earlier checkpoint of this process has opened.
-        little: offsets of all tails below which this process reads them itself.
+        request: the application and its repository.
+        warm: connections to reuse.
+        little: total offsets below which this process reads the tails itself.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
         NotFound: there is no repository, or no such topic.
-        Fenced: others have published what this one worked on, and it cannot be put upon that.
-        Invalid, Capacity, Corrupted, Retryable: as their docs say; nothing was published.
+        Fenced: another job published conflicting changes on which this one cannot be rebased.
+        Invalid, Capacity, Corrupted, Retryable: nothing was published.
         StatecoreError: a defect of this program.
     """
     try:
         spec = spec_of(request)
-        shelf = ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.shelf
-        home = RepositoryHome(shelf, request.request_id)
+        repository = (
+            ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.repository
+        )
+        home = RepositoryHome(repository, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults, say)
-        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster, little).run()
+        return _Checkpoint(request, around, repository, engine, None if warm is None else warm.cluster, little).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -136,24 +135,24 @@ def _doing(request: CheckpointRequest) -> str:
 
 
 class _Checkpoint(Job):
-    """One run of a checkpoint."""
+    """One attempt of a checkpoint."""
 
     def __init__(
         self,
         request: CheckpointRequest,
         around: Surroundings,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         engine: Engine,
         cluster: Cluster | None,
         little: int,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
-        self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
+        self.request, self.repository, self.engine, self.cluster = request, repository, engine, cluster
         self.little = little
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: list[TaskManifest] = []
         self.reconciled: Mapping[Key, Reconciled] = {}
-        self.heals = False
+        self.rebuilds_damaged = False
         self._said: set[str] = set()
 
     def run(self) -> RestoreReport | RestorePlan:
@@ -164,56 +163,56 @@ class _Checkpoint(Job):
                 if note not in self._said:
                     self.say(f"note: {note}")
             return planned.plan
-        with self.attempted(), said_under_way(self.shelf) as word:
-            return self._run(word)
+        with self.attempted(), marked_in_progress(self.repository) as marker:
+            return self._run(marker)
 
-    def _run(self, word: InProgressMarker) -> RestoreReport:
+    def _run(self, marker: InProgressMarker) -> RestoreReport:
         with self.phase("plan"):
             self.progress.phase("plan")
             publication = self._publication()
             if (earlier := publication.earlier()) is not None:
-                word.is_ours()  # of the killed attempt
-                self.home.forget(PLAN_SUFFIX)  # which the killed attempt did not come to
-                self.progress.done("published already")
+                marker.delete_at_end()  # left by the killed attempt
+                self.home.forget(PLAN_SUFFIX)  # the killed attempt did not get there
+                self.progress.done("already published")
                 return self._report(None, Made({}, {}), (), earlier)
             if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
                 if self.home.read(PLAN_SUFFIX) is not None:
-                    word.is_ours()
+                    marker.delete_at_end()
                     self.home.forget(PLAN_SUFFIX)
-                self.progress.done("made by others")
+                self.progress.done("made by another job")
                 return self._report(None, Made({}, {}), (faster,), None)
             planned = self._plan(publication)
-            if planned.taken_up:
-                word.is_ours()
+            if planned.is_resumed:
+                marker.delete_at_end()
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
-        while True:  # each round refuses a parent more, and a store that has none left is read whole
+        while True:  # each round refuses at least one more base; without a base the whole changelog is read
             read = self._read(planned)
             self.faults.reach("checkpoint.after-runs")
-            if (made := self._sound(planned, read)) is not None:
+            if (made := self._validated(planned, read)) is not None:
                 break
-            self.home.forget(PLAN_SUFFIX)  # else it would be taken up
+            self.home.forget(PLAN_SUFFIX)  # else it would be resumed
             with self.phase("plan again"):
                 planned = self._plan(publication)
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
-        folded = CompactedAfter() if published is None else self._fold(publication)
+        compacted = CompactedAfter() if published is None else self._compact(publication)
         if (
             published is not None
             and publication.newest is not None
             and _day(published.made) != _day(publication.newest.made)
         ):
-            self.home.sweep()  # once a day, because to look costs as much as to write
-        notes = (*planned.notes, *map(str, self.reconciled.values()), *folded.notes)
+            self.home.sweep()  # once a day, because listing costs as much as writing
+        notes = (*planned.notes, *map(str, self.reconciled.values()), *compacted.notes)
         report = self._report(planned, made, notes, published)
-        return self._healed(report, folded.damaged) if folded.damaged else report
+        return self._rebuild_damaged(report, compacted.damaged) if compacted.damaged else report
 
-    def _sound(self, planned: CheckpointPlan, read: Made) -> Made | None:
-        """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
-        judgement = TailValidator(
+    def _validated(self, planned: CheckpointPlan, read: Made) -> Made | None:
+        """Validate the tails; ``None`` if some of their bases turned out unsound."""
+        validation = TailValidator(
             spec=self.spec,
-            shelf=self.shelf,
+            repository=self.repository,
             settings=self._settings(),
             connect=self._cluster,
             when_refused=self.request.when_refused,
@@ -224,17 +223,17 @@ class _Checkpoint(Job):
             phase=self.phase,
             progress=self.progress,
             faults=self.faults,
-        ).judged(planned, read)
-        self.reconciled = judgement.reconciled
-        self._say(grouped(judgement.unsound.refused))
-        self.refused |= judgement.unsound.for_good
-        return None if judgement.unsound.refused else judgement.made
+        ).validate(planned, read)
+        self.reconciled = validation.reconciled
+        self._say(grouped(validation.unsound.refused))
+        self.refused |= validation.unsound.permanent
+        return None if validation.unsound.refused else validation.made
 
     def _settings(self) -> ClusterSettings:
         return ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
 
     def _say(self, lines: Iterable[str]) -> None:
-        """Say lines aloud, each once."""
+        """Tell the operator lines, each once."""
         for line in lines:
             if line not in self._said:
                 self._said.add(line)
@@ -242,7 +241,7 @@ class _Checkpoint(Job):
 
     def _publication(self) -> Publication:
         return Publication(
-            self.shelf,
+            self.repository,
             self.spec,
             request=request_name(self.request.request_id),
             origin=ORIGIN,
@@ -253,26 +252,26 @@ class _Checkpoint(Job):
     def _plan(self, publication: Publication) -> CheckpointPlan:
         with self._cluster() as cluster:
             planned = plan_checkpoint(
-                cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
+                cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
             )
-            self.taken_up = planned.taken_up
+            self.is_resumed = planned.is_resumed
             if planned.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
         self._refuse_what_must_not_be_rebuilt(planned)
-        self._say(planned.aloud)
+        self._say(planned.urgent_notes)
         return planned
 
     def _refuse_what_must_not_be_rebuilt(self, planned: CheckpointPlan) -> None:
         if self.request.when_refused != WhenRefused.REFUSE or not planned.not_advanced:
             return
         if not self.request.plan_only:
-            self.home.forget(PLAN_SUFFIX)  # a retry would take it up
+            self.home.forget(PLAN_SUFFIX)  # a retry would resume it
         lines = [f"  {line}" for line in planned.lacking]
         raise Invalid(
-            "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
+            "Stores cannot be advanced, and rebuilding them was not allowed:\n" + "\n".join(lines) + "\n",
             code="advance-refused",
-            action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
-            problems=[one.to_json() for one in planned.refused_of_lacking],
+            action="Rebuild them (--when-refused rebuild), or restore them (statecore restore --repository).",
+            problems=[one.to_json() for one in planned.refused_without_base],
         )
 
     def _expected(self) -> int:
@@ -292,19 +291,20 @@ class _Checkpoint(Job):
             return Made({}, {})
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
         cluster = self._settings()
-        address, budget = ApplicationAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
+        address = ApplicationAddress(self.repository.url, self.repository.application_id)
+        budget = self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
             if engine is self.engine:
                 self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
             with self.phase("read"):
-                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.parents)
+                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.bases)
                 versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)
         return Made(runs, versions)
 
     @contextmanager
     def _place(self, workers: Workers, plan: RestorePlan) -> Iterator[StagingPlace]:
-        """Where the workers keep what they tell one another: on this machine where all of them are here."""
+        """Staging of the workers: a temporary directory if all of them are on this machine."""
         with ExitStack() as stack:
             if workers.are_here():
                 made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
@@ -315,13 +315,13 @@ class _Checkpoint(Job):
             self.home.sweep()
 
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
-        """Publish what is new; ``None`` where nothing is."""
+        """Publish what is new; ``None`` if nothing is."""
         is_whole = not self.request.stores and not self.request.partitions
         news = changed_tasks(
             planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
         )
-        cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
-        if not news.tasks and not cuts:
+        read_positions = news.read_positions if news.tasks or news.is_aged(planned.horizon_ms) else {}
+        if not news.tasks and not read_positions:
             return None
         with self.phase("publish"):
             self.progress.phase("publish")
@@ -329,7 +329,7 @@ class _Checkpoint(Job):
                 planned.plan.of_tasks(news.tasks),
                 made,
                 {},
-                parents=planned.parents,
+                bases=planned.bases,
                 cut_ms=planned.made_ms,
                 spec_digest=spec_hash(self.spec),
             )
@@ -339,36 +339,36 @@ class _Checkpoint(Job):
                 tasks=planned.plan.tasks if is_whole else None,
                 rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
-                cuts=cuts,
+                cuts=read_positions,
                 hourly=True,
             )
             self.progress.done("" if published is None else published.snapshot)
         return published
 
-    def _fold(self, publication: Publication) -> CompactedAfter:
-        """Merge what has become many runs."""
-        if not self.request.fold or self.heals:
+    def _compact(self, publication: Publication) -> CompactedAfter:
+        """Compact databases that have many runs."""
+        if not self.request.fold or self.rebuilds_damaged:
             return CompactedAfter()
         parts = {**publication.parts(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
-            return compact_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
+            return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
 
-    def _healed(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
-        """Another checkpoint, in which no snapshot is a parent of the stores that nobody could fetch.
+    def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+        """A second checkpoint that refuses all snapshots as bases of damaged stores.
 
-        The policy for refused parents holds for them. It is of this machine, because an engine's request is another.
+        The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        home = RepositoryHome(self.shelf, request.request_id)
+        home = RepositoryHome(self.repository, request.request_id)
         around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
-        job = _Checkpoint(request, around, self.shelf, of_this_machine(self.engine), self.cluster, self.little)
-        job.heals = True
-        snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
-        why = Reason(f"{DAMAGED}, as a fold has found", "base-damaged")
+        job = _Checkpoint(request, around, self.repository, local_engine(self.engine), self.cluster, self.little)
+        job.rebuilds_damaged = True
+        snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
+        why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
         job.refused = {(key, snapshot): why for key in damaged for snapshot in snapshots}
-        healed = job.run()
-        assert isinstance(healed, RestoreReport)
-        return replace(healed, notes=(*report.notes, *healed.notes))
+        rebuilt = job.run()
+        assert isinstance(rebuilt, RestoreReport)
+        return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))
 
     def _report(
         self,
@@ -407,6 +407,6 @@ class _Checkpoint(Job):
             placed=False,
             finished=utc_now(),
             ran_on=self.ran_on,
-            repository=self.shelf.url,
+            repository=self.repository.url,
             published=published,
         )

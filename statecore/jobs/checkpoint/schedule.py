@@ -1,19 +1,19 @@
-"""Which applications a checkpoint is due for, told by what the repository and the brokers say and by nothing else.
+"""Decide which applications are due for a checkpoint, from the repository and the brokers alone.
 
-Somebody looks at every *tick*, at many applications one beside the other. Nobody keeps what was decided before, so a
-tick that comes late, early, twice or never changes what the next one finds::
+The check runs at every *tick*, for many applications concurrently. It keeps no state, so a tick that is late, early,
+repeated or missing does not change what the next one finds::
 
-    head            when was the newest snapshot made that is no fold?      long enough ago, by the interval?
-    word            is a long checkpoint under way (under_way.py)?          only where it was
-    manifest, parts at which offsets does the newest snapshot end?          only where there is none
+    head            when was the newest snapshot made, compactions apart?   long enough ago, by the interval?
+    marker          is a long checkpoint in progress?                       only if it is due
+    manifests       at which offsets does the newest snapshot end?          only if none is in progress
     brokers         where do the changelogs end?                            is anything new?
 
-An interval is a whole number of ticks as a rule, and a tick comes some seconds early or late. An application whose
-interval would be over half a tick from now is due now: at the next tick it would be late by more than that. So between
-two checkpoints lie one interval and one tick at most, and half an interval at least.
+An interval is usually a whole number of ticks, and a tick comes some seconds early or late. So an application whose
+interval ends within half a tick is due now; at the next tick it would be later than that. Between two checkpoints there
+are at most one interval and one tick, and at least half an interval.
 
-An application of which nothing is new is left alone, until the moment up to which that is known has become so old that
-deletes might be gone that lie behind it (:mod:`statecore.changelog.soundness`).
+An application without new records is left alone until the time up to which its snapshot is complete is so old that
+deletes written later might be gone (:mod:`statecore.changelog.soundness`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_cut
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_progress_marker import heard_of
+from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.planning.plan import consumed, end_of, is_left
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
@@ -49,31 +49,32 @@ from statecore.spec.duration import format_duration
 from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec
 
 DEFAULT_TICK_MS = 60_000
-"""How often somebody looks, where nobody says otherwise."""
+"""Time between two checks."""
 
 FOLD = "fold"
-"""Origin of snapshots that hold nothing new (:mod:`statecore.jobs.compact.run`, which loads too much to look)."""
+"""Origin of snapshots made by compaction (:mod:`statecore.jobs.compact.run`, which is too costly to import here)."""
 
 NO_SNAPSHOT = "none"
-"""Where a snapshot is named: there is none. No id is it."""
+"""Stands for "no snapshot" in place of an id."""
 
 LOOK_SECONDS = 30.0
-"""How long one application may keep whoever looks."""
+"""Time limit for checking one application."""
 
 AT_ONCE = 16
-"""Applications that are looked at one beside the other."""
+"""Applications that are checked concurrently."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided of an application.
+    """Whether a checkpoint of an application is due.
 
     Attributes:
-        is_due: whether a checkpoint is due; an application that nobody could look at is.
+        is_due: also true if the application could not be checked.
         why: the reason, with its code and values.
-        error: why nobody could look; ``None`` where somebody could.
-        upon: where it is due, the last snapshot then that is no fold, or :data:`NO_SNAPSHOT`; who begins long after
-            this was decided finds out by it that somebody else was faster. ``None`` where nobody looked.
+        error: why the check failed; ``None`` if it did not.
+        upon: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; a checkpoint
+            that
+            begins much later finds out by it that another job was faster. ``None`` if the check failed.
     """
 
     is_due: bool
@@ -88,30 +89,27 @@ def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
     Args:
         made_ms: when the last one was made, in ms since the epoch.
         now_ms: now.
-        interval_ms: between two of them.
-        tick_ms: between two looks.
+        interval_ms: between two checkpoints.
+        tick_ms: between two checks.
     """
     passed = now_ms - made_ms
-    if passed < -interval_ms:  # a clock was wrong, once; nobody waits until it is right
+    if passed < -interval_ms:  # the last one has a time in the future, by a wrong clock
         return True
     return passed >= interval_ms - min(tick_ms, interval_ms) // 2
 
 
 def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
-    """The newest snapshot that is no fold.
-
-    Args:
-        entries: the snapshots that count, newest first.
-    """
+    """The newest snapshot that is no compaction; ``entries`` are newest first."""
     return next((one for one in entries if one.origin != FOLD), None)
 
 
 def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> Reason | None:
-    """Who has made the checkpoint that was due already, in words; ``None`` where nobody has, or it is wanted anyway.
+    """Reason not to checkpoint if another job has made one since the check; ``None`` if none has.
 
     Args:
-        entries: the snapshots that count, newest first.
-        upon: what was the last one when it was found to be due (:attr:`Verdict.upon`); ``None`` where nobody looked.
+        entries: the valid snapshots, newest first.
+        upon: the last snapshot when the checkpoint was found to be due (:attr:`Verdict.upon`); ``None`` without a
+            check.
     """
     last = last_made(entries)
     if last is None or upon in (None, last.snapshot):
@@ -125,17 +123,18 @@ def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> Reason | N
 
 
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
-    """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
+    """When the newest snapshot that is no compaction was made: when its ends were read, else when it was published.
 
-    Where the two lie further apart than an interval, some task is quiet whose end nobody could be sure of since; where
-    they lie the other way round, the clock of the machine that published is not the cluster's.
+    If the two times are further apart than an interval, some unchanged task could not be confirmed; if they are the
+    wrong way
+    round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
 
     Args:
-        entries: the snapshots that count, newest first.
+        entries: the valid snapshots, newest first.
         interval_ms: between two checkpoints.
 
     Returns:
-        In ms since the epoch; ``None`` where there is none.
+        In ms since the epoch; ``None`` if there is none.
     """
     entry = last_made(entries)
     if entry is None:
@@ -146,7 +145,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
 
 
 def look(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     tick_ms: int = DEFAULT_TICK_MS,
@@ -156,29 +155,29 @@ def look(
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> Verdict:
-    """Look whether a checkpoint of an application is due.
+    """Check whether a checkpoint of an application is due.
 
     Args:
-        shelf: its snapshots.
-        spec: the application.
-        tick_ms: between two looks, in ms.
-        versioned: what the checkpoint will be asked to do with versioned stores.
-        versioned_ms: how long it will leave them as they are, in ms.
+        tick_ms: between two checks, in ms.
+        versioned: what the checkpoint will do with versioned stores.
+        versioned_ms: how long it leaves them as they are, in ms.
         timeout: seconds that a broker may take.
         clock: seconds since the epoch.
-        cluster: makes a client of the brokers.
+        cluster: connects to the brokers.
 
     Raises:
-        StatecoreError: nobody could look.
+        StatecoreError: the check failed.
     """
     now_ms = int(clock() * 1000)
-    found = shelf.read_head()
+    found = repository.read_head()
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
-        if (under_way := _under_way(shelf, now_ms)) is not None:
-            return under_way
+        if (running := _in_progress(repository, now_ms)) is not None:
+            return running
         with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
-            _Asked.of(brokers, spec, versioned)  # else its task would wait for brokers that are away, at every tick
+            _BrokerState.of(
+                brokers, spec, versioned
+            )  # fails while brokers are away; else a checkpoint would start at every tick
         return Verdict(True, Reason("it has no snapshot yet", "no-snapshot"), upon=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
@@ -193,15 +192,15 @@ def look(
                 interval_ms=interval_ms,
             ),
         )
-    if (under_way := _under_way(shelf, now_ms)) is not None:
-        return under_way
-    manifest = shelf.manifest(newest).value
-    read = shelf.parts(manifest.parts)
+    if (running := _in_progress(repository, now_ms)) is not None:
+        return running
+    manifest = repository.manifest(newest).value
+    read = repository.parts(manifest.parts)
     there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].part.stores}
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
-        asked = _Asked.of(brokers, spec, versioned)
+        brokers_state = _BrokerState.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
-    news = asked.news(there, now_ms - versioned_ms) or asked.age(manifest, there, now_ms)
+    news = brokers_state.news(there, now_ms - versioned_ms) or brokers_state.age(manifest, there, now_ms)
     last = last_made(found.head.snapshots)
     upon = NO_SNAPSHOT if last is None else last.snapshot
     found_out = news or Reason("nothing is new", "nothing-new")
@@ -215,16 +214,16 @@ def look(
     return Verdict(news is not None, why, upon=upon)
 
 
-def _under_way(shelf: ApplicationRepository, now_ms: int) -> Verdict | None:
-    heard = heard_of(shelf, now_ms / 1000)
+def _in_progress(repository: ApplicationRepository, now_ms: int) -> Verdict | None:
+    heard = marker_age(repository, now_ms / 1000)
     if heard is None:
         return None
-    return Verdict(False, Reason(f"one is under way, and said so {heard:.0f} s ago", "in-progress", heard_s=heard))
+    return Verdict(False, Reason(f"one is in progress, marked {heard:.0f} s ago", "in-progress", heard_s=heard))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the brokers say of an application."""
+class _BrokerState:
+    """What the brokers say about an application."""
 
     spec: ApplicationSpec
     versioned: VersionedStart
@@ -234,7 +233,7 @@ class _Asked:
     log_ends: Mapping[TopicPartition, int]
 
     @staticmethod
-    def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> _Asked:
+    def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> _BrokerState:
         declared = select_stores(spec)
         topics = cluster.describe_topics(sorted({store.changelog for store in declared}))
         stores: dict[Key, tuple[StoreSpec, set[TopicPartition]]] = {}
@@ -244,11 +243,12 @@ class _Asked:
                 partitions.add(TopicPartition(store.changelog, number))
         frozen = {key: (store, frozenset(partitions)) for key, (store, partitions) in stores.items()}
         ends, log_ends = _ends(cluster, spec, frozen.values(), versioned)
-        return _Asked(spec, versioned, topics, frozen, ends, log_ends)
+        return _BrokerState(spec, versioned, topics, frozen, ends, log_ends)
 
-    def news(self, there: Mapping[Key, StoreSnapshot], kept_since_ms: int) -> Reason | None:
-        """What a checkpoint would find that the newest snapshot has not; ``None`` where nothing. Versioned stores that
-        are younger than that moment it takes over as they are.
+    def news(self, there: Mapping[Key, StoreSnapshot], inherited_since_ms: int) -> Reason | None:
+        """What a checkpoint would find new; ``None`` if nothing.
+
+        Versioned stores younger than ``inherited_since_ms`` are inherited.
         """
         behind: dict[TopicPartition, int] = {}
         for (task, name), (declared, partitions) in self.stores.items():
@@ -258,7 +258,7 @@ class _Asked:
             left = is_left(declared, self.versioned)
             if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
                 return Reason(
-                    f"store {name} of task {task} is declared otherwise than it was",
+                    f"the declaration of store {name} of task {task} has changed",
                     "store-redeclared",
                     task=task,
                     store=name,
@@ -268,41 +268,43 @@ class _Asked:
             known = {end.topic_partition: end for end in store.changelogs}
             if known.keys() != partitions:
                 return Reason(
-                    f"{declared.changelog} has other partitions than it had",
+                    f"the partitions of {declared.changelog} have changed",
                     "partitions-changed",
                     topic=declared.changelog,
                 )
             for part, end in known.items():
                 now = self.topics[part.topic].topic_id
                 if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
-                    return Reason(f"{part.topic} was created anew", "topic-recreated", topic=part.topic)
-                if self.ends[part] != end.end and not _is_kept(store, kept_since_ms):
+                    return Reason(f"{part.topic} was recreated", "topic-recreated", topic=part.topic)
+                if self.ends[part] != end.end and not _is_inherited(store, inherited_since_ms):
                     behind[part] = self.ends[part] - end.end
         if not behind:
             return None
         return Reason(
-            f"{sum(behind.values()):,} offsets are new in {len(behind)} partitions",
+            f"{sum(behind.values()):,} new offsets in {len(behind)} partitions",
             "offsets-new",
             offsets=sum(behind.values()),
             partitions=len(behind),
         )
 
     def age(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
-        """Why a snapshot of which nothing is new is published all the same. Tasks behind whose ends something lies that
-        a checkpoint does not read are none of it, because it could not say of them that nothing does.
+        """Why a snapshot is published although nothing is new.
+
+        Tasks with records beyond their ends that a checkpoint does not read are excluded, because it could not confirm
+        them.
         """
         horizon = shortest_horizon_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
         oldest = oldest_cut(manifest, quiet)
         if (lowered := self._lowered(manifest, quiet)) is not None:
             return Reason(
-                f"nothing is new, and deletes are kept for {format_duration(lowered)} now, and were for longer",
+                f"nothing is new, and delete retention was lowered to {format_duration(lowered)}",
                 "retention-lowered",
                 retention_ms=lowered,
             )
         if not quiet or not is_aged(oldest, now_ms, horizon):
             return None
-        since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"
+        since = "since an unknown time" if oldest is None else f"confirmed {_ago(oldest, now_ms)}"
         return Reason(
             f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
             "parent-age-unknown" if oldest is None else "parent-too-old",
@@ -310,7 +312,7 @@ class _Asked:
         )
 
     def _lowered(self, manifest: Manifest, tasks: Collection[str]) -> int | None:
-        """The time for which deletes are kept in changelogs of a task, where a snapshot says a longer one of it."""
+        """The current delete retention of a task's changelogs if a snapshot recorded a longer one."""
         seen: dict[str, int] = {}
         for (task, _), (store, _) in self.stores.items():
             if task in tasks and not is_left(store, self.versioned):
@@ -320,14 +322,14 @@ class _Asked:
         return min(lowered, default=None)
 
     def _lags(self, store: StoreSnapshot) -> bool:
-        """Whether something lies behind the ends of a store."""
+        """Whether records lie beyond the ends of a store."""
         return not store.left_to_restore and any(
             end.end < self.log_ends[end.topic_partition] for end in store.changelogs
         )
 
 
-def _is_kept(store: StoreSnapshot, since_ms: int) -> bool:
-    """Whether a checkpoint takes a store over as it is, because it is versioned, and young enough."""
+def _is_inherited(store: StoreSnapshot, since_ms: int) -> bool:
+    """Whether a checkpoint inherits a store because it is versioned and young enough."""
     return store.kind.is_versioned and (store.cut_ms or 0) >= since_ms
 
 
@@ -337,7 +339,7 @@ def _ends(
     stores: Collection[tuple[StoreSpec, frozenset[TopicPartition]]],
     versioned: VersionedStart,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where a checkpoint would stop to read now, and where the logs end."""
+    """Where a checkpoint would stop reading now, and where the logs end."""
     read = {part for store, partitions in stores if not is_left(store, versioned) for part in partitions}
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
@@ -358,38 +360,37 @@ def beside_each_other(
     patience: float = LOOK_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Verdict]:
-    """Look at many applications at a time. None of them keeps the others waiting, whatever becomes of it.
+    """Check many applications concurrently; none of them delays the others.
 
     Args:
-        looks: by name, what looks at an application.
-        at_once: how many are looked at at a time.
-        patience: seconds that one may take; who takes longer is left to itself, and counts as an error.
-        clock: monotonic seconds.
+        looks: by name, the check of an application.
+        at_once: how many checks run concurrently.
+        patience: seconds that one may take; a slower one is abandoned and counts as an error.
 
     Returns:
         The verdicts, in the same order.
     """
     answers: queue.SimpleQueue[tuple[str, Verdict]] = queue.SimpleQueue()
-    waiting, under_way = deque(looks), dict[str, float]()
+    waiting, running = deque(looks), dict[str, float]()
     found: dict[str, Verdict] = {}
 
     def answer(name: str) -> None:
         answers.put((name, _verdict(name, looks[name])))
 
-    while waiting or under_way:
-        while waiting and len(under_way) < at_once:
+    while waiting or running:
+        while waiting and len(running) < at_once:
             name = waiting.popleft()
-            under_way[name] = clock() + patience
-            # Nobody waits for one that hangs, not even the end of the process.
+            running[name] = clock() + patience
+            # A daemon thread, so that a check that hangs does not delay the end of the process.
             threading.Thread(target=answer, args=(name,), name=f"look-{name}", daemon=True).start()
         try:
-            name, verdict = answers.get(timeout=max(0.0, min(under_way.values()) - clock()))
+            name, verdict = answers.get(timeout=max(0.0, min(running.values()) - clock()))
         except queue.Empty:
-            for late in [name for name, until in under_way.items() if until <= clock()]:
-                del under_way[late]
+            for late in [name for name, until in running.items() if until <= clock()]:
+                del running[late]
                 found[late] = _failed(_too_late(late, patience))
         else:
-            if under_way.pop(name, None) is not None:
+            if running.pop(name, None) is not None:
                 found[name] = verdict
     return {name: found[name] for name in looks}
 
@@ -398,7 +399,7 @@ def _verdict(name: str, look: Callable[[], Verdict]) -> Verdict:
     try:
         return look()
     except Exception as error:
-        return _failed(as_statecore_error(error, f"it was looked whether a checkpoint of {name} is due"))
+        return _failed(as_statecore_error(error, f"it was checked whether a checkpoint of {name} is due"))
 
 
 def _failed(error: StatecoreError) -> Verdict:
@@ -407,8 +408,8 @@ def _failed(error: StatecoreError) -> Verdict:
 
 def _too_late(name: str, patience: float) -> Retryable:
     return Retryable(
-        f"Nobody knows whether a checkpoint of {name} is due: to look took longer than {patience:g} s.",
+        f"Checking whether a checkpoint of {name} is due took longer than {patience:g} s.",
         code="due-check-timeout",
-        action="Look at its brokers and at the repository. It is looked at again at the next tick.",
+        action="Check its brokers and the repository. The check is repeated at the next tick.",
         application_id=name,
     )

@@ -1,13 +1,12 @@
-"""What of a checkpoint's tails goes upon its parents: judged when all of them have been read.
+"""Validate tails before they are appended to their base snapshots, once all of them have been read.
 
-A tail is sound or it is not (:mod:`statecore.jobs.bases.tail_check`). Where it is not, its store is compared with the
-whole log if the request wants that and nothing speaks against it (:mod:`statecore.jobs.bases.reconcile`); else its
-parent is refused. One refused parent has the job plan and read all of it anew. So nothing is compared while a parent is
-refused::
+A tail is sound or not (:mod:`statecore.jobs.bases.tail_check`). If not, its store is compared with the whole log if the
+request asks for that and nothing prevents it (:mod:`statecore.jobs.bases.reconcile`); else its base is refused. One
+refused base makes the job plan and read everything again, so nothing is compared while a base is refused::
 
-    tails ──▶ all sound ──────────────────────────────────────▶ they are put upon their parents
-          ├─▶ deletes may be missing in some ──▶ compared ────▶ what differs is put there in their place
-          └─▶ anything else is wrong with one ────────────────▶ its parent is refused
+    tails ──▶ all sound ──────────────────────────────▶ appended to their bases
+          ├─▶ deletes may be missing in some ──▶ compared ──▶ the differences are appended instead
+          └─▶ anything else is wrong with one ────────▶ its base is refused
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.engine import Engine
 from statecore.jobs.pipeline.publish import Made
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
-from statecore.jobs.processes import of_this_machine
+from statecore.jobs.processes import local_engine
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.spec.model import ApplicationSpec
@@ -34,12 +33,12 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True)
 class TailValidation:
-    """What was found out.
+    """Result of a validation.
 
     Attributes:
-        made: what is put upon the parents; nothing of it where one is refused.
-        unsound: the parents that are refused.
-        reconciled: the stores that were compared with their whole changelogs, and made right.
+        made: what is appended to the bases; unused if one is refused.
+        unsound: the refused bases.
+        reconciled: the stores that were compared with their whole changelogs and corrected.
     """
 
     made: Made
@@ -49,25 +48,21 @@ class TailValidation:
 
 @dataclass(frozen=True, kw_only=True)
 class TailValidator:
-    """Judges the tails of one checkpoint, round after round.
+    """Validates the tails of one checkpoint, round after round.
 
     Attributes:
-        spec: the application.
-        shelf: where the snapshots are.
-        settings: how workers reach the brokers.
+        settings: how workers connect to the brokers.
         connect: how this process does.
-        when_refused: what is wanted of a store in whose tail deletes may be missing.
-        engine: who reads long logs, where it is of this machine.
-        engine_of_little: who reads the others.
-        little: offsets of logs below which they are no long ones.
+        when_refused: policy for a store in whose tail deletes may be missing.
+        engine: reads long logs, if it runs on this machine.
+        engine_of_little: reads short logs.
+        little: offsets below which logs are short.
         memory_budget: bytes of records that a task may hold.
-        phase: around the steps of a phase.
-        progress: told how far it is.
-        faults: points at which tests let the process die.
+        phase: context manager around a phase.
     """
 
     spec: ApplicationSpec
-    shelf: ApplicationRepository
+    repository: ApplicationRepository
     settings: ClusterSettings
     connect: Callable[[], AbstractContextManager[Cluster]]
     when_refused: WhenRefused
@@ -79,12 +74,8 @@ class TailValidator:
     progress: Progress
     faults: FaultPoints
 
-    def judged(self, planned: CheckpointPlan, made: Made) -> TailValidation:
-        """What of the tails goes upon their parents.
-
-        Args:
-            planned: the plan.
-            made: what came of it.
+    def validate(self, planned: CheckpointPlan, made: Made) -> TailValidation:
+        """Validate tails.
 
         Raises:
             Invalid, Retryable: brokers or repository cannot be reached.
@@ -94,7 +85,7 @@ class TailValidator:
         if not plan.offsets:
             return TailValidation(made, Unsound.of(()))
         with self.connect() as cluster:
-            found = found_unsound(plan, planned.parents, made.runs, planned.topics, cluster)
+            found = found_unsound(plan, planned.bases, made.runs, planned.topics, cluster)
         if self.when_refused != WhenRefused.RECONCILE:
             return TailValidation(made, found)
         right, wrong = divided(planned, found.refused)
@@ -110,7 +101,7 @@ class TailValidator:
             return Reconciler(
                 planned,
                 spec=self.spec,
-                shelf=self.shelf,
+                repository=self.repository,
                 settings=self.settings,
                 connect=self.connect,
                 engine=self._engine_here,
@@ -120,7 +111,7 @@ class TailValidator:
             ).run(right)
 
     def _engine_here(self, offsets: int) -> Engine:
-        """An engine of this machine, on whose disk lies what the logs leave."""
+        """An engine on this machine, because the runs of the logs stay on its disk."""
         if offsets < self.little:
             return self.engine_of_little
-        return of_this_machine(self.engine)
+        return local_engine(self.engine)

@@ -1,4 +1,4 @@
-"""The fold after a checkpoint: made where it is due, by whoever has just published, and never at its cost."""
+"""Compaction after a checkpoint, if due; its failure does not fail the checkpoint."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True)
 class CompactedAfter:
-    """What a fold after a checkpoint came to.
+    """Result of a compaction after a checkpoint.
 
     Attributes:
-        notes: what to say of it.
-        damaged: stores of which runs could not be brought as they were put: nobody can fetch them.
+        notes: for the report.
+        damaged: stores with damaged runs, which cannot be fetched.
     """
 
     notes: tuple[str, ...] = ()
@@ -30,33 +30,28 @@ class CompactedAfter:
 
 
 def compact_after(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     parts: Iterable[TaskManifest],
     progress: Progress,
     say: Callable[[str], None],
     faults: FaultPoints,
 ) -> CompactedAfter:
-    """Merge what has become many runs, where it has. That the fold failed is said, and no more than that.
+    """Compact databases that have many runs, if due. A failure is only noted.
 
     Args:
-        shelf: where the snapshots are.
-        spec: the application.
-        parts: what was published a moment ago: where nothing of it is due, nothing is read.
-        progress: told how far it is.
-        say: told what an operator should read at once.
-        faults: points at which tests let the process die.
+        parts: the task manifests just published: if none of them is due, nothing is read.
     """
     if not planned_merges(parts, spec):
         return CompactedAfter()
     try:
-        report = run_compact(shelf, spec, asks_contents=False, progress=progress, say=say, faults=faults)
+        report = run_compact(repository, spec, asks_contents=False, progress=progress, say=say, faults=faults)
     except FaultInjected:
         raise
     except Exception as error:
-        said = as_statecore_error(error, "runs were folded")
+        failure = as_statecore_error(error, "runs were compacted")
         return CompactedAfter(
-            (f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}",)
+            (f"Runs were not compacted; the next checkpoint tries again: {failure.what} {failure.action}",)
         )
-    done = () if report.snapshot is None else (f"{report.runs} runs were folded: {report.snapshot}.",)
+    done = () if report.snapshot is None else (f"{report.runs} runs were compacted: {report.snapshot}.",)
     return CompactedAfter((*report.findings, *done), report.damaged)

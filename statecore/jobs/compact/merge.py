@@ -1,10 +1,10 @@
-"""The work of a fold: runs come out of the repository, are merged, and what they have become goes in.
+"""Run the merges of a compaction: runs are downloaded, merged and uploaded.
 
-As many at once as have :data:`BATCH_BYTES`, or one that has more: so much of the disk is taken, twice at most, and
-besides that small results until they fill a pack. Memory holds a few megabytes a core, whatever the sizes.
+Runs are processed in batches of :data:`BATCH_BYTES`, or one merge that has more: the disk takes at most twice that, and
+small results until they fill a pack. Memory takes a few megabytes per core, whatever the sizes.
 
-A run that is missing or damaged is found by its hash. Its database is left as it is, and the others go on: they would
-gain nothing by waiting, and nobody can read the damaged one any better without them.
+A missing or damaged run is found by its hash. Its database is left as it is, and the other merges continue, because
+waiting for a repair would gain them nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from statecore.repository.download import FILES, download
 from statecore.repository.manifest import Extent, StoredRun
 
 BATCH_BYTES = 512 << 20
-"""Bytes of runs that are brought at once."""
+"""Bytes of runs that are downloaded at one time."""
 
 
 @dataclass
 class Merged:
-    """What became of merges.
+    """Results of merges.
 
     Attributes:
-        outputs: what each of them has become, by its place in the plan, and where that lies; ``None`` where no row was
-            left. Those that were left out are not there.
-        findings: what is wrong with those that were left out, for the operator.
-        damaged: those of them whose files are not what was put, or are gone, by their places.
-        brought_bytes: bytes that came.
+        outputs: merged run of each merge, by its index in the plan; ``None`` if no row was left. Skipped merges are
+            missing.
+        findings: problems of skipped merges, for the operator.
+        damaged: indexes of skipped merges whose files are damaged or missing.
+        brought_bytes: bytes downloaded.
         written_bytes: bytes of all outputs.
     """
 
@@ -51,31 +51,29 @@ class Merged:
 
 
 class Merger:
-    """Carries merges out.
+    """Runs merges.
 
     Args:
-        shelf: where the runs are.
-        scratch: an empty directory of this machine.
-        advance: told bytes of runs that were merged, as it goes.
-        faults: points at which tests let the process die.
-        batch_bytes: bytes of runs that are brought at once.
+        scratch: an empty local directory.
+        advance: receives the bytes of runs that were merged.
+        batch_bytes: bytes of runs that are downloaded at one time.
     """
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         scratch: Path,
         advance: Callable[[int], None],
         faults: FaultPoints,
         batch_bytes: int,
     ) -> None:
-        self._shelf, self._scratch, self._advance, self._faults = shelf, scratch, advance, faults
+        self._repository, self._scratch, self._advance, self._faults = repository, scratch, advance, faults
         self._batch_bytes = batch_bytes
-        self._publisher = Publisher(ApplicationAddress(shelf.url, shelf.application_id))
+        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
         self._made = Merged()
 
     def run(self, merges: Sequence[Merge]) -> Merged:
-        """Carry out all of them; every output is durable when this returns.
+        """Run all merges; every output is durable on return.
 
         Raises:
             Retryable: the repository could not be reached.
@@ -86,7 +84,7 @@ class Merger:
         outputs.mkdir()
         for batch in _batches(merges, self._batch_bytes):
             brought = self._scratch / "inputs"
-            usable = self._brought([(number, merges[number]) for number in batch], brought)
+            usable = self._intact([(number, merges[number]) for number in batch], brought)
             self._faults.reach("fold.after-download")
             with ThreadPoolExecutor(usable_cores(), "statecore-fold") as pool:
                 work = [pool.submit(_merged, one, brought, outputs / str(number)) for number, one in usable]
@@ -94,32 +92,32 @@ class Merger:
                     try:
                         self._keep(number, done.result())
                     except (Corrupted, Invalid) as error:
-                        self._leave_out(number, one, error)
+                        self._skip(number, one, error)
                     self._advance(one.bytes)
             shutil.rmtree(brought)
             self._faults.reach("fold.after-merge")
         self._publisher.flush()
         return self._made
 
-    def _brought(self, merges: Sequence[tuple[int, Merge]], directory: Path) -> list[tuple[int, Merge]]:
-        """Bring the runs of some merges; those that came whole."""
+    def _intact(self, merges: Sequence[tuple[int, Merge]], directory: Path) -> list[tuple[int, Merge]]:
+        """Download the runs of some merges; returns the merges whose runs are intact."""
         try:
-            self._bring([one for _, one in merges], directory)
+            self._download([one for _, one in merges], directory)
             return list(merges)
-        except Corrupted:  # of which of them: those that came are not brought again
+        except Corrupted:  # find out which merge is affected; intact files are not downloaded again
             usable = []
             for number, one in merges:
                 try:
-                    self._bring([one], directory)
+                    self._download([one], directory)
                     usable.append((number, one))
                 except Corrupted as error:
-                    self._leave_out(number, one, error)
+                    self._skip(number, one, error)
                     self._advance(one.bytes)
             return usable
 
-    def _bring(self, merges: Sequence[Merge], directory: Path) -> None:
+    def _download(self, merges: Sequence[Merge], directory: Path) -> None:
         wanted = [file for one in merges for file in one.wanted]
-        self._made.brought_bytes += download(self._shelf, wanted, directory, keeps=False).bytes
+        self._made.brought_bytes += download(self._repository, wanted, directory, keeps=False).bytes
 
     def _keep(self, number: int, output: RunFile | None) -> None:
         if output is None:
@@ -127,17 +125,17 @@ class Merger:
             return
         self._made.written_bytes += output.file_bytes
 
-        def lies(extents: Sequence[Extent]) -> None:
+        def published(extents: Sequence[Extent]) -> None:
             self._made.outputs[number] = StoredRun(output.run, extents[0])
             output.path.unlink()
 
-        self._publisher.publish([output], lies)
+        self._publisher.publish([output], published)
 
-    def _leave_out(self, number: int, merge: Merge, error: Corrupted | Invalid) -> None:
+    def _skip(self, number: int, merge: Merge, error: Corrupted | Invalid) -> None:
         if isinstance(error, Corrupted):
             self._made.damaged.add(number)
         self._made.findings.append(
-            f"The runs of {merge.name} were not folded, and stay as they are: {error.what} {error.action}"
+            f"The runs of {merge.name} were not compacted, and stay as they are: {error.what} {error.action}"
         )
 
 
@@ -147,7 +145,7 @@ def _merged(merge: Merge, brought: Path, path: Path) -> RunFile | None:
 
 
 def _batches(merges: Sequence[Merge], batch_bytes: int) -> Iterator[list[int]]:
-    """The merges, by their places, as many together as have so many bytes."""
+    """Group merges, by index, into batches of at most so many bytes."""
     batch: list[int] = []
     size = 0
     for number, one in enumerate(merges):

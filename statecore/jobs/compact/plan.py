@@ -1,10 +1,9 @@
-"""Which runs of a snapshot a fold merges: neighbours of one database, and of one partition of the changelog.
+"""Plan of a compaction: which adjacent runs of one database and changelog partition are merged.
 
-A fold is due where a database alone is worth one; then all are folded that have come near
-(:mod:`statecore.images.compaction_policy`). A global store has the runs of each partition side by side, so these are
-folded by themselves, and none is moved past those of another partition. What has records instead of rows, rows of
-another version, or is not what the application declares, is left as it is; so are stores with versions, whose runs are
-no history of one another.
+Compaction is due if one database alone is worth it; then all databases near the limit are compacted, too
+(:mod:`statecore.images.compaction_policy`). The runs of a global store are grouped by partition, and merged only within
+their group. Runs with records instead of rows, with rows of another version, or of stores that differ from the spec are
+left as they are; so are versioned stores, whose runs do not replace one another.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ class Merge:
     """Runs of one database that become one.
 
     Attributes:
-        task: the task.
-        store: the store.
-        segment: the segment that the database is; ``None`` where the store has none.
-        inputs: the runs, side by side, in the order they are applied.
-        is_lowest: whether nothing lies below them, so that deletes can go.
+        segment: the database's segment; ``None`` without segments.
+        inputs: adjacent runs, in the order they are applied.
+        is_lowest: whether they are the lowest, so that deletes can be dropped.
     """
 
     task: str
@@ -42,7 +39,7 @@ class Merge:
 
     @property
     def name(self) -> str:
-        """What is merged, in words."""
+        """What is merged, for messages."""
         segment = "" if self.segment is None else f", segment {self.segment}"
         return f"store {self.store!r} of task {self.task}{segment}"
 
@@ -59,22 +56,14 @@ class Merge:
             yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
 
     def into(self, output: StoredRun | None) -> Compaction:
-        """The fold, when it is known what the runs have become."""
+        """The compaction with its output."""
         runs = tuple(stored.run for stored in self.inputs)
         return Compaction(self.store, self.segment, runs, output, self.is_lowest)
 
 
 @dataclass(frozen=True)
-class _Neighbours:
-    """Runs of one database and partition that follow one another.
-
-    Attributes:
-        task: the task.
-        store: the store.
-        database: the database.
-        first: which of its runs is the first of these.
-        runs: the runs.
-    """
+class _AdjacentRuns:
+    """Adjacent runs of one database and partition; ``first`` is the index of the first of them."""
 
     task: str
     store: str
@@ -98,14 +87,12 @@ class _Neighbours:
 def planned_merges(
     parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = FOLD
 ) -> tuple[Merge, ...]:
-    """What is merged of the tasks of a snapshot; nothing where no fold is due.
+    """Merges for the tasks of a snapshot; none if no compaction is due.
 
     Args:
-        parts: the tasks.
-        spec: the application as it is declared.
         settings: when runs are merged.
     """
-    found = [one for part in parts for store in part.stores for one in _neighbours(part.task, store, spec)]
+    found = [one for part in parts for store in part.stores for one in _adjacent_runs(part.task, store, spec)]
     if not any(is_due(one.sizes, base=one.base, settings=settings) for one in found):
         return ()
     return tuple(
@@ -113,20 +100,20 @@ def planned_merges(
     )
 
 
-def _neighbours(task: str, store: StoreSnapshot, spec: ApplicationSpec) -> Iterator[_Neighbours]:
+def _adjacent_runs(task: str, store: StoreSnapshot, spec: ApplicationSpec) -> Iterator[_AdjacentRuns]:
     if store.kind.is_versioned or spec.store(store.store) is None:
         return
     if differences(task, store, spec, empty=store.left_to_restore):
         return
     for database in store.databases:
         first = 0
-        for (_, format_, version), group in groupby(database.runs, _what):
+        for (_, format_, version), group in groupby(database.runs, _merge_key):
             runs = tuple(group)
             if (format_, version) == (RunFormat.SST, ROW_VERSION):
-                yield _Neighbours(task, store.store, database, first, runs)
+                yield _AdjacentRuns(task, store.store, database, first, runs)
             first += len(runs)
 
 
-def _what(stored: StoredRun) -> tuple[object, RunFormat, int]:
+def _merge_key(stored: StoredRun) -> tuple[object, RunFormat, int]:
     """What runs must have in common to be merged."""
     return stored.run.origin, stored.run.format, stored.run.row_version

@@ -1,4 +1,4 @@
-"""What a fold has merged, and what became of it: for people and for programs."""
+"""Report of a compaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.documents import DocumentType
 
 
 class CompactionOutcome(StrEnum):
-    """What became of a fold."""
+    """How a compaction ended."""
 
     PUBLISHED = "published"
     NOT_DUE = "not due"
@@ -20,17 +20,15 @@ class CompactionOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class CompactedRuns:
-    """Runs of a database that have become one, or would.
+    """Runs of a database that were merged into one, or would be.
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        segment: the segment that the database is; ``None`` where the store has none.
-        runs: how many.
+        segment: the database's segment; ``None`` without segments.
+        runs: number of runs.
         bytes: of their files.
-        folded_bytes: of the file that they have become, 0 where no row was left; ``None`` where that is not known,
-            because it was only planned, or they were left out.
-        is_damaged: whether they were left out because they are not what was put, or are gone.
+        folded_bytes: of the merged file, 0 if no row was left; ``None`` if it was only planned, or they were left out.
+        is_damaged: whether they were left out because they are damaged or missing.
     """
 
     task: str
@@ -44,22 +42,18 @@ class CompactedRuns:
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """The result of one fold of one application.
+    """The result of one compaction of one application.
 
     Attributes:
-        repository: the repository.
-        application_id: Kafka Streams' ``application.id``.
-        outcome: what became of it.
-        newest: the snapshot whose runs were looked at.
-        snapshot: the snapshot that was published; ``None`` where none was.
+        newest: the snapshot that was inspected.
+        snapshot: the published snapshot; ``None`` if none was.
         made: when that was published (ISO 8601, UTC); ``None`` likewise.
-        folded: the runs that were merged, each time into one.
-        tasks: tasks whose parts were written anew.
-        brought_bytes: bytes that came out of the repository.
-        written_bytes: bytes of the files that went in.
-        findings: what an operator must look at: databases that were left out because their files are damaged.
-        warnings: what the publication had to say.
-        seconds: how long it took.
+        folded: the merged runs, each entry into one.
+        tasks: number of new task manifests.
+        brought_bytes: bytes downloaded from the repository.
+        written_bytes: bytes uploaded.
+        findings: problems for the operator: databases that were left out because their files are damaged.
+        warnings: of the publication.
     """
 
     repository: str
@@ -78,12 +72,12 @@ class CompactionReport:
 
     @property
     def runs(self) -> int:
-        """Runs that have become fewer."""
+        """Number of runs that were merged."""
         return sum(one.runs for one in self.folded)
 
     @property
     def damaged(self) -> frozenset[tuple[str, str]]:
-        """Stores, by task and name, of which runs are damaged."""
+        """Stores, by task and name, with damaged runs."""
         return frozenset((one.task, one.store) for one in self.folded if one.is_damaged)
 
     def to_json(self) -> dict[str, Any]:
@@ -91,4 +85,4 @@ class CompactionReport:
         return FOLD_REPORT.to_json(self)
 
 
-FOLD_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Fold again.", is_open=True)
+FOLD_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Compact again.", is_open=True)

@@ -1,19 +1,21 @@
-"""The fold: runs of a snapshot that lie side by side become one, so that a database has few of them.
+"""Compaction: adjacent runs of a snapshot are merged into one, so that a database has few of them.
 
-Order of things, and why a kill at any moment is harmless::
+The phases, and why a kill at any time is harmless::
 
-    look      head, manifest, parts           nothing is changed
-    plan      which runs are merged           by their sizes (statecore.images.compaction_policy)
-    merge     brought, merged, put            files that nobody names: garbage, or what a retry finds by hash
-    publish   parts, manifest, head           a snapshot of its own, of the same rows and the same ends
+    inspect   head, manifest, task manifests          nothing is changed
+    plan      which runs are merged                   by their sizes (statecore.images.compaction_policy)
+    merge     downloaded, merged, uploaded            unreferenced files: garbage, or reused by a retry by hash
+    publish   task manifests, manifest, head          a snapshot of its own, with the same rows and ends
 
-**It is a publication like any other**, and nobody waits for it. Where others have published meanwhile it is decided
-database by database: where the merged runs still stand side by side theirs is replaced, else the database is left as
-it is (:func:`statecore.repository.rebase.folded`). A checkpoint that lands in between is thereby kept, and of two folds
-at once one does the work for nothing.
+**It is a publication like any other**, and no job waits for it. If another job has published meanwhile, each database
+is
+rebased separately: if the merged runs are still adjacent there, they are replaced, else the database is left as it is
+(:func:`statecore.repository.rebase.folded`). So a checkpoint published in between is kept, and of two concurrent
+compactions one has no effect.
 
-**What a store holds stays**, so what is known of it is carried over. Where all of a store has become one run of each
-database that run tells it, and nobody has to read a row.
+**The rows of a store do not change**, so its known digest is carried over. If each database of a store has become one
+run,
+the runs give the digest, and no row has to be read.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ from statecore.repository.rebase import Compaction, folded
 from statecore.spec.model import ApplicationSpec
 
 ORIGIN = "fold"
-"""What manifests of folds name as their origin."""
+"""Origin in the manifests of compactions."""
 
-Folds = Mapping[str, Sequence[Compaction]]
-"""What was merged, by task."""
+MergedRuns = Mapping[str, Sequence[Compaction]]
+"""Merged runs, by task."""
 
 
 def run_compact(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     spec: ApplicationSpec,
     *,
     plan_only: bool = False,
@@ -66,35 +68,32 @@ def run_compact(
     faults: FaultPoints = NO_FAULTS,
     clock: Callable[[], float] = time.time,
 ) -> CompactionReport:
-    """Fold the newest snapshot of an application, where that is due.
+    """Compact the newest snapshot of an application, if due.
 
     Args:
-        shelf: where its snapshots are.
-        spec: the application as it is declared.
-        plan_only: say what would be merged, and change nothing.
-        asks_contents: ask what the stores hold that are folded, where the snapshot does not say it: a request for each.
-            Whoever has published that snapshot a moment ago need not, because nobody can have read it.
+        plan_only: only report what would be merged.
+        asks_contents: look up the digests of compacted stores that the snapshot lacks, one request each. Not needed
+            right
+            after the snapshot was published, because no job can have computed them.
         settings: when runs are merged.
-        batch_bytes: bytes of runs that are brought at once.
-        scratch: where files are while they are merged; ``None`` for ``TMPDIR``.
-        progress: told how far it is.
-        say: told what an operator should read.
-        faults: points at which tests let the process die.
+        batch_bytes: bytes of runs that are downloaded at one time.
+        scratch: directory for files while they are merged; ``None`` for ``TMPDIR``.
         clock: seconds since the epoch.
 
     Raises:
         NotFound: the application has no snapshot.
-        Corrupted, Invalid, Retryable, Capacity, Fenced: see :class:`Publication` and :class:`Merger`. Files of runs
-            that are damaged are a finding, and no error.
+        Corrupted, Invalid, Retryable, Capacity, Fenced: see :class:`Publication` and :class:`Merger`. Damaged runs are
+            a
+            finding, not an error.
     """
     began = time.monotonic()
     progress = progress or NullProgress()
     request = f"{ORIGIN}-{uuid.uuid4().hex}"
-    publication = Publication(shelf, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
-    newest = publication.newest or shelf.manifest(shelf.head().snapshots[0]).value
+    publication = Publication(repository, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
+    newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
     parts = publication.parts()
     merges = planned_merges(parts.values(), spec, settings)
-    report = CompactionReport(shelf.url, shelf.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
+    report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
@@ -102,12 +101,12 @@ def run_compact(
     faults.reach("fold.after-plan")
     progress.phase("fold", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-fold-", dir=scratch, ignore_cleanup_errors=True) as directory:
-        merged = Merger(shelf, Path(directory), progress.advance, faults, batch_bytes).run(merges)
+        merged = Merger(repository, Path(directory), progress.advance, faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:
         say(finding)
     faults.reach("fold.after-files")
-    published = _published(shelf, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
+    published = _published(repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
     for warning in () if published is None else published.warnings:
         say(warning)
     return replace(
@@ -128,29 +127,31 @@ def run_compact(
 
 
 def _published(
-    shelf: ApplicationRepository,
+    repository: ApplicationRepository,
     publication: Publication,
     parts: Mapping[str, TaskManifest],
-    folds: Folds,
+    merged_runs: MergedRuns,
     *,
     asks_contents: bool,
 ) -> Published | None:
-    """The snapshot with the folds; ``None`` where nothing is left of them."""
+    """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = folded(folds[theirs.task], theirs)
-        return part and replace(part, stores=tuple(map(_told, part.stores)))
+        part = folded(merged_runs[theirs.task], theirs)
+        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
 
-    mine = [part for task in folds if (part := made(None, parts[task])) is not None]
+    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
     if not mine:
         return None
     if asks_contents:
-        _carry_over(shelf, parts, mine)
+        _carry_over(repository, parts, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
-def _carry_over(shelf: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]) -> None:
-    """Keep what is known of stores under their new identities; in vain where nobody can look or write."""
+def _carry_over(
+    repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
+) -> None:
+    """Save known digests of stores under their new identities, if possible."""
     earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
     new = {
         earlier[part.task, store.store]: store.identity
@@ -159,12 +160,12 @@ def _carry_over(shelf: ApplicationRepository, before: Mapping[str, TaskManifest]
         if store.content is None
     }
     with suppress(StatecoreError):
-        for identity, content in known_contents(shelf, sorted(new)).items():
-            keep_content(shelf, new[identity], content, __version__)
+        for identity, content in known_contents(repository, sorted(new)).items():
+            keep_content(repository, new[identity], content, __version__)
 
 
-def _told(store: StoreSnapshot) -> StoreSnapshot:
-    """A store with what it holds, where its runs tell that: each is all of a database, and none has expired."""
+def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
+    """A store with its digest if its runs give it: each is a whole database, and none has expired."""
     of = store.segmentation if store.kind.is_segmented else None
     if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
         return store
@@ -178,7 +179,7 @@ def _told(store: StoreSnapshot) -> StoreSnapshot:
     return replace(store, rows=content.rows, bytes=content.bytes, digest=content.digest)
 
 
-def _by_task(merges: Sequence[Merge], merged: Merged) -> Folds:
+def _by_task(merges: Sequence[Merge], merged: Merged) -> MergedRuns:
     found: dict[str, list[Compaction]] = defaultdict(list)
     for number, output in merged.outputs.items():
         found[merges[number].task].append(merges[number].into(output))
@@ -186,7 +187,7 @@ def _by_task(merges: Sequence[Merge], merged: Merged) -> Folds:
 
 
 def _bytes(merged: Merged, number: int) -> int | None:
-    """Bytes that a merge has left; ``None`` of one that was left out."""
+    """Bytes of a merge's output; ``None`` if it was left out."""
     if number not in merged.outputs:
         return None
     output = merged.outputs[number]

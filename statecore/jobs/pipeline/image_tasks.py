@@ -1,6 +1,6 @@
-"""Stage two, as an engine's workers do it: build the image of a store partition from its runs.
+"""Stage two on an engine's workers: build the image of a store partition from its runs.
 
-A task is idempotent and safe under retries, speculation and kills, as those of stage one are
+Tasks are idempotent and safe under retries, speculation and kills, like those of stage one
 (:mod:`statecore.jobs.pipeline.range_tasks`).
 """
 
@@ -42,9 +42,9 @@ class ImageTask:
     """Build the databases of one store of one task.
 
     Attributes:
-        place: where its files are.
-        directory: where the image is built: ``<staging>/<plan id>``, which all share who build images or place them.
-        built: the store, and what it is built of.
+        place: where its input files are.
+        directory: where the image is built: ``<staging>/<plan id>``, shared by all that build or place images.
+        built: the store and its inputs.
         memory_budget: bytes of records to hold at once.
         slices: all slices of the databases whose runs were merged before.
     """
@@ -67,7 +67,7 @@ class ImageTask:
 
     @property
     def where(self) -> str:
-        """Where its work is done, for messages."""
+        """Where it runs, for messages."""
         return self.directory
 
 
@@ -83,7 +83,7 @@ class ImageResult:
 
 
 IMAGE_RESULT = DocumentType(
-    "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+    "result of an image", 3, ImageResult, "No action needed: the image is built again.", is_sealed=True
 )
 
 _IMAGES_AT_ONCE = 2
@@ -92,8 +92,9 @@ _IMAGES_AT_ONCE = 2
 def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     """Build images from their runs, except those that an earlier attempt of the plan has built.
 
-    Two at once, where there are several: a small database is mostly waiting for the disk, which RocksDB has dozens of
-    small files forced to. Stores with versions hold records in memory, up to the budget, and are built alone.
+    Two at once if there are several: a small database mostly waits for the disk, because RocksDB syncs dozens of small
+    files.
+    Versioned stores hold records in memory, up to the budget, and are built alone.
     """
     together = [task for task in tasks if not task.built.kind.is_versioned]
     alone = [task for task in tasks if task.built.kind.is_versioned]
@@ -107,7 +108,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
         while not failed.is_set():
             try:
                 task = left.popleft()
-            except IndexError:  # the other one may have taken the last
+            except IndexError:  # the other thread may have taken the last
                 return
             found = answer(_build_store, task)
             built.append(found)
@@ -148,7 +149,7 @@ def _build_store(task: ImageTask) -> ImageResult:
 
 
 def forget(blobs: Blobs, built: StoreToBuild) -> None:
-    """Take away what a store was to be built of, the word of it first; a directory below it stays as it is."""
+    """Delete the blobs that a store is built of, their result first; a directory that is a base stays as it is."""
     for name in built.results:
         blobs.delete(name)
     for run in built.runs:
@@ -195,7 +196,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
 
 
 def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
-    """The databases below the runs: directories as they lie, or made of links to files."""
+    """The databases below the runs: existing directories, or links to downloaded files."""
     from statecore.images.bases import ImageBase, ImageBases
 
     databases: dict[int | None, ImageBase] = {}
@@ -213,28 +214,28 @@ def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | Non
 
 
 def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: Blobs) -> dict[TopicPartition, int]:
-    """Make a database of links to its files; by changelog partition the offset that it ends before."""
+    """Build a database of links to its files; returns by changelog partition the offset that it ends before."""
     directory.mkdir()
     for name, sha256 in base.files.items():
         try:
             path = blobs.local_path(staging.file_name(sha256))
-        except NotFound as error:  # another store that has it, too, may have found it damaged and taken it away
+        except NotFound as error:  # another store that uses it may have found it damaged and deleted it
             raise Corrupted(
                 f"The file {name} of store {built.store!r} of task {built.task} is missing.",
                 code="staged-file-missing",
-                action="Run this again: the file is brought anew.",
+                action="Run this again: the file is downloaded again.",
                 task=built.task,
                 store=built.store,
             ) from error
         if path is None:
-            raise ValueError("bases are built where their files lie")
+            raise ValueError("bases are built on the machine that has their files")
         link_or_copy(path, directory / name)
         _check_base_file(built, directory / name, sha256)
     offsets = read_database_state(directory).offsets
     if offsets.keys() != built.offsets.keys():
         raise Corrupted(
             f"The base of store {built.store!r} of task {built.task} has offsets of "
-            f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, and the store those of "
+            f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, but the store has offsets of "
             f"{', '.join(map(str, sorted(built.offsets)))}.",
             code="base-offsets-mismatch",
             action="Take another snapshot, or build the store from its changelog.",
@@ -246,16 +247,12 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
 
 
 def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
-    """Make sure that a file of a base is what was brought: nobody hashes it after this.
-
-    Raises:
-        Corrupted: it is not.
-    """
+    """Check that a file of a base is still what was downloaded; it is not hashed after this. Raises ``Corrupted``."""
     if not is_as_it_was(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
         raise Corrupted(
-            f"The file {path.name} of store {built.store!r} of task {built.task} is not what it was when it came.",
+            f"The file {path.name} of store {built.store!r} of task {built.task} has changed since it was downloaded.",
             code="staged-file-corrupted",
-            action="Look at the disk, and run this again: the file is brought anew.",
+            action="Check the disk, and run this again: the file is downloaded again.",
             task=built.task,
             store=built.store,
             file=path.name,
@@ -263,7 +260,7 @@ def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
-    """What an attempt published; what is not whole, or was placed by a job that was killed, is taken away."""
+    """Image of an earlier attempt; one that is incomplete, or was moved by a killed job, is discarded."""
     document = staging.load(final)
     if document is not None:
         with suppress(Invalid):  # torn, or of another release
@@ -279,12 +276,12 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
     return None
 
 
-def _are_newer(task: ImageTask, moment: float) -> bool:
-    """Whether a file was made anew since: the old one was damaged, and may be in the image."""
+def _are_newer(task: ImageTask, built_at: float) -> bool:
+    """Whether an input file was rebuilt since: the old one was damaged, and may be in the image."""
     blobs = task.place.blobs()
     names = [staging.run_name(run) for run in (*task.built.runs, *(run for one in task.slices for run in one.made))]
     names += [staging.file_name(sha256) for sha256 in task.built.base_hashes]
     try:
-        return any(blobs.head(name).modified > moment for name in names)
+        return any(blobs.head(name).modified > built_at for name in names)
     except NotFound:
         return True

@@ -1,8 +1,8 @@
-"""Between the stages: the runs of a large database are merged and added up slice by slice, by all workers.
+"""Merge tasks between the stages: all workers merge and digest the runs of a large database slice by slice.
 
-An image is built by one worker. Where a database has runs that overlap and is large, its keys are divided
-(:mod:`statecore.images.key_range_merge`), and each slice is a task for itself; the image then links what they made. A
-slice is published as a range is: its files are blobs, and its result is put when they are there, so a retry finds it.
+One worker builds an image. If a large database has runs that overlap, its keys are divided
+(:mod:`statecore.images.key_range_merge`), each slice is a task, and the image links the merged files. A slice is
+published like a range: its files are blobs, and its result is put after them, so a retry finds it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ from statecore.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class SliceTask:
-    """Merge and add up the runs of one database in one slice of its keys.
+    """Merge and digest the runs of one database in one slice of its keys.
 
     Attributes:
-        place: where the runs are, and what is made of them is put.
-        task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        segment: the segment that the database is; ``None`` where the store has none.
+        place: where the runs are and merged files are put.
+        segment: the database's segment; ``None`` without segments.
         runs: all runs of the database, in the order they are applied.
-        made_of: the results that name these runs: taken away with them when one is damaged, so that its range is read
-            again.
+        made_of: the results that name these runs: deleted with them if one is damaged, so that its range is read again.
         part: number of the slice, from 0.
         parts: how many slices the database has.
     """
@@ -51,26 +48,26 @@ class SliceTask:
 
     @property
     def where(self) -> str:
-        """Where its work is done, for messages."""
+        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def name(self) -> str:
-        """The blob that is its result."""
+        """Name of the result blob."""
         inputs = sha256("".join(run.sha256 for run in self.runs).encode()).hexdigest()
         return staging.slice_name(self.task, self.store, f"{inputs[:16]}.{self.part}-{self.parts}")
 
 
 @dataclass(frozen=True)
 class SliceResult:
-    """What one slice of a database holds.
+    """Content of one slice of a database.
 
     Attributes:
-        name: the blob that it is.
-        segment: the segment that the database is; ``None`` where the store has none.
+        name: name of its blob.
+        segment: the database's segment; ``None`` without segments.
         runs: hashes of all runs of the database, in the order they are applied.
         part: number of the slice, from 0.
-        content: what it holds, and which files were written of it.
+        content: digest, and the files that were written.
         seconds: wall time of the task.
         cpu: CPU seconds of it.
     """
@@ -90,7 +87,7 @@ class SliceResult:
 
 
 SLICE_RESULT = DocumentType(
-    "result of a slice", 1, SliceResult, "Nothing is to be done: the slice is merged again.", is_sealed=True
+    "result of a slice", 1, SliceResult, "No action needed: the slice is merged again.", is_sealed=True
 )
 
 
@@ -105,16 +102,16 @@ def slice_tasks(
 ) -> list[SliceTask]:
     """The slices of all databases of a store that are worth dividing.
 
-    None where the place of the runs is no directory of this machine: each task would fetch all of them.
+    None if the runs are not in a directory of this machine: each task would download all of them.
 
     Args:
         place: where the runs are.
         task: Kafka Streams' task id, or ``global``.
-        store: the store; one without versions.
+        store: the store, not a versioned one.
         runs: all of its runs, in the order they are applied.
         made_of: the results that name them.
         first_segment: the first segment that has not expired.
-        slice_bytes: bytes of runs that are worth a slice.
+        slice_bytes: bytes of runs per slice.
     """
     blobs = place.blobs()
     databases: dict[int | None, list[Run]] = {}
@@ -171,10 +168,10 @@ def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
         content, files = merge_slice(attempt, runs, task.part, task.parts)
     except FileNotFoundError as error:
         raise Retryable(
-            f"A run of store {task.store!r} of task {task.task} was taken away while it was merged ({error.filename}): "
+            f"A run of store {task.store!r} of task {task.task} was deleted while it was merged ({error.filename}): "
             "another worker found a run of this store damaged.",
             code="run-removed",
-            action="Run the job again: what is damaged is read once more.",
+            action="Run the job again: damaged runs are read again.",
             task=task.task,
             store=task.store,
         ) from error
@@ -185,7 +182,7 @@ def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
 
 
 def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:
-    """What an attempt has merged, every file looked at byte by byte; what is not whole is taken away."""
+    """Result of an earlier attempt after hashing every file; an incomplete one is deleted."""
     try:
         result = SLICE_RESULT.decode(blobs.get(task.name))
     except NotFound:
@@ -209,7 +206,7 @@ def joined(
     Args:
         slices: all slices of these databases.
         runs: all runs of the store, in the order they are applied.
-        at_hand: finds the file of a run that was made.
+        at_hand: gives a local file of a merged run.
 
     Raises:
         Corrupted: the slices do not have all entries of the runs, each once.
@@ -227,12 +224,12 @@ def joined(
 
 
 def spent_on(slices: Sequence[SliceResult]) -> tuple[float, float]:
-    """Wall and CPU seconds of the tasks that made some slices."""
+    """Wall and CPU seconds of the tasks of some slices."""
     return sum(one.seconds for one in slices), sum(one.cpu for one in slices)
 
 
 def forget_slice(blobs: Blobs, result: SliceResult) -> None:
-    """Take away what was made of a slice, the word of it first."""
+    """Delete a slice, its result first."""
     blobs.delete(result.name)
     for run in result.made:
         blobs.delete(staging.run_name(run))

@@ -1,4 +1,4 @@
-"""What every task of a job needs, loaded before the first one comes."""
+"""Modules that every task needs, imported before the first task arrives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ALL = (
     "statecore.images.runs",
     *WITHOUT_THREADS,
 )
-"""All of them; pyarrow, which comes with these, starts a thread."""
+"""All modules; pyarrow, which they import, starts a thread."""
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import modules, and load the compiled kernels of those that have any."""
+    """Import modules, and load their compiled kernels."""
     for name in modules:
         warm = getattr(importlib.import_module(name), "warm", None)
         if warm is not None:

@@ -1,4 +1,4 @@
-"""From what the tasks of a restore made to the parts of a snapshot: which runs each database is made of."""
+"""Build the task manifests of a snapshot from the results of a restore's tasks."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:  # a checkpoint does without
 
 
 class Made(NamedTuple):
-    """What the tasks of a restore made.
+    """Results of the tasks of a restore.
 
     Attributes:
-        runs: (task, store) → what was read, in the order it is applied.
-        versions: (task, store) → the rows of versioned stores, where they were published.
+        runs: (task, store) → results of its ranges, in the order they are applied.
+        versions: (task, store) → the rows of versioned stores, if published.
     """
 
     runs: dict[Key, tuple[RangeResult, ...]]
@@ -53,17 +53,13 @@ class Made(NamedTuple):
 
 
 class SnapshotOf:
-    """The snapshot that a restore will publish; made before anything is read.
+    """The snapshot that a restore will publish; created before anything is read.
 
     Args:
-        shelf: where.
-        spec: the application.
-        request: what is restored.
-        plan: the frozen plan; by it and the request a retry recognises what an earlier try has published.
-        faults: points at which tests let the process die.
+        plan: the frozen plan; with the request it identifies what an earlier attempt has published.
 
     Raises:
-        Corrupted, Invalid, Retryable: the repository cannot be read, or not be written.
+        Corrupted, Invalid, Retryable: the repository cannot be read or written.
 
     Attributes:
         address: where the workers put the runs.
@@ -71,30 +67,32 @@ class SnapshotOf:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         spec: ApplicationSpec,
         request: RestoreRequest,
         plan: RestorePlan,
         faults: FaultPoints,
     ) -> None:
-        self.address = ApplicationAddress(shelf.url, shelf.application_id)
+        self.address = ApplicationAddress(repository.url, repository.application_id)
         self._spec, self._request = spec, request
-        shelf.check_writable()
-        # Of the same request, because another one of the same plan has read the ends anew.
+        repository.check_writable()
+        # Includes the request, because another request with the same plan has read the ends at another time.
         name = f"{request_name(request.request_id)}-{plan.plan_id}"
-        self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)
+        self._publication = Publication(
+            repository, spec, request=name, origin="restore", clock=time.time, faults=faults
+        )
 
     def earlier(self) -> Published | None:
-        """What an earlier try of this request has published, as long as it counts."""
+        """The snapshot that an earlier attempt of this request has published, while it is valid."""
         return self._publication.earlier()
 
     def publish(self, planned: PlannedRestoreOf, made: Made, images: Mapping[Key, Image]) -> Published:
-        """Publish it, unless an earlier try has.
+        """Publish the snapshot, unless an earlier attempt has.
 
         Args:
-            planned: what was restored, and upon what.
-            made: what the tasks made of it.
-            images: the images that were built, if any were.
+            planned: what was restored, and its bases.
+            made: results of the tasks.
+            images: the images that were built, if any.
 
         Raises:
             Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
@@ -104,7 +102,7 @@ class SnapshotOf:
             plan,
             made,
             images,
-            parents=planned.parents,
+            bases=planned.bases,
             cut_ms=frozen.cut_ms,
             spec_digest=spec_hash(self._spec),
         )
@@ -112,15 +110,15 @@ class SnapshotOf:
         published = self._publication.publish(
             parts,
             whole=whole,
-            rebase=planned.rebase if planned.parents else None,
+            rebase=planned.rebase if planned.bases else None,
             refused=planned.not_newest,
         )
-        if published is None:  # others have published the very same, or more
+        if published is None:  # other jobs have published the same, or more
             raise Fenced(
-                f"Nothing was published for {self._spec.application_id}: another job has published as much meanwhile.",
+                f"Nothing was published for {self._spec.application_id}: another job has published as much.",
                 code="publication-conflict",
-                action="Start a new restore (under a new request id); it goes on from the newest snapshot. One that is "
-                "to read everything (--from none) is published where the checkpoints are paused while it runs.",
+                action="Start a new restore (under a new request id); it starts from the newest snapshot. To publish "
+                "one that reads everything (--from none), pause the checkpoints while it runs.",
                 application_id=self._spec.application_id,
             )
         return published
@@ -131,41 +129,42 @@ def task_parts(
     made: Made,
     images: Mapping[Key, Image],
     *,
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
     cut_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
-    """The part of each task of a plan.
+    """The task manifest of each task of a plan.
 
     Args:
         plan: what was restored.
-        made: what the tasks made of it, published.
-        images: the images that were built of it, where any were: they tell what a store holds.
-        parents: stores of snapshots, by (task, store), upon which the runs are put.
-        cut_ms: when the plan's ends were read, in ms since the epoch. It is said of stores behind which nothing lay.
+        made: published results of the tasks.
+        images: the images that were built, if any: they give the digest of a store.
+        bases: bases in snapshots, by (task, store).
+        cut_ms: when the plan's ends were read, in ms since the epoch; recorded for stores with nothing beyond their
+            ends.
         spec_digest: hash of the spec.
     """
     runs, versions = made.runs, made.versions
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):
         stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
-        parent = parents.get(key)
-        below = None if parent is None else parent.snapshot
+        base = bases.get(key)
+        below = None if base is None else base.snapshot
         if below is not None and below.kind.is_versioned:
-            tasks[key[0]].append(below)  # as it is, and as old as it is
+            tasks[key[0]].append(below)  # inherited with its age
             continue
         seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
-        seen = max(seen, -1 if parent is None else parent.stream_time)
+        seen = max(seen, -1 if base is None else base.stream_time)
         stream_time = None if below is not None and below.stream_time is None else seen
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
-        # Of a versioned store it is how old it is, because no tail is put upon it.
+        # A versioned store records it always, as its age, because a tail cannot advance it.
         was_all = all(part.was_all for part in parts)
-        its_cut = cut_ms if parts[0].kind.is_versioned or was_all else None
+        read_at_ms = cut_ms if parts[0].kind.is_versioned or was_all else None
         horizon_ms = least_known(part.horizon_ms for part in parts) if was_all else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
-        store = replace(store, cut_ms=its_cut, horizon_ms=horizon_ms)
-        tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
+        store = replace(store, cut_ms=read_at_ms, horizon_ms=horizon_ms)
+        tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
@@ -193,7 +192,7 @@ def _live(
 
 
 def _by_partition(database: StoredDatabase) -> StoredDatabase:
-    """Runs of a global store in the order of a restore from nothing: partition by partition, each by offset."""
+    """Runs of a global store in the order of a restore from nothing: by partition, then by offset."""
     if any(stored.run.origin.changelog is None for stored in database.runs):
         return database
     return replace(database, runs=tuple(sorted(database.runs, key=lambda stored: stored.run.partition)))
@@ -240,7 +239,7 @@ def _store(
 
 
 def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
-    """The identity that an image of these runs has."""
+    """The identity of an image of these runs."""
     one = parts[0]
     interval = one.segment_interval_ms if one.kind.is_segmented else None
     segment = None if interval is None else max(stream_time, 0) // interval
@@ -251,10 +250,11 @@ def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase
 def _content(
     kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
 ) -> StoreDigest | None:
-    """What a store holds, where somebody has read it, or no database has files that could overlap; those of versioned
-    stores share no key.
+    """Digest of a store, if its rows were read, or its databases have no files that could overlap.
+
+    The runs of versioned stores share no key.
     """
-    from statecore.images.digest import EMPTY, combined  # which a plan does without
+    from statecore.images.digest import EMPTY, combined  # not needed for planning
 
     if image is not None:
         return image.content

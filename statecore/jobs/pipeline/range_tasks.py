@@ -1,9 +1,9 @@
-"""Stage one, as an engine's workers do it: read ranges of changelogs into runs.
+"""Stage one on an engine's workers: read ranges of changelogs into runs.
 
-A task is idempotent and safe under retries, speculation and kills: an attempt publishes its result in one step, and a
-later attempt of the same plan takes it after a look (``statecore.jobs.pipeline.staging`` draws the directories).
+Tasks are idempotent and safe under retries, speculation and kills: an attempt publishes its result in one step, and a
+later attempt of the same plan reuses it after a check (layout: ``statecore.jobs.pipeline.staging``).
 
-A task answers with its result or with the error that stopped it, as a value (:mod:`statecore.jobs.engine`).
+A task returns its result, or the error that stopped it as a value (:mod:`statecore.jobs.engine`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How a worker reaches the brokers. Travels inside the engine's own channels, never in arguments or configuration.
+    """Connection to the brokers. Sent through the engine's own channels, never in arguments or configuration.
 
     Attributes:
         bootstrap_servers: ``host:port[,...]``.
@@ -54,19 +54,14 @@ class RangeTask:
     """Read one offset range of one store into runs.
 
     Attributes:
-        cluster: where the changelog is.
         place: where its runs are put.
-        task: Kafka Streams' task id.
-        store: the store.
-        kind: its kind.
         offset_range: what to read.
-        topic_id: id of the topic when the plan was made; one created anew since is refused.
-        isolation: how.
-        below: which databases of the store may have rows before this range; elsewhere deletes have nothing to delete.
+        topic_id: id of the topic when the plan was made; a recreated topic is refused.
+        below: databases of the store that may have rows before this range; in others deletes are dropped.
         memory_budget: bytes of records to hold at once.
-        segmentation: how the store is divided by time, if it is.
-        shelf: where its runs are published; ``None`` for nowhere.
-        stream_time: greatest time in ms of what lies below all ranges of the store; -1 without one.
+        segmentation: retention and interval of the store's segments, if it has any.
+        repository: where its runs are published; ``None`` for nowhere.
+        stream_time: greatest row time in ms of the store's base; -1 without one.
     """
 
     cluster: ClusterSettings
@@ -80,37 +75,35 @@ class RangeTask:
     below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
-    shelf: ApplicationAddress | None = None
+    repository: ApplicationAddress | None = None
     stream_time: int = -1
 
     @property
     def where(self) -> str:
-        """Where its work is done, for messages."""
+        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def is_replayed(self) -> bool:
-        """Whether its runs hold records, of which rows are made later; only these are published."""
+        """Whether its runs contain records from which rows are built later; only the rows are published."""
         return self.kind.is_versioned
 
 
 @dataclass(frozen=True)
 class RangeResult:
-    """The runs of one range, and what the read saw.
+    """The runs of one range, and statistics of the read.
 
     Attributes:
-        task: Kafka Streams' task id.
-        store: the store.
         offset_range: what was read.
         runs: in offset order.
-        statistics: of the read.
         seconds: wall time of the task.
-        phases: where that time went: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns),
-            ``collect`` (last write per key), ``write`` (sort, SST).
+        phases: that time by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns), ``collect``
+            (last
+            write per key), ``write`` (sort, SST).
         cpu: CPU seconds of each of them.
-        stream_time: greatest time of a row in ms where rows expire, tombstones and dropped rows included; else -1.
+        stream_time: greatest time of a row in ms if rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.
-        extents: where the runs lie in a repository, in their order; none where they were not published.
+        extents: where the runs are in a repository, in their order; none if they were not published.
     """
 
     task: str
@@ -127,12 +120,12 @@ class RangeResult:
 
 
 RANGE_RESULT = DocumentType(
-    "result of a range", 5, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+    "result of a range", 5, RangeResult, "No action needed: the range is read again.", is_sealed=True
 )
 
 
 _READING = 0.6
-"""The share of a range's work that is done when its records have been read; then its runs are written."""
+"""Share of a range's progress when its records have been read; then its runs are written."""
 
 
 def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
@@ -140,7 +133,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     from statecore.changelog.cluster import Cluster
 
     first = tasks[0]
-    of = first.cluster  # all of a job have the same, and the same place
+    of = first.cluster  # all tasks of a job have the same settings and place
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
     progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
     batch = _Batch(cluster, first, progress)
@@ -149,7 +142,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     finally:
         batch.close()
         progress.close()
-        with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
+        with suppress(Exception):  # the results are complete, also if closing fails
             cluster.close()
 
 
@@ -157,26 +150,24 @@ class _Batch:
     """Ranges that a worker reads one after the other.
 
     Args:
-        cluster: where the changelogs are.
-        first: the first of them; all have the same place and shelf.
-        progress: told how far they are.
+        first: the first of them; all have the same place and repository.
     """
 
     def __init__(self, cluster: Cluster, first: RangeTask, progress: ReadingProgress) -> None:
         self._cluster, self._progress = cluster, progress
         self._blobs = first.place.blobs()
-        self._publisher = None if first.shelf is None else Publisher(first.shelf)
-        self._scratches = ExitStack()  # of ranges whose runs wait for others, to share a pack
+        self._publisher = None if first.repository is None else Publisher(first.repository)
+        self._scratches = ExitStack()  # of ranges whose runs wait to share a pack
         self._results: dict[str, RangeResult] = {}
 
     def read(self, task: RangeTask) -> RangeResult:
-        """Read a range, unless an earlier attempt has. Where its runs lie may be known only when the batch ends."""
+        """Read a range, unless an earlier attempt has. Where its runs are may be known only when the batch ends."""
         result = self._read(task)
         self._progress.finish(task.offset_range.end - task.offset_range.start)
         return result
 
     def finished(self, found: list[RangeResult | Failure], first: RangeTask) -> list[RangeResult | Failure]:
-        """The answers, once all that waits is published."""
+        """The results, after all waiting runs are published."""
         publisher = self._publisher
         if publisher is not None and publisher.waits:
             flushed = answer(lambda _: publisher.flush(), first)
@@ -188,7 +179,7 @@ class _Batch:
         ]
 
     def close(self) -> None:
-        """Let go of what waited in vain."""
+        """Delete the files of runs that were not published."""
         self._scratches.close()
 
     def _read(self, task: RangeTask) -> RangeResult:
@@ -214,7 +205,7 @@ class _Batch:
         return self._results.get(name, result)
 
     def _put(self, task: RangeTask, name: str, result: RangeResult) -> RangeResult:
-        """Put the result of a range; that of another attempt where one was first."""
+        """Put the result of a range, or return that of another attempt that was first."""
         while not self._blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
             found = _finished_range(task, self._blobs, name)
             if found is not None:
@@ -288,7 +279,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
 
 
 def _finished_range(task: RangeTask, blobs: Blobs, name: str) -> RangeResult | None:
-    """What an attempt has read, every run looked at byte by byte; what is not whole is taken away."""
+    """Result of an earlier attempt after hashing every run; an incomplete one is deleted."""
     try:
         result = RANGE_RESULT.decode(blobs.get(name))
     except NotFound:
@@ -303,21 +294,21 @@ def _finished_range(task: RangeTask, blobs: Blobs, name: str) -> RangeResult | N
 
 
 def _is_kept(task: RangeTask, blobs: Blobs, result: RangeResult) -> bool:
-    if task.shelf is not None and not task.is_replayed and not task.place.keeps_runs:
-        return True  # in the repository alone
+    if task.repository is not None and not task.is_replayed and not task.place.keeps_runs:
+        return True  # only in the repository
     return all(staging.is_whole(blobs, run) for run in result.runs)
 
 
 def _is_published(task: RangeTask, result: RangeResult) -> bool:
-    if task.shelf is None or task.is_replayed:
+    if task.repository is None or task.is_replayed:
         return True
     if len(result.extents) != len(result.runs):
         return False
-    return task.shelf.holds((run.sha256, extent) for run, extent in zip(result.runs, result.extents, strict=True))
+    return task.repository.holds((run.sha256, extent) for run, extent in zip(result.runs, result.extents, strict=True))
 
 
 def forget_range(blobs: Blobs, result: RangeResult) -> None:
-    """Take away what was read of a range, the word of it first."""
+    """Delete the blobs of a range, its result first."""
     blobs.delete(staging.result_name(result.task, result.store, result.offset_range))
     for run in result.runs:
         blobs.delete(staging.run_name(run))

@@ -1,7 +1,7 @@
-"""Staging in a repository: for workers that share nothing but the object store.
+"""Staging in a repository, for workers that share only the object store.
 
-Runs go to the repository's files and packs at once, under their hashes (:mod:`statecore.jobs.pipeline.run_sink`); here
-is only what the tasks of one plan tell one another, and records of versioned stores, which are no rows yet.
+Runs go directly to the repository's files and packs, under their hashes (:mod:`statecore.jobs.pipeline.run_sink`); this
+place has only the results, markers and progress of one plan, and records of versioned stores, which are no rows yet.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ class RepositoryPlace(StagingPlace):
 
     Attributes:
         url: the repository; credentials are found on each machine.
-        application_id: the application.
-        plan_id: the plan.
     """
 
     keeps_runs: ClassVar[bool] = False
@@ -44,13 +42,13 @@ class RepositoryPlace(StagingPlace):
         return f"{self.url} (staging of plan {self.plan_id})"
 
     def check_seen(self) -> None:
-        """See :class:`StagingPlace`. What a process has found once it finds again, and each look is a request."""
+        """See :class:`StagingPlace`. Cached for the process, because each check is a request."""
         if self not in _seen:
             super().check_seen()
             _seen.add(self)
 
     def check_failure(self) -> None:
-        """See :class:`StagingPlace`. Small tasks look no oftener than large ones."""
+        """See :class:`StagingPlace`. At most once an interval, also for small tasks."""
         now = time.monotonic()
         if now >= _next_look.get(self, 0.0):
             super().check_failure()
@@ -66,11 +64,10 @@ _next_look: dict[RepositoryPlace, float] = {}
 
 
 class BlobsBelow(Blobs):
-    """The blobs whose names begin with a prefix, without it.
+    """The blobs below a prefix, named without it.
 
     Args:
-        blobs: all of them.
-        prefix: what their names begin with, without the last ``/``.
+        prefix: the prefix without the last ``/``.
     """
 
     def __init__(self, blobs: Blobs, prefix: str) -> None:
@@ -114,7 +111,7 @@ class BlobsBelow(Blobs):
 
 
 def blobs_at(url: str) -> Blobs:
-    """The blobs at a URL, with one client for this process: that of the job, where its tasks are worked on here."""
+    """The blobs at a URL, with one client per process: that of the job, if its tasks run in the same process."""
     opened = opened_blobs(url)
     return _blobs_at(url) if opened is None else opened
 

@@ -1,7 +1,7 @@
-"""What becomes of a run that was just made: it is kept in the staging place, published into a repository, or both.
+"""Publish finished runs into a repository.
 
-A run that is published is put under its hash by whoever made it, once. Small ones of all ranges of a batch share a
-pack, so the results of these ranges, which say where their runs lie, are put after the batch::
+A run is put under its hash once, by the task that made it. Small runs of all ranges of a batch share a pack, so the
+results of these ranges, which say where their runs are, are put after the batch::
 
     range 1 ──▶ run of 200 MB ─────────────▶ files/ab/abc…        result 1 is put at once
     range 2 ──▶ run of 20 KB  ──┐
@@ -27,15 +27,15 @@ class ApplicationAddress:
 
     Attributes:
         url: the repository; credentials are found on each machine.
-        application_id: the application.
     """
 
     url: str
     application_id: str
 
     def holds(self, runs: Iterable[tuple[str, Extent]]) -> bool:
-        """Whether runs, each by its hash, lie where they should. In a directory every byte is looked at; elsewhere
-        that the blobs are long enough, and who reads them hashes them.
+        """Whether runs, given by hash, are where they should be.
+
+        In a directory every byte is read; elsewhere only the length of the blobs is checked, because readers hash them.
         """
         return not lost(blobs_at(self.url), (Named(*one) for one in runs), read=None)
 
@@ -45,8 +45,8 @@ class Publisher:
 
     Args:
         address: where.
-        small: bytes from which on a run does not wait for others.
-        pack_bytes: bytes of runs that wait from which on they are put.
+        small: runs of at least so many bytes are put at once.
+        pack_bytes: bytes of waiting runs that are put as a pack.
     """
 
     def __init__(self, address: ApplicationAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
@@ -60,13 +60,13 @@ class Publisher:
         """Publish the runs of a range.
 
         Args:
-            files: the runs; they must stay as they are until ``done`` was called.
-            done: told where they lie, in their order, when all are durable: now, or by a later call.
+            files: the runs; they must not change until ``done`` was called.
+            done: called with their extents, in their order, when all are durable: now, or by a later call.
         """
         large = [file for file in files if file.file_bytes >= self._small]
         self._put(large)
         if len(large) == len(files):
-            done(self._lie(files))
+            done(self._extents_of(files))
             return
         self._waiting.append((files, done))
         self._waiting_bytes += sum(file.file_bytes for file in files if file.file_bytes < self._small)
@@ -75,17 +75,17 @@ class Publisher:
 
     @property
     def waits(self) -> bool:
-        """Whether runs wait for others, to share a pack."""
+        """Whether runs wait to share a pack."""
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Put what is left, and tell everybody."""
+        """Put all waiting runs, and call their callbacks."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         self._put([file for files, _ in waiting for file in files if file.sha256 not in self._extents])
         for files, done in waiting:
-            done(self._lie(files))
+            done(self._extents_of(files))
 
-    def _lie(self, files: Sequence[RunFile]) -> tuple[Extent, ...]:
+    def _extents_of(self, files: Sequence[RunFile]) -> tuple[Extent, ...]:
         return tuple(self._extents[file.sha256] for file in files)
 
     def _put(self, files: Sequence[RunFile]) -> None:

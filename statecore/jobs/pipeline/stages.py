@@ -1,6 +1,6 @@
-"""The two stages of a restore: ranges → runs, runs → images; between them large databases are merged.
+"""Stages of a restore on an engine: ranges → runs, runs → images; between them large databases are merged.
 
-A stage is handed to the engine in batches, the largest first; small ranges and small stores share one.
+A stage is given to the engine in batches, largest first; small ranges and small stores share a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_INTERVAL = 0.5
 
 _BATCHES_EACH = 4
 _BATCH_OFFSETS = 200_000
-"""Offsets from which on a batch is worth what Spark takes to start it."""
+"""Offsets that make a batch worth the cost of starting it in Spark."""
 
 
 def read_runs(
@@ -45,20 +45,17 @@ def read_runs(
     place: StagingPlace,
     memory_budget: int,
     progress: Progress,
-    shelf: ApplicationAddress | None = None,
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    repository: ApplicationAddress | None = None,
+    bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
     Args:
-        workers: who does the work.
-        plan: what to read.
-        cluster: where.
-        place: where the runs are put; workers need nothing else in common.
+        place: where the runs are put; workers need to share nothing else.
         memory_budget: bytes of records a task may hold.
-        progress: told the offsets done so far, twice a second, as far as the place has it so often.
-        shelf: where the runs are published; ``None`` for nowhere.
-        parents: what lies below the runs, by (task, store).
+        progress: receives the offsets done so far, at most twice a second.
+        repository: where the runs are published; ``None`` for nowhere.
+        bases: bases, by (task, store).
 
     Returns:
         (task, store) → results in offset order.
@@ -73,7 +70,7 @@ def read_runs(
     def below(key: Key, span: OffsetRange) -> Below:
         if firsts[key] != span:
             return Below.ANYTHING
-        return parents[key].below if key in parents else Below.NOTHING
+        return bases[key].below if key in bases else Below.NOTHING
 
     tasks = [
         RangeTask(
@@ -88,8 +85,8 @@ def read_runs(
             below=below((part.task, part.store), span),
             memory_budget=memory_budget,
             segmentation=part.segmentation,
-            shelf=shelf,
-            stream_time=parents[part.task, part.store].stream_time if (part.task, part.store) in parents else -1,
+            repository=repository,
+            stream_time=bases[part.task, part.store].stream_time if (part.task, part.store) in bases else -1,
         )
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
@@ -110,7 +107,7 @@ def read_runs(
 
 
 def _order(result: RangeResult) -> tuple[int, int]:
-    """Partition by partition, as Kafka Streams restores a global store, and in offset order within."""
+    """By partition, as Kafka Streams restores a global store, then by offset."""
     return result.offset_range.partition, result.offset_range.start
 
 
@@ -119,20 +116,17 @@ def publish_rows(
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     place: StagingPlace,
-    shelf: ApplicationAddress | None,
+    repository: ApplicationAddress | None,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], VersionResult]:
-    """Make the rows of the versioned stores of a plan, and publish them; of others the runs are rows already.
+    """Build and publish the rows of versioned stores; the runs of other kinds are rows already.
 
     Args:
-        workers: who does the work.
-        plan: what was read.
-        runs: what was read for it.
         place: where the records are.
-        shelf: where the rows are published; ``None`` for nowhere, and then nothing is done.
+        repository: where the rows are published; ``None`` to do nothing.
         memory_budget: bytes of records a task may hold.
-        progress: told the stores that are done.
+        progress: receives the stores done so far.
 
     Returns:
         (task, store) → result.
@@ -141,9 +135,9 @@ def publish_rows(
         StatecoreError: what stopped a task.
     """
     tasks = [
-        VersionTask(place, shelf, task, store, runs.get((task, store), ()), of, memory_budget)
+        VersionTask(place, repository, task, store, runs.get((task, store), ()), of, memory_budget)
         for (task, store), parts in plan.stores.items()
-        if shelf is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
+        if repository is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
         if (of := parts[0].segmentation) is not None
     ]
     if not tasks:
@@ -161,9 +155,9 @@ def publish_rows(
 def stores_to_build(
     plan: RestorePlan,
     runs: Mapping[tuple[str, str], Sequence[RangeResult]],
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> list[StoreToBuild]:
-    """Every store of a plan, what was read for it, and what of the state directory lies below it."""
+    """Every store of a plan, with its runs and its base databases in the state directory."""
     return [
         StoreToBuild(
             task,
@@ -175,7 +169,7 @@ def stores_to_build(
                 for result in runs.get((task, store), ())
             ),
             parts[0].segmentation,
-            parents[task, store].bases if (task, store) in parents else (),
+            bases[task, store].bases if (task, store) in bases else (),
             size=sum(part.end - part.start for part in parts),
         )
         for (task, store), parts in plan.stores.items()
@@ -196,15 +190,15 @@ def build_images(
     """Build the image of every store.
 
     Args:
-        workers: who does the work.
-        application_id: whose stores they are, for messages.
+        application_id: for messages.
         stores: what is built, and of what.
-        place: where the files are that they are built of.
+        place: where the input files are.
         directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
-            this host, because databases are used where they lie.
+            this
+            host, because databases are moved from there by rename.
         memory_budget: bytes of records a task may hold.
-        progress: told the slices merged so far, if there are any, and then the images done so far.
-        slice_bytes: bytes of runs that are worth a slice.
+        progress: receives the slices merged so far, if there are any, and then the images done so far.
+        slice_bytes: bytes of runs per slice.
 
     Returns:
         (task, store) → result.
@@ -230,7 +224,7 @@ def build_images(
     unseen = [place for place in places if not (place / staging.DATABASE).is_dir()]
     if unseen:
         raise Invalid(
-            f"Executors built {len(unseen)} images that this host does not see, {unseen[0]} for one.",
+            f"Executors built {len(unseen)} images that this host does not see, for example {unseen[0]}.",
             code="staging-not-shared",
             action="Give a staging directory on a file system that all executors share with the driver.",
         )
@@ -245,10 +239,10 @@ def _merge(
     progress: Progress,
     slice_bytes: int,
 ) -> dict[tuple[str, str], list[SliceResult]]:
-    """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
+    """Merge the runs of large databases on all workers; small ones are merged by the task that builds the image."""
     tasks: list[SliceTask] = []
     for store in stores:
-        if store.kind.is_versioned or not store.is_counted:  # which would read runs that stay as they are
+        if store.kind.is_versioned or not store.is_counted:  # merging would read runs that stay as they are
             continue
         on_base = {base.segment for base in store.bases}
         runs = [run for run in store.runs if run.segment not in on_base]
@@ -274,12 +268,13 @@ def _slice_bytes(task: SliceTask) -> int:
 
 
 def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> list[list[TaskT]]:
-    """What a worker is given at once: a large task alone, small ones together, in their order.
+    """Group tasks into batches, in their order: a large task alone, small ones together.
 
-    With Spark a batch costs tens of milliseconds before anything is done, and a connection to the brokers as much
-    again; reading a hundred records takes one. There are still several batches for each that is worked on at once, so
-    that no worker has nothing to do at the end. A worker that is alone gets all small ones at once, and their runs
-    share one pack.
+    With Spark a batch costs tens of milliseconds, and a connection to the brokers as much again; reading a hundred
+    records
+    takes one. There are several batches per worker, so that no worker is idle at the end. A single worker gets all
+    small
+    tasks at once, and their runs share one pack.
 
     Args:
         tasks: what is to be done.
@@ -304,16 +299,12 @@ def run_batches(
     work: Callable[[Sequence[TaskT]], list[ResultT | Failure]],
     doing: str,
 ) -> list[ResultT]:
-    """Have all batches worked on.
+    """Run all batches and return all results.
 
     Args:
-        workers: who does the work.
-        batches: what is worked on.
+        batches: tasks.
         work: the function that workers call with a batch.
         doing: what is being done, to follow "while" in an error.
-
-    Returns:
-        All results.
 
     Raises:
         StatecoreError: what stopped a task, when all have ended.
@@ -323,20 +314,20 @@ def run_batches(
     answers = workers.run(work, batches, doing)
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     if failures:
-        # A permanent error explains more than the ones that another try would cure.
+        # A permanent error explains more than one that a retry would cure (exit code 10).
         raise min((failure.to_error() for failure in failures), key=lambda error: error.exit_code == 10)
     return [answer for answer in answers if not isinstance(answer, Failure)]
 
 
 class Watch:
-    """Looks how far the workers are while a stage runs, and says so even where nothing has moved.
+    """Reports the progress of a stage while it runs, also if nothing has changed.
 
     Args:
         done: how much is done so far.
-        progress: who is told.
+        progress: receives it.
 
     Attributes:
-        seen: what the progress was told so far.
+        seen: amount reported so far.
     """
 
     def __init__(self, done: Callable[[], int], progress: Progress) -> None:
@@ -362,23 +353,23 @@ class Watch:
 
 
 class _Offsets:
-    """The offsets that are read, as the workers tell it; they are asked no oftener than they tell."""
+    """Offsets read, as the workers report them, polled no more often than they report."""
 
     def __init__(self, place: StagingPlace) -> None:
         self._place = place
-        self._told = 0
+        self._reported = 0
         self._next = 0.0
 
     def __call__(self) -> int:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._place.interval
-            with suppress(Retryable):  # the work goes on; perhaps it is heard of it next time
-                self._told = self._place.told()
-        return self._told
+            with suppress(Retryable):  # the work goes on; the next poll may succeed
+                self._reported = self._place.offsets_done()
+        return self._reported
 
 
 class _Images:
-    """How many images are published; each is looked for until it is there."""
+    """Number of finished images; each is looked for until it is there."""
 
     def __init__(self, images: Sequence[tuple[str, str]], directory: Path) -> None:
         self._all = len(images)
@@ -390,7 +381,7 @@ class _Images:
 
 
 class _Slices:
-    """How many slices are published. They are begun in their order, so nobody has come beyond the first few awaited."""
+    """Number of finished slices. They begin in order, so only the first missing ones are looked for."""
 
     def __init__(self, place: StagingPlace, tasks: Sequence[SliceTask], parallelism: int) -> None:
         self._blobs = place.blobs()
@@ -404,7 +395,7 @@ class _Slices:
             name = self._awaited.popleft()
             try:
                 self._blobs.head(name)
-            except StatecoreError:  # not there, or nobody can say; the work goes on
+            except StatecoreError:  # missing or unknown; the work goes on
                 missing.append(name)
         self._awaited.extendleft(reversed(missing))
         return self._all - len(self._awaited)

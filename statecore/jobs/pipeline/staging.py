@@ -1,28 +1,28 @@
-"""The staging of a plan: results that are there whole or not at all, found again by a retry.
+"""Staging of a plan: results that are complete or absent, found again by a retry.
 
-Stage one (ranges → runs) knows blobs only (:mod:`statecore.jobs.pipeline.staging_place`), and no file system in
-common::
+Stage one (ranges → runs) uses blobs only (:mod:`statecore.jobs.pipeline.staging_place`), and needs no shared file
+system::
 
     files/<sha256>                                      a run
-    runs/<task>/<store>/<p>.<start>-<end>.json          what was read of a range: names its runs
-    merged/<task>/<store>/<runs>.<n>-<of>.json          what was merged of a slice of a database: names its files
+    runs/<task>/<store>/<p>.<start>-<end>.json          result of a range: names its runs
+    merged/<task>/<store>/<runs>.<n>-<of>.json          result of a slice of a database: names its files
 
-The result of a range is put when all its runs are there, durable, so it is the mark that they are complete.
+The result of a range is put after all its runs are durable, so it marks them as complete.
 
-Stage two (runs → images) makes databases, and these are used where they lie: they are renamed into the application's
-directory. So images are directories below ``<staging>/<plan id>``, which all who build them share with the driver, best
-on the file system of the state directory::
+Stage two (runs → images) builds databases that are renamed into the application's directory. So images are directories
+below ``<staging>/<plan id>``, which all that build them share with the driver, best on the file system of the state
+directory::
 
     images/<task>/<store>/     database/ ... result.json
-    attempts/<random>/         what is not complete yet, or no longer good
-    driver                     made by the driver: who does not see it shares no disk
+    attempts/<random>/         incomplete or discarded
+    driver                     made by the driver: a worker that does not see it does not share the file system
 
-An attempt at an image works in a directory of its own and publishes it by one rename, ``result.json`` inside it. So
-what exists under a final name is a finished result, unless a failing disk had its way with it: a retry looks before it
-takes, and what is not whole is taken away and made anew. An image is never deleted under its final name: the driver may
-be moving it at that moment.
+An attempt at an image works in its own directory and publishes it by one rename, ``result.json`` inside it. So what
+exists under a final name is a finished result, unless the disk damaged it: a retry checks it, discards an incomplete
+one
+and rebuilds it. An image is never deleted under its final name: the driver may be moving it at that time.
 
-Where runs are kept in a directory, the blobs lie in this same one, so that a run is linked into images, not copied.
+If runs are kept in a directory, their blobs are in this same one, so that a run is linked into images, not copied.
 """
 
 from __future__ import annotations
@@ -55,48 +55,48 @@ DATABASE = "database"
 
 _PIECE_BYTES = 8 << 20
 _ATTEMPTS = "attempts"
-_MARK = "driver"
+_DRIVER_FILE = "driver"
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory for the images of a plan, and leave the mark of the driver in it. For the driver alone."""
+    """Create the directory for the images of a plan, with the driver's marker file. Only for the driver."""
     make_directories(directory / _ATTEMPTS)
-    (directory / _MARK).touch()
+    (directory / _DRIVER_FILE).touch()
 
 
 def clear_attempts(directory: Path) -> None:
-    """Take away what the attempts of a dead driver's workers left. For the driver, under its lock."""
+    """Delete what the workers of a dead driver left. Only for the driver, under its lock."""
     shutil.rmtree(directory / _ATTEMPTS, ignore_errors=True)
     make_directories(directory / _ATTEMPTS)
 
 
 def range_name(task: str, store: str, span: OffsetRange) -> str:
-    """The name of a range of a store of a task."""
+    """Name of a range of a store of a task."""
     return f"{task}/{store}/{span.partition}.{span.start}-{span.end}"
 
 
 def result_name(task: str, store: str, span: OffsetRange) -> str:
-    """The blob that says what was read of a range."""
+    """Blob name of the result of a range."""
     return f"{RUNS}/{range_name(task, store, span)}.json"
 
 
 def slice_name(task: str, store: str, inputs: str) -> str:
-    """The blob that says what was made of a slice of a database."""
+    """Blob name of the result of a slice of a database."""
     return f"{MERGED}/{task}/{store}/{inputs}.json"
 
 
 def run_name(run: Run) -> str:
-    """The blob that is a run."""
+    """Blob name of a run."""
     return file_name(run.sha256)
 
 
 def file_name(sha256: str) -> str:
-    """The blob that is the file of this hash."""
+    """Blob name of a file, by its hash."""
     return f"{FILES}/{sha256}"
 
 
 def keep(blobs: Blobs, file: RunFile) -> None:
-    """Put a run that was just made; one that is there and not whole is replaced."""
+    """Put a run that was just made; an incomplete one is replaced."""
     name = run_name(file)
     while not blobs.put_if_absent(name, file.path) and not is_whole(blobs, file):
         blobs.delete(name)
@@ -115,11 +115,7 @@ def is_whole(blobs: Blobs, run: Run) -> bool:
 
 
 def at_hand(blobs: Blobs, run: Run, directory: Path) -> RunFile:
-    """A run with a file of this machine: its blob, or a copy of it in ``directory``.
-
-    Raises:
-        Corrupted: it is not there any more.
-    """
+    """A local file of a run: its blob, or a copy of it in ``directory``. Raises ``Corrupted`` if it is missing."""
     name = run_name(run)
     try:
         path = blobs.local_path(name)
@@ -132,7 +128,7 @@ def at_hand(blobs: Blobs, run: Run, directory: Path) -> RunFile:
         raise Corrupted(
             f"The run {name} is missing.",
             code="staged-file-missing",
-            action="Run the job again: its range is read once more.",
+            action="Run the job again: its range is read again.",
             run=run.sha256,
         ) from error
     return RunFile.of(run, path)
@@ -146,31 +142,27 @@ def _sha256(blobs: Blobs, run: Run) -> str:
 
 
 def _pieces(blobs: Blobs, run: Run) -> Iterator[bytes]:
-    """The bytes of a run, which may be as many as a task may hold: a few at a time."""
+    """The bytes of a run in pieces, because a run may be as large as memory."""
     for start in range(0, run.file_bytes, _PIECE_BYTES):
         yield blobs.get(run_name(run), start, min(start + _PIECE_BYTES, run.file_bytes))
 
 
 def image_path(directory: Path, task: str, store: str) -> Path:
-    """The final name of the image of a store of a task."""
+    """Final path of the image of a store of a task."""
     return directory / IMAGES / task / store
 
 
 def staged_names(*directories: Path) -> tuple[Path, ...]:
-    """Where files of images have other names that are this job's own, below its staging directories.
+    """Directories with further hard links to files of images, below the staging directories of this job.
 
-    Not where attempts are made: one that was given up may be taking its names away at this moment.
+    Without attempts: an abandoned one may be deleting its files at this time.
     """
     return tuple(directory / below for directory in directories for below in (FILES, IMAGES))
 
 
 def check_shared(directory: Path) -> None:
-    """Make sure that this worker, which is to build an image, sees the directory that the driver prepared.
-
-    Raises:
-        Invalid: it does not.
-    """
-    if not (directory / _MARK).is_file():
+    """Check that this worker sees the directory that the driver prepared. Raises ``Invalid`` if not."""
+    if not (directory / _DRIVER_FILE).is_file():
         raise Invalid(
             f"The executor on {socket.gethostname()} does not see the staging directory {directory} that the driver "
             "made.",
@@ -182,7 +174,7 @@ def check_shared(directory: Path) -> None:
 
 @contextmanager
 def attempt_directory(directory: Path) -> Iterator[Path]:
-    """A name that no other attempt has; what is left there in the end is deleted."""
+    """A new directory for one attempt, deleted at the end."""
     attempt = directory / _ATTEMPTS / uuid.uuid4().hex
     attempt.mkdir()
     try:
@@ -192,7 +184,7 @@ def attempt_directory(directory: Path) -> Iterator[Path]:
 
 
 def load(final: Path) -> bytes | None:
-    """The document that was published with an image; ``None`` when nothing was."""
+    """The document published with an image; ``None`` if there is none."""
     try:
         return (final / RESULT).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -200,11 +192,7 @@ def load(final: Path) -> bytes | None:
 
 
 def publish(attempt: Path, final: Path, document: bytes) -> bool:
-    """Give a finished attempt its final name.
-
-    Returns:
-        Whether it was done; ``False`` when something stands there already: another attempt was first.
-    """
+    """Rename a finished attempt to its final name; ``False`` if another attempt was first."""
     write_durably(attempt / RESULT, document)
     final.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -217,7 +205,7 @@ def publish(attempt: Path, final: Path, document: bytes) -> bool:
 
 
 def discard(directory: Path, final: Path) -> None:
-    """Take away what stands under a final name and is not whole; nothing there is fine."""
+    """Move away and delete an incomplete result; none there is fine."""
     away = directory / _ATTEMPTS / uuid.uuid4().hex
     try:
         final.rename(away)
@@ -227,10 +215,11 @@ def discard(directory: Path, final: Path) -> None:
 
 
 def staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
-    """Where plans are staged. Elsewhere than in the state directory several hosts may meet, whose locks are not one.
+    """Where plans are staged: the state directory, or a directory per host and state directory below ``staging_dir``.
 
-    The same plan for two of them is not unlikely (the application is stopped, its topics do not grow), so each state
-    directory of each host has a place of its own there.
+    Several hosts, whose locks are independent, may share ``staging_dir``, and the same plan on two of them is likely
+    (the
+    application is stopped, its topics do not grow).
     """
     if not staging_dir:
         return directory.work_path

@@ -1,7 +1,8 @@
-"""What the second stage is given: a store of one task, and what it is built of, wherever that comes from.
+"""Input of stage two: a store of one task, and the runs and bases it is built of.
 
-A restore that has read changelogs and a fetch from a repository differ in where the runs were made, and in nothing
-else. Bases come from snapshots of directories that Kafka Streams wrote, or are such directories as they lie.
+Restores and fetches differ only in where the runs were made. Bases are snapshots of directories that Kafka Streams
+wrote,
+or such directories themselves.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from statecore.images.model import Run, Segmentation, StoreDigest
 
 @dataclass(frozen=True)
 class AppliedRuns:
-    """Runs that come from one place: an offset range that was read, or a snapshot.
+    """Runs from one source: an offset range that was read, or a snapshot.
 
     Attributes:
         runs: in the order they are applied.
-        stream_time: the greatest time of a row that was seen there in ms, where rows expire; else -1.
-        result: the blob that names these runs: taken away with them when one is damaged, so that nobody finds them
-            again; ``None`` where there is none.
+        stream_time: greatest time of a row seen there in ms if rows expire; else -1.
+        result: the blob that names these runs, deleted with them if one is damaged, so that they are not reused;
+            ``None`` if
+            there is none.
     """
 
     runs: tuple[Run, ...]
@@ -34,10 +36,10 @@ class AppliedRuns:
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """A database that lies below the runs, file by file.
+    """A base database, file by file.
 
     Attributes:
-        segment: id of the segment that it is; ``None`` where the store has none.
+        segment: the database's segment; ``None`` without segments.
         files: name in the database's directory → SHA-256, by which the file is found.
     """
 
@@ -47,13 +49,15 @@ class BaseFiles:
 
 @dataclass(frozen=True)
 class BaseDirectory:
-    """A database that lies below the runs, in a directory that whoever builds the image can see: closed, and not opened
-    by anybody until the image is built. Its files are linked and never written to.
+    """A base database in a directory visible to the builder: closed, and not opened until the image is built.
+
+    Its files are linked and never written to.
 
     Attributes:
-        segment: id of the segment that it is; ``None`` where the store has none.
+        segment: the database's segment; ``None`` without segments.
         path: the directory.
-        starts: by changelog partition the offset that the runs begin at. Nothing is built where it ends elsewhere.
+        starts: by changelog partition the offset that the runs begin at; the build fails if the database ends
+            elsewhere.
     """
 
     segment: int | None
@@ -63,20 +67,17 @@ class BaseDirectory:
 
 @dataclass(frozen=True)
 class StoreToBuild:
-    """One store of one task, and what its image is made of.
+    """One store of one task, and what its image is built of.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        kind: its kind.
         offsets: by changelog partition the offset to commit with the data.
         parts: its runs, in the order they are applied.
-        segmentation: how the store is divided by time, if it is.
-        bases: what lies below the runs, if anything does.
-        size: how much work it is: about so many records.
-        hashed: of files that were hashed as they came, what they were then, by their hash.
-        content: what it holds, where that is known.
-        is_counted: whether every row is read to find that out, where it is not.
+        segmentation: retention and interval of the store's segments, if it has any.
+        bases: databases below the runs, if any.
+        size: amount of work, about as many records.
+        hashed: state of files when they were downloaded and hashed, by hash.
+        content: digest of the rows, if known.
+        is_counted: whether all rows are read to find an unknown digest.
     """
 
     task: str
@@ -103,16 +104,16 @@ class StoreToBuild:
 
     @property
     def base_hashes(self) -> Iterator[str]:
-        """Hashes of the files below its runs, as far as they are found by them."""
+        """Hashes of the base files that are found by hash."""
         return (sha256 for base in self.bases if isinstance(base, BaseFiles) for sha256 in base.files.values())
 
     @property
     def stream_time(self) -> int:
-        """The greatest time of a row in ms; -1 without one."""
+        """Greatest time of a row in ms; -1 without one."""
         return max((part.stream_time for part in self.parts), default=-1)
 
     @property
     def first_segment(self) -> int:
-        """The first segment that has not expired; 0 where there are none."""
+        """The first segment that has not expired; 0 without segments."""
         of = self.segmentation
         return 0 if of is None else first_live_segment(self.stream_time, of.retention_ms, of.interval_ms)

@@ -1,7 +1,8 @@
-"""Rows of versioned stores for a repository: made of the records that stage one has read, and published.
+"""Build the rows of versioned stores from the records that stage one has read, and publish them.
 
-What stage one reads of a versioned store are records, and its rows depend on all of them. An image is built of such
-rows; a snapshot names them, so they are made once more by a task of their own, where no image is built anyway.
+The rows of a versioned store depend on all its records, so stage one keeps records. An image task builds the rows
+itself;
+a snapshot names runs of rows, so a separate task builds these.
 """
 
 from __future__ import annotations
@@ -24,20 +25,18 @@ from statecore.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class VersionTask:
-    """Make the rows of a versioned store of one task, and publish them.
+    """Build and publish the rows of a versioned store of one task.
 
     Attributes:
         place: where its records are.
-        shelf: where its rows are published.
-        task: Kafka Streams' task id.
-        store: the store.
-        ranges: what was read, in the order it is applied.
+        repository: where its rows are published.
+        ranges: results of its ranges, in the order they are applied.
         segmentation: history retention and interval of its segments.
         memory_budget: bytes of records to hold at once.
     """
 
     place: StagingPlace
-    shelf: ApplicationAddress
+    repository: ApplicationAddress
     task: str
     store: str
     ranges: tuple[RangeResult, ...]
@@ -46,19 +45,17 @@ class VersionTask:
 
     @property
     def where(self) -> str:
-        """Where its work is done, for messages."""
+        """Where it runs, for messages."""
         return str(self.place)
 
 
 @dataclass(frozen=True)
 class VersionResult:
-    """The rows of a versioned store.
+    """The published rows of a versioned store.
 
     Attributes:
-        task: Kafka Streams' task id.
-        store: the store.
         runs: files of rows that share no key, in the order they are applied.
-        extents: where each lies in the repository.
+        extents: where each is in the repository.
         seconds: wall time of the task.
         cpu: CPU seconds of it.
     """
@@ -72,7 +69,7 @@ class VersionResult:
 
 
 def publish_versions(tasks: Sequence[VersionTask]) -> list[VersionResult | Failure]:
-    """Make and publish the rows of versioned stores."""
+    """Build and publish the rows of versioned stores."""
     return answers(_publish, tasks)
 
 
@@ -94,7 +91,7 @@ def _publish(task: VersionTask) -> VersionResult:
             for result in task.ranges:  # a retry must not find the same records again
                 forget_range(blobs, result)
             raise
-        publisher = Publisher(task.shelf)
+        publisher = Publisher(task.repository)
         publisher.publish(files, found.extend)
         publisher.flush()
     runs = tuple(file.run for file in files)

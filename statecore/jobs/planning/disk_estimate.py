@@ -1,4 +1,4 @@
-"""Whether the disks have room for what a restore makes: refused where one certainly has not, said where one may not."""
+"""Check the disks for room: refuse a restore that certainly does not fit, warn of one that may not."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from statecore.statedir.state_directory import StateDirectory, ensure_room
 
 
 def doubts(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
-    """Which disk may have too little room, in words.
+    """Warnings for disks that may have too little room.
 
     Args:
         directory: where the stores are placed.
-        staging_dir: where they are built, if that is elsewhere.
-        disk: what they take.
+        staging_dir: where they are built, if elsewhere.
+        disk: the space needed.
     """
     places = [directory.path, *_elsewhere(directory, staging_dir)]
     return [note for place in places if (note := disk.doubt(place)) is not None]
 
 
 def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
-    """Refuse when a disk certainly cannot hold what is made, and say where one may not; arguments as of :func:`doubts`.
-
-    Raises:
-        Capacity: one cannot.
-    """
+    """Refuse a disk that is certainly too small (``Capacity``), and return the warnings of :func:`doubts`."""
     directory.ensure_room(disk.least)
     for place in _elsewhere(directory, staging_dir):
         ensure_room(place, disk.least)

@@ -1,4 +1,4 @@
-"""What a plan will take, said before anything is done: ranges, bytes, memory and disk."""
+"""Estimate of what a plan takes: ranges, bytes, memory and disk."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from statecore.jobs.planning.plan import RestorePlan
 from statecore.statedir.state_directory import free_room
 
 ROW_BYTES = 24
-"""Bytes that a record takes on disk besides its key and value, at most: in a run its lengths, the timestamp before its
-value, RocksDB's sequence number, filter and index; in a scratch file a header of 16."""
+"""Most bytes a record takes on disk besides key and value: in a run its lengths, the timestamp before its value,
+RocksDB's sequence number, filter and index; in a scratch file a header of 16.
+"""
 
 _IN_MEMORY = 150
-"""Bytes that a record takes in a builder's memory besides its key and value, at most."""
+"""Most bytes a record takes in a builder's memory besides key and value."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True)
 class DiskNeed:
-    """What a restore needs of the disk, in bytes.
+    """Disk space that a restore needs, in bytes.
 
     Attributes:
-        least: what it is refused without; the logs as the brokers keep them, 0 where they do not say.
-        stores: what the stores take at most: no record replaces another.
-        besides: what lies beside them at most, while they are built.
+        least: the restore is refused without it: the size of the logs at the brokers, 0 if unknown.
+        stores: upper bound of the stores, as if no record replaced another.
+        besides: upper bound of temporary files beside the stores.
     """
 
     least: int
@@ -37,37 +38,34 @@ class DiskNeed:
 
     @property
     def most(self) -> int:
-        """What it takes at most at any time."""
+        """Upper bound of the space in use at any time."""
         return self.stores + self.besides
 
     def doubt(self, path: Path) -> str | None:
-        """What the operator should know where a disk may have too little room; ``None`` where it certainly has enough.
-
-        Args:
-            path: what is made; it need not exist.
-        """
+        """Warning if the disk of a path, which need not exist, may have too little room; else ``None``."""
         where, free = free_room(path)
         if not self.least or free >= self.most:
             return None
         return (
-            f"{where} has {said(free)} free, and the restore takes up to {said(self.most)} while it works, as far as "
-            "the sizes of its changelogs tell. If the disk becomes full, it stops (exit 15), and what runs is not "
-            "touched; then make room, or restore fewer stores or partitions at a time."
+            f"{where} has {said(free)} free, and the restore takes up to {said(self.most)} while it runs, estimated "
+            "from the sizes of its changelogs. If the disk fills up, the restore stops (exit 15) and existing stores "
+            "stay unchanged; then make room, or restore fewer stores or partitions at a time."
         )
 
 
 def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: int) -> DiskNeed:
-    """What a plan needs of the disk.
+    """Disk space that a plan needs.
 
-    All that is read becomes runs, and runs are linked into images. Two things lie beside them, one after the other. A
-    range that is more than memory holds has scratch files until it is read, of no more bytes than are read
-    (:mod:`statecore.images.external_key_table`), and each worker has one such range at a time. Where an image has many
-    runs these are merged, and lie beside what was made of them until the restore ends. So do the records of versioned
-    stores. A range of some kinds with segments may become many runs where it is more than memory holds.
+    All that is read becomes runs, and runs are linked into images. Two kinds of temporary files follow one another. A
+    range
+    that exceeds memory has scratch files of at most the bytes read (:mod:`statecore.images.external_key_table`), one
+    such
+    range per worker at a time. Then many runs of an image are merged, and merged files and records of versioned stores
+    stay
+    until the restore ends. A range of a segmented kind that exceeds memory may become many runs.
 
     Args:
-        plan: the plan.
-        weights: what is known of its partitions.
+        weights: estimated sizes of its partitions.
         workers: tasks that run at the same time.
         memory_budget: bytes of records that a task may hold.
     """
@@ -90,17 +88,16 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
 
 
 def _taken(shape: PartitionShape, besides: int) -> float:
-    """Bytes that the records of a partition take where each takes so many besides its key and value."""
+    """Bytes of a partition's records, with so many bytes each besides key and value."""
     return shape.bytes + besides * sum(shape.records)
 
 
 def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memory_budget: int) -> str:
-    """The estimate as a sentence for the operator.
+    """The estimate as text for the operator.
 
     Args:
-        plan: the plan.
-        weights: what is known of its partitions.
-        disk: what it needs of the disk; ``None`` of a job that builds no stores, and reads what is new.
+        weights: estimated sizes of its partitions.
+        disk: disk space needed; ``None`` for a job that builds no stores.
         memory_budget: bytes of records that a task may hold.
     """
     read = [(weights.shapes[part.topic_partition], len(part.ranges)) for part in plan.partitions if part.ranges]
@@ -115,14 +112,14 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memo
     if disk is None:
         return of_reading
     return (
-        f"{of_reading} The stores take at most about {said(disk.stores)} of disk, and {said(disk.besides)} more lies "
-        "beside them while they are built. Where records replace others the stores take less, and beside them lies at "
-        "most twice what they take."
+        f"{of_reading} The stores take at most about {said(disk.stores)} of disk, and temporary files "
+        f"{said(disk.besides)} more while they are built. If records replace others, the stores take less, and "
+        "temporary files at most twice as much as the stores."
     )
 
 
 def said(count: float) -> str:
-    """Bytes as people say them."""
+    """Bytes with a binary unit."""
     for unit in _UNITS[:-1]:
         if count < 1024:
             return f"{count:.0f} {unit}"

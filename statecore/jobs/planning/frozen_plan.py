@@ -1,18 +1,16 @@
-"""The files of a request: its frozen plan, how its last try goes or ended, and the report of its stores.
+"""Files of a request: its frozen plan, the state of its last attempt, and the report of its stores.
 
-They lie in the application's directory, by a hash of the request's id, as Airflow's run ids hold characters that no
-file name should::
+They are in the application's directory, named by a hash of the request id, because Airflow's run ids contain characters
+that file names must not::
 
     <application>/.statecore/plans/<request>.json       the plan: a retry reads the same ranges, reuses what was
                                                         built, and gives the same digest
-    <application>/.statecore/plans/<request>.attempt    the last try since, while it has not come to a good end
-    <application>/.statecore/plans/<request>.report     the report, written before the placement, and after it
-                                                        again with the time when it was finished
+    <application>/.statecore/plans/<request>.attempt    the last attempt, until it succeeds
+    <application>/.statecore/plans/<request>.report     the report, written before the placement, and again after it
+                                                        with the finish time
 
-The report of a fetch under the same id lies beside them, with a suffix of its own
-(:mod:`statecore.jobs.fetch.report`).
-
-What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :data:`RUNS` and :data:`IMAGES`.
+The report of a fetch under the same id has its own suffix (:mod:`statecore.jobs.fetch.report`). What the attempts of a
+plan have built is in ``<staging>/<plan id>``, below :data:`RUNS` and :data:`IMAGES`.
 """
 
 from __future__ import annotations
@@ -44,23 +42,23 @@ _KEPT_SECONDS = 30 * 86_400.0
 
 @dataclass(frozen=True)
 class FrozenPlan:
-    """A plan on disk, and what it answers.
+    """A plan on disk, and the request it answers.
 
     Attributes:
-        plan: the plan.
-        partitions: the partitions that were asked for; empty for all.
-        made_at: when its end offsets were read, in seconds since the epoch, by the clock of this machine.
+        partitions: the requested partitions; empty for all.
+        made_at: when the end offsets were read, in seconds since the epoch, by this machine's clock.
         request_id: the request it was made for.
-        staging: the directory below which it is built.
-        newest: the snapshot that was the newest then; empty where there was none, or nobody asked.
-        refused: parents that a checkpoint does not use, and why.
-        is_part: whether it lacks store partitions that were asked for: those that the state directory has not, or has
+        staging: the directory below which images are built.
+        newest: the newest snapshot at that time; empty if there was none, or the repository was not read.
+        refused: bases that are not used, and why.
+        is_part: whether requested store partitions are missing, because the state directory has not got them, or has
+            them
             at the end already.
-        left_out: the stores that it lacks altogether for that reason.
-        words: the command and the options that ask for it, but for the spec, the state directory and the request id;
-            empty where nobody is told them.
-        read_at_ms: when its end offsets were read, by the cluster's clock, in ms since the epoch; ``None`` where that
-            did not tell it.
+        left_out: stores that are missing altogether for that reason.
+        words: command and options that repeat the request, without spec, state directory and request id; empty if not
+            to be
+            shown.
+        read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if unknown.
     """
 
     plan: RestorePlan
@@ -77,32 +75,32 @@ class FrozenPlan:
 
     @property
     def cut_ms(self) -> int:
-        """When its end offsets were read, in ms since the epoch: by the best clock there is."""
+        """When the end offsets were read, in ms since the epoch, by the brokers' clock if known."""
         return int(self.made_at * 1000) if self.read_at_ms is None else self.read_at_ms
 
 
 FROZEN_PLAN = DocumentType(
-    "frozen plan", 5, FrozenPlan, "It is made anew by the next restore under its request id.", is_sealed=True
+    "frozen plan", 5, FrozenPlan, "The next restore under its request id recreates it.", is_sealed=True
 )
-"""An offset that became another one on a failing disk would be rows that are missing, and nothing else would tell.
-Version 5 is read by no older release, and reads none of theirs, which know of no parents."""
+"""Sealed with a checksum: an offset changed by a failing disk would silently lose rows.
+Version 5 is incompatible with older releases, which know no bases.
+"""
 
 
 def request_name(request_id: str) -> str:
-    """A name for the files of a request: Airflow's run ids hold characters that no file name should."""
+    """Name for the files of a request: a hash, because run ids contain characters that file names must not."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:24]
 
 
 def plan_path(work_path: Path, request_id: str) -> Path:
-    """Where the plan of a request is kept."""
+    """Path of a request's plan."""
     return work_path / PLANS / f"{request_name(request_id)}{PLAN_SUFFIX}"
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` when it has none yet.
+    """The frozen plan of a request; ``None`` if it has none.
 
-    Raises:
-        Invalid: it is torn, of another release, or not what was written.
+    Raises ``Invalid`` if it is damaged or of another release.
     """
     try:
         return FROZEN_PLAN.decode(path.read_bytes())
@@ -111,15 +109,15 @@ def load_plan(path: Path) -> FrozenPlan | None:
 
 
 def sweep_plans(work_path: Path, now: float, *, keep_files: int = _KEPT_FILES) -> None:
-    """Delete the plans and reports of requests that nobody will retry any more, under the application's lock.
+    """Delete old plans and reports, under the application's lock.
 
     Args:
         work_path: the application's ``.statecore``.
         now: seconds since the epoch.
-        keep_files: how many of the newest stay whatever their age.
+        keep_files: how many of the newest files stay whatever their age.
     """
     found = [(file.stat().st_mtime, file) for file in (work_path / PLANS).iterdir() if file.is_file()]
     for modified, file in sorted(found, reverse=True)[keep_files:]:
         if now - modified > _KEPT_SECONDS:
-            with suppress(PermissionError):  # another user's; it is small, and in nobody's way
+            with suppress(PermissionError):  # another user's small file
                 file.unlink(missing_ok=True)

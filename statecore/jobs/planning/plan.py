@@ -1,10 +1,11 @@
-"""The plan of a restore: which offsets of which changelogs become which stores, frozen before anything is read.
+"""Plan of a restore: which offsets of which changelogs become which stores, frozen before anything is read.
 
-A plan is a pure value. It is written down before the first record is read, so that a retry of the same request reads
-the same offset ranges and builds the same rows (the same digest), although the topics go on growing. Its id is a digest
-of everything that decides the result, and names the staging directory: what an earlier attempt finished is found there.
+A plan is a pure value, written before the first record is read, so that a retry reads the same offset ranges and builds
+the same rows (same digest) although the topics grow. Its id is a digest of everything that decides the result, and
+names
+the staging directory, where a retry finds what an earlier attempt finished.
 
-Ends, per ``processing.guarantee`` (Kafka Streams, ``StoreChangelogReader.prepareChangelogs``)::
+End offsets per ``processing.guarantee`` (Kafka Streams, ``StoreChangelogReader.prepareChangelogs``)::
 
     exactly-once    reads [log start, last stable offset)   read_committed     stores end - 1
     at-least-once   reads [log start, log end offset)       read_uncommitted   stores end - 1
@@ -15,8 +16,8 @@ Streams wipe its whole task, a store with -4 does not.
 Global stores are one database over all partitions of their source topic, in the "task" ``global``. They store the next
 offset, ``end``; -4 would make every start of the application fail.
 
-Versioned stores are left to Kafka Streams unless it is asked otherwise (:class:`VersionedStart`): nothing of their
-changelogs is read, and what is placed is an empty database with -4.
+Versioned stores are by default restored by Kafka Streams (:class:`VersionedStart`): their changelogs are not read, and
+an empty database with -4 is placed.
 """
 
 from __future__ import annotations
@@ -50,28 +51,25 @@ class PartitionPlan:
     """One partition of one store: what is read, and the offset its image will carry.
 
     Attributes:
-        store: the store.
-        kind: its kind, as in the spec.
-        task: Kafka Streams' task id, ``<subtopology>_<partition>``.
-        topic: the changelog topic.
-        topic_id: its id when the plan was made.
-        partition: the partition (of topic and task).
-        start: first offset that is read: where the parent ends, or the first of the log when the plan was made.
-        end: the read stops before this offset.
-        log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
-        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one task each; none where it is empty, and
-            where the store is left to Kafka Streams.
-        retention_ms: how long rows are kept; ``None`` where they do not expire.
-        segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        left_to_restore: nothing is read and the image is empty, its offset unknown: Kafka Streams restores the store.
-        leader_epoch: the leader's epoch when the plan was made; -1 where the brokers do not tell it.
+        task: Kafka Streams' task id, ``<subtopology>_<partition>``, or ``global``.
+        topic_id: the changelog's id when the plan was made.
+        start: first offset that is read: the base's end, or the log start when the plan was made.
+        end: reading stops before this offset.
+        log_end: log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
+        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one task each; none if it is empty, or the store is
+            restored by Kafka Streams.
+        retention_ms: how long rows are kept; ``None`` if they do not expire.
+        segment_interval_ms: time span of one segment; ``None`` without segments.
+        left_to_restore: nothing is read and an empty image with unknown offset is placed: Kafka Streams restores the
+            store.
+        leader_epoch: the leader's epoch when the plan was made; -1 if unknown.
         log_start: first offset of the log when the plan was made.
-        parent: what lies below the runs that are read (:attr:`statecore.jobs.bases.base.Base.name`); empty where
-            nothing does, and the whole log is read.
-        was_all: whether nothing lay behind ``end`` when the plan was made that compaction could have touched. An open
-            transaction does not count, because the cleaner does not go beyond the last stable offset; a record of a
-            source topic that the application had still to process does.
-        horizon_ms: how long deletes were kept in the topic when the plan was made, as a snapshot records it
+        parent: name of the base (:attr:`statecore.jobs.bases.base.Base.name`); empty if the whole log is read.
+        was_all: whether nothing lay beyond ``end`` when the plan was made that compaction could have touched. An open
+            transaction does not count, because the cleaner stops at the last stable offset; a record of a source topic
+            that
+            the application had not processed yet does.
+        horizon_ms: delete retention of the topic when the plan was made, as a snapshot records it
             (:attr:`statecore.repository.manifest.StoreSnapshot.horizon_ms`).
     """
 
@@ -101,9 +99,9 @@ class PartitionPlan:
 
     @property
     def committed_offset(self) -> int:
-        """What the image's ``offsets`` family will say: the last applied offset, or -4 for an empty changelog.
+        """Offset for the image's ``offsets`` family: the last applied one, or -4 for an empty changelog.
 
-        Of a global store the next offset.
+        For a global store the next offset.
         """
         if self.is_global:
             return self.end
@@ -111,7 +109,7 @@ class PartitionPlan:
 
     @property
     def segmentation(self) -> Segmentation | None:
-        """How the store is divided by time, if it is."""
+        """Retention and interval of the store's segments, if it has any."""
         if self.retention_ms is None or self.segment_interval_ms is None:
             return None
         return Segmentation(self.retention_ms, self.segment_interval_ms)
@@ -123,27 +121,21 @@ class PartitionPlan:
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges as values the reader takes."""
+        """The ranges as the reader takes them."""
         return tuple(OffsetRange(self.topic, self.partition, start, end) for start, end in self.ranges)
 
     @property
     def tail_left(self) -> int:
-        """Offsets beyond the end that the application will restore itself: an open transaction was in the way.
+        """Offsets beyond the end that the application restores itself because of an open transaction.
 
-        0 where the whole store is left to it.
+        0 if Kafka Streams restores the whole store.
         """
         return 0 if self.left_to_restore else self.log_end - self.end
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """Everything that decides the result of a restore.
-
-    Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        processing_guarantee: the application's own.
-        partitions: every store partition to build.
-    """
+    """Everything that decides the result of a restore."""
 
     application_id: str
     processing_guarantee: ProcessingGuarantee
@@ -151,7 +143,7 @@ class RestorePlan:
 
     @property
     def stores(self) -> dict[tuple[str, str], tuple[PartitionPlan, ...]]:
-        """The partitions that make one image, by task and store: one of them, or all of a global store."""
+        """The partitions of each image, by task and store: one, or all of a global store."""
         grouped: dict[tuple[str, str], list[PartitionPlan]] = defaultdict(list)
         for part in self.partitions:
             grouped[part.task, part.store].append(part)
@@ -167,22 +159,22 @@ class RestorePlan:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """All tasks of it."""
+        """Tasks of the plan."""
         return frozenset(part.task for part in self.partitions)
 
     @property
     def isolation(self) -> IsolationLevel:
-        """How changelogs are read: as Kafka Streams' restore consumer would."""
+        """Isolation level of Kafka Streams' restore consumer."""
         return isolation_of(self.processing_guarantee)
 
     @property
     def plan_id(self) -> str:
-        """Sixteen hex digits over all that decides the result."""
+        """Sixteen hex digits of a hash over everything that decides the result."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def offsets(self) -> int:
-        """Offsets to read, an upper bound of the records."""
+        """Number of offsets to read, an upper bound of the records."""
         return sum(end - start for partition in self.partitions for start, end in partition.ranges)
 
     def to_json(self) -> dict[str, Any]:
@@ -191,21 +183,13 @@ class RestorePlan:
 
     @staticmethod
     def from_json(document: Any) -> RestorePlan:
-        """Read a plan back.
-
-        Raises:
-            Invalid: it is no plan, or one of another version.
-        """
+        """Read a plan back. Raises ``Invalid`` if it is not a plan of this version."""
         return PLAN.from_json(document)
 
 
 @dataclass(frozen=True)
 class NotedPlan(RestorePlan):
-    """The plan that was asked for alone, with what there is to be known of it.
-
-    Attributes:
-        notes: for an operator; they decide nothing, and the plan's id is without them.
-    """
+    """A plan that was only asked for, with notes for the operator, which its id does not cover."""
 
     notes: tuple[str, ...] = ()
 
@@ -234,39 +218,36 @@ PLAN = DocumentType(
 
 
 def isolation_of(guarantee: ProcessingGuarantee) -> IsolationLevel:
-    """The isolation of Kafka Streams' restore consumer: read_committed under exactly-once only."""
+    """Isolation of Kafka Streams' restore consumer: read_committed under exactly-once only."""
     if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
         return IsolationLevel.READ_COMMITTED
     return IsolationLevel.READ_UNCOMMITTED
 
 
 def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
-    """The offset a restore stops before: the last stable offset under exactly-once, else the log end offset."""
+    """Offset a restore stops before: the last stable offset under exactly-once, else the log end offset."""
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
 def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
-    """A source topic as far as the application has consumed it; beyond that it is input still to be processed.
+    """A source topic up to the committed offset; records beyond are input still to be processed.
 
-    What it has consumed may all be gone: then nothing is known, and no offset before the log's start is given, at which
-    Kafka Streams would find the store corrupted.
-
-    Args:
-        seen: the log.
-        committed: what the application's group has committed; ``None`` for nothing.
+    If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the store
+    as
+    corrupted.
     """
     end = committed if committed is not None and committed >= seen.log_start else 0
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
 
 
 def ended(seen: LogOffsets, end: int | None) -> LogOffsets:
-    """A log as far as an offset, where it goes on; all of it without one."""
+    """A log limited to an end offset, if one is given and the log goes on."""
     if end is None:
         return seen
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
 
 
-def _nothing_known(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
+def _no_shapes(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
     return {}
 
 
@@ -279,42 +260,41 @@ def make_plan(
     parallelism: int,
     memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
-    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
+    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _no_shapes,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
-    parents: Mapping[Key, Base] = MappingProxyType({}),
+    bases: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     is_timed: bool = False,
 ) -> RestorePlan:
-    """Freeze the offsets of a restore and cut them into ranges.
+    """Freeze the offsets of a restore and divide them into ranges.
 
     Args:
-        spec: the application.
         wanted: the stores to restore and their partitions, from ``check_partitions``.
         topics: descriptions of the changelogs.
-        offsets: one look at the log offsets of all partitions.
+        offsets: log offsets of all partitions, read at one time.
         parallelism: tasks that can run at once; decides how far large partitions are split.
         memory_budget: bytes of records that a task may hold; ``None`` for any number.
-        versioned: what versioned stores are to find when the application starts.
-        shapes: tells of partitions that are read what is known of their records; decides where they are split.
-        epochs: the epochs of the leaders, as far as they are known.
-        parents: (task, store) → what its runs are put upon; the others are read whole.
-        log_ends: where all of each log ends, where ``offsets`` do not say it: source topics are consumed in part.
-        is_timed: whether the cluster has told when this was; else no horizon is known.
+        versioned: what versioned stores contain when the application starts.
+        shapes: sizes of the partitions that are read, as far as known; decides where they are split.
+        epochs: leader epochs, as far as known.
+        bases: base by (task, store); stores without one are read whole.
+        log_ends: the real log ends if ``offsets`` are limited to what a group has consumed.
+        is_timed: whether broker time is known; else no delete retention is recorded.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
         for partition in numbers:
             changelog = TopicPartition(store.changelog, partition)
-            seen, parent = offsets[changelog], parents.get((task_of(store, partition), store.name))
+            seen, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
             end = end_of(seen, spec.processing_guarantee)
-            start = min(seen.log_start, end) if parent is None else parent.ends[changelog].end
-            if parent is not None and store.kind.is_versioned:
-                end = start  # it is taken over as it is, because no tail advances it
+            start = min(seen.log_start, end) if base is None else base.ends[changelog].end
+            if base is not None and store.kind.is_versioned:
+                end = start  # inherited unchanged: a tail cannot advance it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
     counts = Counter(span.topic_partition for span in read)
     alone = {span for span in read if counts[span.topic_partition] == 1}
-    # Of stores that share a changelog and begin at different offsets each reads its own range.
+    # Stores that share a changelog and begin at different offsets each read their own range.
     ranges = {span: [(span.start, span.end)] for span in read - alone}
     of = {span.topic_partition: span for span in alone}
     for part in plan_ranges(alone, parallelism, shapes(alone), memory_budget=memory_budget):
@@ -336,7 +316,7 @@ def make_plan(
             left_to_restore=is_left(store, versioned),
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
-            parent=_name(parents.get((task_of(store, span.partition), store.name))),
+            parent=_name(bases.get((task_of(store, span.partition), store.name))),
             was_all=span.end >= log_ends.get(span.topic_partition, span.end),
             horizon_ms=horizon_seen(topics[span.topic]) if is_timed else None,
         )
@@ -345,10 +325,10 @@ def make_plan(
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
 
 
-def _name(parent: Base | None) -> str:
-    return "" if parent is None else parent.name
+def _name(base: Base | None) -> str:
+    return "" if base is None else base.name
 
 
 def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:
-    """Whether Kafka Streams is to restore a store itself, from the start."""
+    """Whether Kafka Streams restores a store itself, from the start."""
     return store.kind.is_versioned and versioned is VersionedStart.HISTORY

@@ -1,4 +1,4 @@
-"""What a plan has to know of the request that it is made for, whichever job that is of."""
+"""The request fields that planning reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statecore.jobs.versioned_start import VersionedStart
 
 
 class PlanRequest(Protocol):
-    """Fields that the requests of all jobs have that read changelogs (:mod:`statecore.jobs.restore.request`)."""
+    """Fields of every request that reads changelogs (:mod:`statecore.jobs.restore.request`)."""
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -28,8 +28,8 @@ class PlanRequest(Protocol):
 
     @property
     def plan_only(self) -> bool:
-        """Whether nothing is done."""
+        """Whether only the plan is made."""
 
     @property
     def versioned(self) -> VersionedStart:
-        """What versioned stores are to find."""
+        """What versioned stores contain when the application starts."""

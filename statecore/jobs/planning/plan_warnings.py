@@ -1,4 +1,4 @@
-"""What an operator should know of a plan although nothing speaks against it: said with the plan, and in the report."""
+"""Warnings about a valid plan, shown with the plan and in the report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from statecore.spec.reader import default_changelog
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
-    """What an operator should know of a plan although nothing speaks against it."""
+    """All warnings about a plan."""
     exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     notes = [
-        f"{part.topic}-{part.partition}: an open transaction kept the end at {part.end} for "
+        f"{part.topic}-{part.partition}: an open transaction held the end at {part.end} for "
         f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
         f"({part.tail_left} offsets)."
         for part in plan.partitions
-        if part.tail_left > 0 and exactly_once and request.transaction_wait  # who does not wait knows of it
+        if part.tail_left > 0 and exactly_once and request.transaction_wait  # expected by who does not wait
     ]
     planned = {part.store for part in plan.partitions}
     notes += [
@@ -31,10 +31,11 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     history = sorted({part.store for part in plan.partitions if part.left_to_restore})
     if history:
         notes.append(
-            f"Left to Kafka Streams: {', '.join(history)}. Nothing is read of a versioned store, and an empty database "
-            "takes its place; Kafka Streams restores it from the start of its changelog when the application starts, "
-            "because queries of the past find nothing in one that it did not restore. (To restore nothing and do "
-            "without the past, set versioned to latest, --versioned latest; docs/restore.md says what that costs.)"
+            f"Restored by Kafka Streams: {', '.join(history)}. Changelogs of versioned stores are not read, and "
+            "empty databases are placed; Kafka Streams restores them from the start of their changelogs when the "
+            "application starts, because queries of the past work only on stores that it has restored. (To skip "
+            "this and do without the past, set versioned to latest, --versioned latest; docs/restore.md says what "
+            "that costs.)"
         )
     notes += contradictions(cluster, spec, plan)
     undeclared = undeclared_changelogs(cluster, spec)
@@ -54,24 +55,24 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
 
 
 def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
-    """What becomes of the stores that the application does not log, where they share a task with restored ones."""
+    """Note on the unlogged stores in tasks that are rebuilt."""
     names = [store.name for store in _of_rebuilt_tasks(spec, plan) if not store.is_logged]
     if not names:
         return []
     return [
-        f"The application does not log {', '.join(sorted(names))} (changelog: none): kept where the task has a "
-        "directory, else Kafka Streams makes it empty."
+        f"The application does not log {', '.join(sorted(names))} (changelog: none): kept if the task has a directory, "
+        "else Kafka Streams creates it empty."
     ]
 
 
 def _of_rebuilt_tasks(spec: ApplicationSpec, plan: RestorePlan) -> list[StoreSpec]:
-    """The declared stores of the subtopologies of which tasks are rebuilt."""
+    """The declared stores of the subtopologies whose tasks are rebuilt."""
     rebuilt = {store for part in plan.partitions for store in spec.stores_of(part.task)}
     return [store for store in spec.stores if store in rebuilt]
 
 
 def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
-    """Stores that are declared not to be logged, and have the changelog that Kafka Streams gives to one that is."""
+    """Note on stores declared as not logged whose default changelog exists."""
     there = set(cluster.list_topics())
     found = {
         store.name: topic
@@ -87,18 +88,18 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan
     else:
         consequence = "restores it itself, from the start"
     return [
-        f"The spec says that the application does not log {names}, but there is {topics}. If it does log it, Kafka "
-        f"Streams {consequence}; take 'changelog: none' out of the spec. (A topic of before can be ignored.)"
+        f"The spec says that the application does not log {names}, but {topics} exists. If it is logged, Kafka Streams "
+        f"{consequence}; remove 'changelog: none' from the spec. (An old topic can be ignored.)"
     ]
 
 
 def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
-    """What becomes of a task under exactly-once of which a store is declared to be in memory, and is not."""
+    """Under exactly-once, note on stores declared as in-memory: if one is persistent, its task is wiped."""
     names = sorted(store.name for store in _of_rebuilt_tasks(spec, plan) if store.kind is StoreKind.IN_MEMORY)
     if not names or spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
     return [
-        f"Nothing is placed of {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
+        f"Nothing is placed for {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
         "rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, "
         "custom for a persistent store of the application's own class."
     ]
@@ -106,16 +107,16 @@ def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
 
 def _why_left_out(store: StoreSpec) -> str:
     if store.is_filled_by_processor:
-        return "the application fills it through a processor of its own"
+        return "the application fills it through its own processor"
     if store.kind is StoreKind.CUSTOM:
         return "it is of the application's own class"
-    return "it lies in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
+    return "it is in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
 
 
 def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
-    """Topics that are named like a changelog of the application and belong to no declared store."""
+    """Topics named like a changelog of the application that belong to no declared store."""
     declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
-    unlogged = [store for store in spec.stores if not store.is_logged]  # said by themselves
+    unlogged = [store for store in spec.stores if not store.is_logged]  # they have a note of their own
     declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in unlogged}
     return [
         topic
@@ -125,10 +126,11 @@ def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
 
 
 def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
-    """Stores whose changelog is configured as Kafka Streams configures those of other kinds.
+    """Notes on stores whose changelog is configured like that of another kind.
 
-    Said, not refused: a topic's configuration can be changed, and then the spec is right. Source topics are configured
-    by somebody else and say nothing.
+    A note only: a topic's configuration can be changed, and then the spec is right. Source topics are configured by
+    others
+    and tell nothing.
     """
     own = {
         store.name: store.changelog
@@ -140,7 +142,7 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -
     return [
         f"Store {store!r} is declared as {kind}, but its changelog {own[store]} is configured (cleanup.policy "
         f"{topics[own[store]].configs.get('cleanup.policy')}) as that of {listed(one.kinds)}. If the kind is wrong, "
-        "the rebuilt store reads as wrong data: compare it with the topology."
+        "the rebuilt store contains wrong data: compare it with the topology."
         for store, kind in sorted(kinds.items())
         for one in of_topic(topics[own[store]])
         if kind not in one.kinds

@@ -1,9 +1,11 @@
-"""From a request to a frozen plan: one look at the cluster, every precondition, and when a plan must be made anew.
+"""Plan a restore: query the cluster, check every precondition, and decide when a frozen plan is stale.
 
-A plan (its file: ``statecore/jobs/planning/frozen_plan.py``) does not keep for ever. When the changelogs have grown
-since, deletes that lie beyond its ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to
-those ends would keep the dead keys; when a log's start has passed an end, the application could not go on from there
-and, under exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
+A plan (its file: ``statecore/jobs/planning/frozen_plan.py``) becomes stale (:func:`why_stale`). Once the changelogs
+have
+grown, deletes beyond the plan's ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to those
+ends would keep deleted keys. When a log's start has passed an end, the application cannot continue from there and,
+under
+exactly-once, would wipe the task.
 """
 
 from __future__ import annotations
@@ -47,16 +49,13 @@ POLL_INTERVAL = 0.5
 
 
 class PlannedRestore(NamedTuple):
-    """A plan that was just made.
+    """A new plan.
 
     Attributes:
-        plan: the plan.
-        notes: what the operator should know.
-        disk: what it takes of the disk.
-        chosen: what lies below its runs, and what was refused.
-        topics: the changelogs.
-        read_at_ms: a moment before the ends were read, by the cluster's clock, in ms since the epoch; ``None`` where
-            that did not tell it.
+        disk: disk space needed.
+        chosen: the bases, and those refused.
+        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers did not
+            tell.
     """
 
     plan: RestorePlan
@@ -82,26 +81,22 @@ def plan_restore(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
-    """Look at the topics once, check all preconditions, and freeze the plan.
+    """Describe the topics once, check all preconditions, and freeze the plan.
 
-    Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
-    ``request.transaction_wait`` seconds, and then says which tail is left to the application. It waits for none in a
-    changelog that it does not read.
+    Under exactly-once an open transaction keeps the last stable offset below the log end. The job waits up to
+    ``request.transaction_wait`` seconds for transactions in changelogs that it reads, then notes the tail left to the
+    application.
 
     Args:
-        cluster: where the topics are.
-        spec: the application.
-        request: what of it to restore.
-        parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
-        candidates: who knows what the runs may be put upon; ``None`` to read every log whole.
-        cost: what a parent costs; with it the cheapest is taken, and not the first (:func:`parents.choose`).
-        only: asked whether a store, by task and name, is meant.
-        versioned_ms: how old, in ms, a parent may be of which a versioned store is taken over as it is; ``None`` to
-            make all that are not left to Kafka Streams of the whole of their changelogs.
-        builds: whether stores are built of what is read, on a disk.
-        ends: offsets that logs are read no farther than, where they go on.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
+        request: what to restore.
+        parallelism: batches that the engine works on at once; called late, because the engine starts meanwhile.
+        candidates: possible bases; ``None`` to read every log whole.
+        cost: cost of a base; with it the cheapest is taken, without it the first (:func:`bases.base.choose`).
+        only: whether a store, by task and name, is included.
+        versioned_ms: maximum age, in ms, of a base whose versioned store is taken over as it is; ``None`` to rebuild
+            versioned stores that Kafka Streams does not restore from their whole changelogs.
+        builds: whether stores are built on a disk.
+        ends: by partition the offset at which reading stops, if the log goes on.
 
     Raises:
         Invalid: the request does not fit spec or topics.
@@ -143,9 +138,9 @@ def plan_restore(
         nonlocal weights
         tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
         whole = [span for span in spans if span not in tails]
-        told = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
+        known = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
         unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
-        weights = Weights({**told.shapes, **unseen}, told.log_bytes)
+        weights = Weights({**known.shapes, **unseen}, known.log_bytes)
         return weights.shapes
 
     plan = make_plan(
@@ -158,7 +153,7 @@ def plan_restore(
         versioned=request.versioned,
         shapes=shapes,
         epochs={part: log.leader_epoch for part, log in offsets.items()},
-        parents=chosen.parents,
+        bases=chosen.bases,
         log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
         is_timed=read_at_ms is not None,
     )
@@ -181,7 +176,7 @@ def _chosen(
     cost: Cost | None,
     since_ms: int | None,
 ) -> ChosenBases:
-    """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
+    """The base of each store; none for stores restored by Kafka Streams or rebuilt from all records."""
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
     versioned: set[Key] = set()
     for store, numbers in wanted.items():
@@ -214,7 +209,7 @@ def _open_transactions(
     read: Sequence[TopicPartition],
     ends: Mapping[TopicPartition, int],
 ) -> Sequence[TopicPartition]:
-    """Partitions of which an open transaction keeps back records that are wanted."""
+    """Partitions whose wanted records are held back by an open transaction."""
     if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
     return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
@@ -223,7 +218,7 @@ def _open_transactions(
 def _refuse_unknown_progress(
     spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
 ) -> None:
-    """Refuse source topics of which nobody knows how far the application has come: an empty store would be a lie."""
+    """Refuse source topics without a usable committed offset: an empty store would be wrong."""
     unknown = {
         str(part): f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
         f"{log.log_start} to {log.log_end})"
@@ -234,7 +229,7 @@ def _refuse_unknown_progress(
         raise NotFound(
             f"The consumer group {spec.application_id} has committed no offset within the log of "
             + "; ".join(unknown.values())
-            + ": a store restored from a source topic ends where the application has come to.",
+            + ": a store restored from a source topic ends at the group's committed offset.",
             code="committed-offset-missing",
             action="Check the application id and that the group's offsets have not expired; if the application never "
             "ran, there is nothing to restore; otherwise leave the store out with --store.",
@@ -249,19 +244,18 @@ def why_stale(
     offsets: Mapping[TopicPartition, LogOffsets],
     now_ms: int | None,
 ) -> str | None:
-    """Why a frozen plan must be made anew, or ``None`` while it is good.
+    """Why a frozen plan must be recreated; ``None`` while it is valid.
 
     Args:
-        frozen: the plan.
         topics: its topics as they are now.
         offsets: its partitions as they are now.
-        now_ms: now, by the cluster's clock, in ms since the epoch; ``None`` where that does not tell it.
+        now_ms: broker time now, in ms since the epoch; ``None`` if unknown.
     """
     for part in frozen.plan.partitions:
         seen = offsets.get(part.topic_partition)
         name = f"{part.topic}-{part.partition}"
         if seen is None:
-            return f"{name} is no partition any more"
+            return f"partition {name} does not exist any more"
         if part.left_to_restore:
             continue
         if seen.log_end < part.end:
@@ -281,30 +275,26 @@ def why_stale(
 
 
 def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
-    """Why deletes may be missing behind a plan's end, or ``None`` while none can be."""
+    """Why deletes beyond a plan's end may be gone; ``None`` while none can be."""
     if now_ms is None or frozen.read_at_ms is None or part.horizon_ms is None:
-        return f"nobody knows how old the plan is: {NO_TIME}"
+        return f"the age of the plan is unknown: {NO_TIME}"
     age_ms = now_ms - frozen.read_at_ms
     retention_ms = min(delete_retention_ms(topic), part.horizon_ms)
-    # Half of it, because the application needs time, too, to read what lies beyond the end.
+    # Half of it, because the application also needs time to read beyond the end.
     if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
         return None
     return (
-        f"the plan is {age_ms / 1000:.0f} s old; deletes in what it grew by may be compacted away after "
+        f"the plan is {age_ms / 1000:.0f} s old; deletes written since may be compacted away after "
         f"{retention_ms / 1000:.0f} s (delete.retention.ms)"
     )
 
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
-    """Refuse a frozen plan whose topics are not what they were.
-
-    Raises:
-        Invalid: a topic was deleted and created again since the plan was made.
-    """
+    """Refuse a frozen plan whose topics were recreated. Raises ``Invalid``."""
     changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
     if changed:
         raise Invalid(
-            f"Topics were created anew since the plan was made: {', '.join(changed)}.",
+            f"Topics were recreated since the plan was made: {', '.join(changed)}.",
             code="topic-recreated",
             action="Start a new restore (under a new request id), which makes a new plan.",
             topics=changed,
@@ -312,7 +302,7 @@ def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -
 
 
 def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> bool:
-    """Whether a frozen plan answers this request: same application, guarantee, partitions, and stores as declared."""
+    """Whether a frozen plan answers this request: same application, guarantee, partitions, and declared stores."""
     plan = frozen.plan
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
@@ -346,5 +336,5 @@ def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]
 
 
 def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Largest first: the last tasks of a stage should be short ones."""
+    """Largest first, so that the last tasks of a stage are short."""
     return sorted(partitions, key=lambda part: (part.start - part.end, part.task, part.store))

@@ -1,4 +1,4 @@
-"""Which of the declared stores, and which of their partitions, a restore is about; everything else is refused here."""
+"""Select which declared stores and partitions a restore covers, and refuse everything else."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.words import number_of
 
 
-def left_as_they_are(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
-    """The stores of a directory that no tail advances: versioned ones, whose rows depend on every record.
+def unadvanceable_stores(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
+    """Names of versioned stores, which no tail advances because their rows depend on every record.
 
     Args:
-        stores: those that are to be advanced.
-        names: those that were asked for by name; none for all.
+        stores: those to be advanced.
+        names: those requested by name; none for all.
 
     Raises:
-        Invalid: one of them was asked for, or there are no others.
+        Invalid: one of them was requested by name, or there are no others.
     """
     stays = sorted(store.name for store in stores if store.kind.is_versioned)
     if stays and (names or len(stays) == len(stores)):
@@ -38,13 +38,13 @@ def select_stores(
 ) -> tuple[StoreSpec, ...]:
     """The declared stores to restore: those named, or all that can be.
 
-    Left out unless they are named: in-memory stores (Kafka Streams keeps nothing of them on disk), stores that the
-    application does not log, global stores that user code fills, and, where only some partitions are wanted, all global
-    stores (they have no partition). Left out always: stores of the application's own classes.
+    Left out unless named: in-memory stores (not on disk), stores that the application does not log, global stores
+    filled by a
+    processor, and, if only some partitions are wanted, all global stores. Left out always: stores of custom classes.
 
     Raises:
         NotFound: a name the spec does not declare.
-        Invalid: a kind or changelog nobody has decided (``?``), or a store that cannot be built.
+        Invalid: an undecided kind or changelog (``?``), or a store that cannot be built.
     """
     every = (*spec.stores, *spec.global_stores)
     declared = {store.name: store for store in every}
@@ -66,22 +66,22 @@ def select_stores(
     custom = [store.name for store in wanted if store.kind is StoreKind.CUSTOM]
     if names and custom:
         raise Invalid(
-            f"{spec.source} says that {', '.join(map(repr, custom))} is of a class of the application's own (kind "
-            "custom): nobody else knows its format.",
+            f"{spec.source} declares {', '.join(map(repr, custom))} as a store of the application's own class (kind "
+            "custom), whose format is unknown.",
             code="kind-unsupported",
-            action="Leave it out with --store: it is kept as it is, and Kafka Streams restores it where it has no "
-            "files or no offset.",
+            action="Leave it out with --store: it stays as it is, and Kafka Streams restores it if it has no files or "
+            "no offset.",
             stores=custom,
         )
     wanted = tuple(store for store in wanted if store.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM))
     unlogged = [store.name for store in wanted if not store.is_logged]
     if names and unlogged:
         raise Invalid(
-            f"{spec.source} says that the application does not log {', '.join(map(repr, unlogged))} (changelog: none): "
-            "there is no topic to rebuild it from.",
+            f"{spec.source} declares {', '.join(map(repr, unlogged))} as not logged (changelog: none), so there is no "
+            "topic to rebuild it from.",
             code="store-not-logged",
-            action="Leave it out with --store: it is kept as it is, and Kafka Streams makes an empty one where there "
-            "is none.",
+            action="Leave it out with --store: it stays as it is, and Kafka Streams creates an empty one if there is "
+            "none.",
             stores=unlogged,
         )
     wanted = tuple(store for store in wanted if store.is_logged)
@@ -93,14 +93,14 @@ def select_stores(
             + ", ".join(
                 f"global store {store.name!r} (kind {store.kind}, topic {store.changelog})" for store in reprocessed
             )
-            + " through a processor of its own, so its rows cannot be told from the topic.",
+            + " through its own processor, so its rows cannot be derived from the topic.",
             code="store-filled-by-processor",
             action="Leave it out with --store, and let Kafka Streams rebuild it.",
             stores=[store.name for store in reprocessed],
         )
     if not wanted:
         raise Invalid(
-            f"{spec.source} declares no store that could be restored for application {spec.application_id!r}.",
+            f"{spec.source} declares no store that can be restored for application {spec.application_id!r}.",
             code="no-restorable-store",
             action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
         )
@@ -108,7 +108,7 @@ def select_stores(
 
 
 def refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None:
-    """Refuse stores of which nobody has decided kind or changelog, if there are any. Raises ``Invalid``."""
+    """Refuse stores whose kind or changelog is undecided. Raises ``Invalid``."""
     kinds = [store for store in stores if store.kind is StoreKind.UNKNOWN]
     changelogs = [store for store in stores if store.changelog == UNKNOWN_CHANGELOG]
     if not stores:
@@ -116,14 +116,14 @@ def refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None
     said, do = [], []
     if kinds:
         said.append(
-            f"The kind is not decided for {_listed(kinds)} in {spec.source}: plain and timestamped changelogs look "
-            "alike, and a wrong kind reads as wrong data."
+            f"The kind of {_listed(kinds)} is undecided in {spec.source}: plain and timestamped changelogs look alike, "
+            "and a wrong kind gives wrong data."
         )
         do.append("Replace each '?' by the store's kind, as the application declares it.")
     if changelogs:
         said.append(
-            f"The changelog is not decided for {_listed(changelogs)} in {spec.source}: their usual topic does not "
-            "exist, and records of another one would be wrong data."
+            f"The changelog of {_listed(changelogs)} is undecided in {spec.source}: their default topic does not "
+            "exist, and another topic would give wrong data."
         )
         do.append(
             "Write 'changelog: none' for a store that the application does not log (withLoggingDisabled), or the "
@@ -145,23 +145,19 @@ def _listed(stores: Sequence[StoreSpec]) -> str:
 
 
 Subtopology = tuple[str | None, int]
-"""A named topology (nearly always ``None``) and the number of a subtopology in it; -1 for the global stores."""
+"""A named topology (nearly always ``None``) and the number of a subtopology in it; -1 for global stores."""
 
 
 def check_partitions(
     stores: Sequence[StoreSpec], topics: Mapping[str, TopicDescription], partitions: Sequence[int] = ()
 ) -> dict[StoreSpec, tuple[int, ...]]:
-    """Which partitions of each store are to be restored.
+    """Which partitions of each store are to be restored, ascending.
 
-    Every changelog of a subtopology has as many partitions as the subtopology has tasks, so they must agree. A global
-    store has all partitions of its topic.
-
-    Returns:
-        Store → partitions, ascending.
+    All changelogs of a subtopology must have the same number of partitions. A global store has all partitions of its
+    topic.
 
     Raises:
-        Invalid: changelogs of one subtopology differ in their partition count, or a partition was asked for that no
-            subtopology has.
+        Invalid: changelogs of one subtopology differ in their partition count, or a requested partition does not exist.
     """
     groups: dict[Subtopology, list[StoreSpec]] = defaultdict(list)
     for store in stores:

@@ -1,9 +1,9 @@
-"""The advance: the stores of a stopped application's directory, brought to the end by the tails of their changelogs.
+"""Advance: bring the stores of a stopped application's directory to the end of their changelogs.
 
-It is a restore that is put upon the directory itself (:mod:`statecore.jobs.restore.run`): the files that are there are
-linked and stay, and one run is put above them. Stores that cannot be advanced are refused by name, before anything is
-changed. Versioned stores are no history of last writes and stay as they are; so do stores that lie in memory, and those
-that the application does not log.
+It is a restore with the directory itself as base (:mod:`statecore.jobs.restore.run`): existing files are linked, and
+one
+run is added above them. Stores that cannot be advanced are refused by name before anything is changed. Versioned,
+in-memory and unlogged stores stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.engine import Engine
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.selection import left_as_they_are, select_stores
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.run import run_restore
@@ -34,19 +34,12 @@ def run_advance(
 ) -> RestoreReport | RestorePlan:
     """Bring the stores of a state directory to the end of their changelogs.
 
-    Args:
-        request: which stores of which directory.
-        engine: who reads and builds.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
-
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
-        NotFound: there is no such directory, nothing in it, or no store of a name.
-        Invalid: the application's own directory was given; stores cannot be advanced, all of which are named; or as
+        NotFound: the directory or a named store does not exist, or the directory is empty.
+        Invalid: the application's own directory was given instead of ``state.dir``; stores cannot be advanced; or as
             :func:`run_restore`.
         Fenced, Capacity, Corrupted, Retryable: as :func:`run_restore`.
     """
@@ -58,9 +51,9 @@ def run_advance(
         raise NotFound(
             f"{directory.path} has no task: there is nothing to advance.",
             code="no-tasks",
-            action="Check state_dir and the application id, or make the stores (statecore restore, statecore fetch).",
+            action="Check state_dir and the application id, or build the stores (statecore restore, statecore fetch).",
             state_dir=str(directory.state_dir),
         )
     wanted = select_stores(spec, request.stores, request.partitions)
-    left_as_they_are(wanted, request.stores)  # refused before a broker is asked
+    unadvanceable_stores(wanted, request.stores)  # refused before a broker is asked
     return run_restore(request.restore(), engine, progress, faults=faults, say=say)

@@ -1,4 +1,4 @@
-"""What an advance is asked for: a restore whose stores are put upon what the state directory has, and nothing else."""
+"""Request of an advance: a restore whose stores have the state directory as their only base."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AdvanceRequest(OfApplication, Staged, Budgeted, Reading, Planned):
     owner: str | None = field(default=None, metadata=OWNER)
 
     def restore(self) -> RestoreRequest:
-        """The restore that it is."""
+        """The equivalent restore."""
         return RestoreRequest(
             spec_path=self.spec_path,
             spec=self.spec,

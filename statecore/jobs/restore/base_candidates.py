@@ -1,16 +1,16 @@
-"""What a restore may be put upon: the stores of the state directory, snapshots of the repository, or nothing.
+"""Candidate bases of a restore: the stores of the state directory, snapshots of the repository, or none.
 
-======================  =========================  ==============================  =======================
-``start_from``          stores of the directory    snapshots                       nothing
-======================  =========================  ==============================  =======================
-``cheapest``            without ``replace``        of stores that it has not       of stores that it has not
-``latest``, an id                                  that one                        where that is refused
-``directory``           those alone
-``none``                                                                           always
-======================  =========================  ==============================  =======================
+======================  =========================  ===========================  ===========================
+``start_from``          stores of the directory    snapshots                    none
+======================  =========================  ===========================  ===========================
+``cheapest``            without ``replace``        stores not in the directory  stores not in the directory
+``latest``, an id                                  that one                     if that is refused
+``directory``           only these
+``none``                                                                        always
+======================  =========================  ===========================  ===========================
 
-Of a snapshot and nothing that is taken which takes less work: offsets to be read, and bytes to be brought. A store that
-the directory has is not replaced by one that is not made of it, unless that was asked for.
+Between a snapshot and none, the one that takes less work is used: offsets to read and bytes to download. A store of the
+directory is only replaced by one that is based on it, unless ``replace`` was requested.
 """
 
 from __future__ import annotations
@@ -31,27 +31,23 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
 RECORD_BYTES = 200
-"""About how many bytes are brought and hashed in the time in which a record is read into a run."""
+"""About how many bytes are downloaded and hashed in the time that reading one record into a run takes."""
 
 
 class RestoreCandidates:
-    """See the module's text, and :class:`statecore.jobs.bases.base.BaseCandidates`.
+    """Candidate bases of a restore; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
     Args:
-        request: what is asked for.
-        spec: the application as it is declared.
-        directory: its directory; ``None`` where nothing is placed.
-        shelf: its snapshots; ``None`` without a repository.
-        refused: parents that were refused after their tails were read, with the reason.
+        directory: its directory; ``None`` if nothing is placed.
+        repository: its repository, if there is one.
+        refused: bases that were refused after their tails were read, with the reason.
 
     Raises:
-        NotFound: no snapshot of the id that was asked for counts.
+        NotFound: the requested snapshot is not valid.
         Corrupted, Invalid, Retryable: the repository cannot be read, or is none.
 
     Attributes:
-        newest: the newest snapshot; empty where there is none, or none is of use.
-        spec: the application.
-        directory: its directory; ``None`` where nothing is placed.
+        newest: the newest snapshot; empty if there is none, or none is used.
     """
 
     def __init__(
@@ -59,7 +55,7 @@ class RestoreCandidates:
         request: RestoreRequest,
         spec: ApplicationSpec,
         directory: StateDirectory | None,
-        shelf: ApplicationRepository | None,
+        repository: ApplicationRepository | None,
         refused: Mapping[tuple[Key, str], Reason],
     ) -> None:
         start = request.start_from
@@ -69,60 +65,60 @@ class RestoreCandidates:
             self._here = DirectoryBases(directory, spec, refused)
         self._snapshots = None
         self.newest = ""
-        if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
+        if repository is None and start not in (CHEAPEST, NOTHING, HERE):
             raise Invalid(
-                f"Nobody knows where the snapshot {start} is.",
+                f"The repository of snapshot {start} is not given.",
                 code="option-missing",
                 action="Name the repository (--repository).",
                 option="repository",
             )
-        head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
-        if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
-            shelf.head()  # which says why there is none
-        if shelf is not None and head is not None:
+        head = None if repository is None or start in (NOTHING, HERE) else repository.read_head()
+        if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
+            repository.head()  # raises the reason why there is none
+        if repository is not None and head is not None:
             every = head.head.snapshots
             self.newest = every[0].snapshot if every else ""
             if start == CHEAPEST:
                 entries = every
             else:
-                entries = every[:1] if start == LATEST else (entry_of(shelf, head.head, start),)
+                entries = every[:1] if start == LATEST else (entry_of(repository, head.head, start),)
             newer = every[: every.index(entries[0])] if entries else ()
-            self._snapshots = SnapshotBases(shelf, spec, entries, None, {}, refused, newer)
+            self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer)
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
-        if self.has_store(key):  # which nothing but what is made of it may take the place of
+        if self.has_store(key):  # may only be replaced by a store that is based on it
             assert self._here is not None
             yield from self._here.of(key)
         elif self._snapshots is not None:
             yield from self._snapshots.of(key)
 
     def named(self, key: Key, name: str) -> Base | None:
-        """The parent that a frozen plan names; ``None`` where it cannot be had any more."""
+        """The base that a frozen plan names; ``None`` if it is not available any more."""
         if name == DIRECTORY:
             found = next(self._here.of(key), None) if self._here is not None else None
             return found if isinstance(found, Base) else None
         return None if self._snapshots is None else self._snapshots.named(key, name)
 
     def task(self, snapshot: str, task: str) -> TaskManifest | None:
-        """What a snapshot has of a task; ``None`` where it has nothing, or cannot be read."""
+        """A task of a snapshot; ``None`` if it has none, or cannot be read."""
         return None if self._snapshots is None else self._snapshots.task(snapshot, task)
 
     def has_store(self, key: Key) -> bool:
-        """Whether the state directory has a store that may be built upon."""
+        """Whether the state directory has a store that may be a base."""
         return self._here is not None and self._here.has(key)
 
 
-def cost(parent: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
-    """What it costs to go on from a parent, or from nothing: in records that are read.
+def cost(base: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
+    """Cost of continuing from a base, or from nothing, in records to read.
 
     Args:
-        parent: the parent.
-        logs: the changelog of the store, with the end at which a read would stop as ``log_end``.
+        base: the base; ``None`` for nothing.
+        logs: the changelog of the store, with the offset at which reading stops as ``log_end``.
     """
     starts = {part: log.log_start for part, log in logs.items()}
-    brought = 0
-    if parent is not None:
-        starts = {part: parent.ends[part].end for part in logs}
-        brought = 0 if parent.snapshot is None else parent.snapshot.file_bytes
-    return sum(max(0, log.log_end - starts[part]) for part, log in logs.items()) + brought / RECORD_BYTES
+    downloaded = 0
+    if base is not None:
+        starts = {part: base.ends[part].end for part in logs}
+        downloaded = 0 if base.snapshot is None else base.snapshot.file_bytes
+    return sum(max(0, log.log_end - starts[part]) for part, log in logs.items()) + downloaded / RECORD_BYTES

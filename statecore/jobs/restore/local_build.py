@@ -1,7 +1,7 @@
-"""Images of what a cluster has published, built on this machine.
+"""Build images on this machine from published runs.
 
-Workers that share nothing with the driver but the repository put their runs there. The images are made where they are
-used: the driver brings the runs and builds, as a fetch does it.
+Workers that share only the repository with the driver publish their runs there. The driver then downloads the runs and
+builds the images, as a fetch does.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 
 
-def build_here(
-    shelf: ApplicationRepository,
+def build_locally(
+    repository: ApplicationRepository,
     parts: Sequence[TaskManifest],
     directory: StateDirectory,
     staging: Path,
@@ -36,23 +36,20 @@ def build_here(
     progress: Progress,
     bases: Mapping[tuple[str, str], tuple[BaseDirectory, ...]] = MappingProxyType({}),
 ) -> dict[tuple[str, str], ImageResult]:
-    """Bring what stores are made of, and build their images with processes of this machine.
+    """Download the runs of stores, and build their images with processes of this machine.
 
     Args:
-        shelf: where the runs are.
-        parts: the stores, by task.
-        directory: the application's directory, locked; what is brought lies there until all is built.
+        parts: task manifests of the stores.
+        directory: the application's directory, locked; downloaded files are kept there until all images are built.
         staging: ``<staging>/<plan id>``, where the images are built.
-        spec: the application.
         memory_budget: bytes of records that a process may hold.
-        progress: told the bytes that came, and the images that are built.
-        bases: what of the state directory lies below stores, by task and name.
+        bases: databases of the state directory below the runs, by task and store.
 
     Returns:
         (task, store) → result.
 
     Raises:
-        Corrupted: a run is missing, or not what its hash says.
+        Corrupted: a run is missing, or does not match its hash.
         Capacity: there is no room.
         StatecoreError: what stopped a process.
     """
@@ -60,7 +57,7 @@ def build_here(
     files = FetchedFiles(directory)
     files.ensure_room(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
-    files.bring(shelf, stores, {}, progress.advance)
+    files.bring(repository, stores, {}, progress.advance)
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()

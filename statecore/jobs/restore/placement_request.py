@@ -1,4 +1,4 @@
-"""From the plan of a restore to that of its placement: the images, and the declared stores that stand beside them."""
+"""Build the placement plan of a restore: its images, and the other declared stores of their tasks."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ def placement_of(
     *,
     resumes: bool,
 ) -> PlacementPlan:
-    """What placing would do (or, without images yet, every reason not to begin).
+    """Plan the placement (or, without images yet, raise every reason not to begin).
 
     Args:
-        plan: what is restored.
         staged: the plan's staging directory, with an image of each store; ``None`` before there are any.
         spec: the application's stores.
         directory: where they are placed.
-        request: whether what is there may be replaced, and under which id.
-        here: stores, by task and name, that are made of what the directory has: to replace them loses nothing.
-        resumes: whether what the same request had placed was placed by this very plan.
+        request: whether existing stores may be replaced, and under which id.
+        here: stores, by task and name, whose base is the directory: replacing them loses nothing.
+        resumes: whether an earlier attempt of the request placed stores by this very plan.
 
     Raises:
-        Invalid: something there stands in the way, or would make Kafka Streams wipe a task.
+        Invalid: an existing store is in the way, or Kafka Streams would wipe a task.
     """
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
 
@@ -66,18 +65,17 @@ def placement_of(
 def placement_notes_of(
     plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
 ) -> list[str]:
-    """What an operator should know of the placement of a plan, for who only looks; arguments as there."""
+    """Notes for the operator on a placement that is only planned; arguments as of :func:`placement_of`."""
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
     images = images_of(plan, here)
     return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
 
 
 def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
-    """The images that a plan would place, before there are any.
+    """The images that a plan will place, before they exist.
 
     Args:
-        plan: what is restored.
-        here: stores, by task and name, that are made of what the directory has.
+        here: stores, by task and name, whose base is the directory.
     """
     return [
         StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
@@ -88,7 +86,7 @@ def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
 def siblings_of(
     spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
 ) -> list[SiblingStore]:
-    """The declared stores of some tasks that are not restored, but stand beside those that are.
+    """The declared stores of some tasks that are not restored, but share a task with those that are.
 
     Args:
         spec: the application's stores.
@@ -104,7 +102,7 @@ def siblings_of(
 
 
 def _changelog_of(store: StoreSpec, task: str) -> TopicPartition | None:
-    """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
+    """Changelog partition of a store in a task; ``None`` if it has none, or none is decided."""
     if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
         return None
     return TopicPartition(store.changelog, TaskId.parse(task).partition or 0)

@@ -1,4 +1,4 @@
-"""The plan of a restore: what its stores are put upon, the offsets that are read, frozen under the request's id."""
+"""Plan of a restore: a base for each store and the offsets to read, frozen under the request's id."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from statecore.discover.contradicted_kinds import contradicted
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
-from statecore.jobs.planning.selection import left_as_they_are, select_stores
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.placement_request import images_of
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
@@ -33,11 +33,11 @@ from statecore.statedir.state_directory import StateDirectory
 
 @dataclass(frozen=True)
 class Until:
-    """Stores as they were at given offsets, for whoever holds others against them.
+    """Limits a plan to some stores, and their changelogs to given end offsets.
 
     Attributes:
-        keys: the stores that are meant, by task and name.
-        ends: by changelog partition the offset that is read no farther than, where the log goes on.
+        keys: the stores, by task and name.
+        ends: by changelog partition the offset at which reading stops, if the log goes on.
     """
 
     keys: frozenset[Key]
@@ -46,11 +46,11 @@ class Until:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRestoreOf(PlannedTails):
-    """What a restore does.
+    """A planned restore.
 
     Attributes:
-        candidates: the directory and the snapshots.
-        disk: what it takes of the disk; ``None`` where an earlier try had asked.
+        candidates: bases in the directory and in snapshots.
+        disk: disk space needed; ``None`` for a resumed plan.
     """
 
     candidates: RestoreCandidates
@@ -58,8 +58,8 @@ class PlannedRestoreOf(PlannedTails):
 
     @property
     def here(self) -> frozenset[Key]:
-        """The stores that are put upon what the state directory has."""
-        return frozenset(key for key, parent in self.parents.items() if parent.is_here)
+        """Stores whose base is the state directory."""
+        return frozenset(key for key, base in self.bases.items() if base.is_here)
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.advanced`."""
@@ -67,12 +67,12 @@ class PlannedRestoreOf(PlannedTails):
 
     @property
     def published(self) -> RestorePlan:
-        """The plan of the tasks that can be published: nothing of a state directory is in the repository."""
+        """The plan of the tasks that can be published: those without a base in the state directory."""
         here = {task for task, _ in self.here}
         return self.plan.of_tasks(self.plan.tasks - here)
 
 
-def plan_anew(
+def new_plan(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: RestoreRequest,
@@ -81,25 +81,21 @@ def plan_anew(
     staging: str = "",
     until: Until | None = None,
 ) -> PlannedRestoreOf:
-    """A new plan.
+    """Make a new plan.
 
     Args:
-        cluster: where the topics are.
-        spec: the application.
-        request: what is asked for.
-        candidates: what the stores may be put upon.
         parallelism: batches that the engine works on at once.
-        staging: the directory below which it is built.
-        until: the offsets that it ends at; ``None`` for the ends of the logs.
+        staging: the directory below which images are built.
+        until: limits stores and end offsets; ``None`` for the ends of the logs.
 
     Raises:
         Invalid: see :func:`statecore.jobs.planning.planning.plan_restore`; or stores of the state directory were to be
-            built upon, and cannot be.
+            advanced and cannot be.
         NotFound, Retryable: likewise.
     """
     made_at = time.time()
     asked = select_stores(spec, request.stores, request.partitions)
-    stays = left_as_they_are(asked, request.stores) if request.start_from == HERE else ()
+    stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
 
     def only(key: Key) -> bool:
         if until is not None and key not in until.keys:
@@ -116,8 +112,8 @@ def plan_anew(
         only=only,
         ends={} if until is None else until.ends,
     )
-    parents, refused, dearer = planned.chosen
-    plan, kept = _without_what_is_done(planned.plan)
+    bases, refused, costlier = planned.chosen
+    plan, kept = _without_finished_tasks(planned.plan)
     is_part = request.start_from == HERE or plan != planned.plan
     left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_part else set()
     frozen = FrozenPlan(
@@ -133,41 +129,47 @@ def plan_anew(
         words=_words(request),
         read_at_ms=planned.read_at_ms,
     )
-    notes = (*planned.notes, *_upon(plan, request), *_staying(stays), *kept, *grouped((*refused, *dearer)))
-    parents = {key: parent for key, parent in parents.items() if key in plan.stores}
+    notes = (
+        *planned.notes,
+        *_base_notes(plan, request),
+        *_versioned_notes(stays),
+        *kept,
+        *grouped((*refused, *costlier)),
+    )
+    bases = {key: base for key, base in bases.items() if key in plan.stores}
     found = PlannedRestoreOf(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=refused,
         topics=planned.topics,
         notes=notes,
         candidates=candidates,
         disk=planned.disk,
     )
-    lacking = _lacking(found)
+    lacking = _refusal_to_advance(found)
     if lacking is not None and not request.plan_only:
         raise lacking
     return found
 
 
 class RefusedPlan(Invalid):
-    """The plan that was asked for, and with what the job itself would be refused.
+    """A plan that was only asked for, and the error with which the job would be refused.
 
     Attributes:
-        plan: the plan; ``None`` where the error comes from another process.
+        plan: the plan; ``None`` if the error comes from another process.
     """
 
     plan: RestorePlan | None = None
 
     @staticmethod
     def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
-        """A plan, and what it is refused with."""
+        """The refusal of a plan."""
         made = RefusedPlan(refusal.what, code=refusal.code, action=refusal.action, **refusal.context)
         made.plan = plan
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """See :class:`StatecoreError`: of the kind that it is, with the plan where it is at hand."""
+        """See :class:`StatecoreError`; with the plan, if known."""
         said = super().to_json()
         return said if self.plan is None else {**said, "plan": self.plan.to_json()}
 
@@ -178,20 +180,17 @@ def check_plan(
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
 ) -> tuple[str, ...]:
-    """Refuse a plan that was only asked for, where the job would be refused for the state directory or what it has.
+    """Refuse a plan that was only asked for if the job would be refused because of the state directory.
 
     Args:
-        planned: the plan.
-        request: what is asked for.
-        directory: the state directory, if there is one.
-        spec: the application, whose stores are held against what lies there.
+        spec: the application; with it the kinds of the stores on disk are checked.
 
     Returns:
-        Notes where somebody works there now: the job would be refused, and nobody can tell for what else; else nothing.
+        Notes if the directory is in use: whether the job would be refused shows only after it was closed.
 
     Raises:
-        RefusedPlan: what the job would be refused with; it has the plan.
-        Capacity, Retryable: the directory cannot be looked at.
+        RefusedPlan: the job's refusal, with the plan.
+        Capacity, Retryable: the directory cannot be inspected.
     """
     if directory is None:
         return ()
@@ -201,7 +200,7 @@ def check_plan(
     except Invalid as error:
         raise RefusedPlan.of(planned.plan, error) from error
     used = () if holder is None else (directory.use_note(holder),)
-    refusal = _lacking(planned)
+    refusal = _refusal_to_advance(planned)
     if refusal is None and spec is not None:
         refusal = contradicted(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
@@ -214,19 +213,19 @@ def check_plan(
         raise RefusedPlan.of(planned.plan, refusal)
     return (
         *used,
-        f"Whether the stores of {directory.path} can be built upon shows when {holder} has ended; as they lie there "
-        f"now: {refusal.what}",
+        f"Whether the stores of {directory.path} can serve as bases is known only after {holder} has ended; in their "
+        f"present state: {refusal.what}",
     )
 
 
-def taken_up(
+def resumed_plan(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: RestoreRequest,
     candidates: RestoreCandidates,
     home: JobHome,
 ) -> PlannedRestoreOf | str | None:
-    """The plan of an earlier try of this request; or why it is made anew, where there is one."""
+    """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one."""
     content = home.read(PLAN_SUFFIX)
     if content is None:
         return None
@@ -238,22 +237,22 @@ def taken_up(
         return None
     topics = topics_of(cluster, frozen.plan)
     check_unchanged(frozen.plan, topics)
-    parents = still_standing(cluster, frozen, topics, candidates)
-    if isinstance(parents, str):
-        return f"{parents}."
+    bases = valid_bases(cluster, frozen, topics, candidates)
+    if isinstance(bases, str):
+        return f"{bases}."
     return PlannedRestoreOf(
         frozen=frozen,
-        parents=parents,
+        bases=bases,
         refused=frozen.refused,
         topics=topics,
         notes=(TAKEN_UP, *notes_of(cluster, spec, frozen.plan, request)),
         candidates=candidates,
-        taken_up=True,
+        is_resumed=True,
     )
 
 
-def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
-    """The plan without the tasks whose stores all lie in the state directory at the end of their changelogs."""
+def _without_finished_tasks(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
+    """The plan without the tasks that are already at the end of their changelogs."""
     done = {
         task
         for task in plan.tasks
@@ -262,24 +261,24 @@ def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
     if not done:
         return plan, []
     rest = plan.of_tasks(plan.tasks - done)
-    many = f"{len(done)} tasks are at the end of their changelogs: kept as they are."
-    return rest, [many if len(done) > 1 else "1 task is at the end of its changelogs: kept as it is."]
+    many = f"{len(done)} tasks are at the end of their changelogs and stay as they are."
+    return rest, [many if len(done) > 1 else "1 task is at the end of its changelogs and stays as it is."]
 
 
 def _words(request: RestoreRequest) -> tuple[str, ...]:
-    """The command that asks for this; from a directory alone is what an advance does."""
+    """The command that repeats this request; a restore from a directory only is an ``advance``."""
     without = {"spec_path", "state_dir", "plan_only", "request_id"}
     if request.start_from == HERE:
         return ("advance", *request.to_words({*without, "start_from"}))
     return ("restore", *request.to_words(without))
 
 
-def _staying(stays: Sequence[str]) -> list[str]:
+def _versioned_notes(stays: Sequence[str]) -> list[str]:
     return [f"Versioned stores stay as they are: {', '.join(stays)}."] if stays else []
 
 
-def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
-    """What the stores are put upon, and what that saves, for the operator."""
+def _base_notes(plan: RestorePlan, request: RestoreRequest) -> list[str]:
+    """Operator notes: the bases, and the offsets that need not be read."""
     names = {key: parts[0].parent for key, parts in plan.stores.items() if not parts[0].left_to_restore}
     counts = Counter(names.values())
     if set(counts) <= {""}:
@@ -290,22 +289,22 @@ def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
         for part in plan.stores[key]:
             read[name] += part.end - part.start
             saved[name] += part.start - min(part.log_start, part.start)
-    why = "the least work of what is sound" if request.start_from == CHEAPEST else "as it was asked for"
+    why = "the cheapest sound base" if request.start_from == CHEAPEST else "as requested"
     return [
-        f"{counts[name]} store partitions are put upon {name} ({why}): {read[name]:,} offsets are read, and not "
+        f"{counts[name]} store partitions have {name} as base ({why}): {read[name]:,} offsets are read instead of "
         f"{read[name] + saved[name]:,}."
         if name
-        else f"{counts[name]} store partitions are made of the whole of their changelogs: {read[name]:,} offsets."
+        else f"{counts[name]} store partitions are built from their whole changelogs: {read[name]:,} offsets."
         for name in sorted(counts, reverse=True)
     ]
 
 
-def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
-    """The refusal to leave stores behind that were to be advanced, all of which are named; ``None`` without any.
+def _refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
+    """The error for stores that were to be advanced and cannot be; ``None`` if there are none.
 
-    Where one cannot be replaced either, for its kind or its options, that is the refusal: to replace it is no way out.
+    If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.
     """
-    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
+    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.bases]
     if not lacking:
         return None
     directory, stores = planned.candidates.directory, {one.key for one in lacking}
@@ -320,7 +319,7 @@ def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
     return Invalid(
         f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
         code="advance-refused",
-        action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
-        "with a repository where there is one.",
+        action="Rebuild them: statecore restore --replace (with --store and --partition for these only), and with the "
+        "repository if there is one.",
         problems=[one.to_json() for one in lacking],
     )

@@ -1,15 +1,16 @@
-"""What a restore did, store partition by store partition: the job's result, for people, for Airflow and for tests.
+"""Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
 
-A report is one JSON document. It lies at the path that the job was given and, of a restore that went well, beside the
-plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Every report names its attempt
-(``statecore/jobs/attempt.py``); the rest depends on how that one ended::
+A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
+plan
+in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Every report names its attempt
+(``statecore/jobs/attempt.py``); the rest depends on how the attempt ended::
 
-    {"version": 2, <the attempt>}                                        it began, and nobody has heard of its end
+    {"version": 2, <the attempt>}                                        it began; its end is unknown
     {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
     {"version": 2, <the attempt>, "finished": ..., "stores": [...], ...} it succeeded: a RestoreReport
 
-Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` takes what it has. A report
-of a later version than 2 is refused by name. A field that nobody here knows is kept (:data:`REPORT`).
+Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
+of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).
 """
 
 from __future__ import annotations
@@ -30,37 +31,38 @@ class StoreReport:
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        partition: the partition of task and changelog; -1 for a global store.
-        kind: the store's kind.
+        partition: of task and changelog; -1 for a global store.
         changelog: the topic it was rebuilt from.
-        start: first offset that was read for (a global store: added up over its partitions, as the next two).
-        end: the read stopped before this offset.
-        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that is left to
-            Kafka Streams. A global store's are in ``offsets``; added up they mean nothing.
-        records: records read (aborted ones and control records are not records).
-        tombstones: of them with a null value.
-        null_keys: of them skipped because their key is null.
+        start: first offset that was read (global stores: the sum over partitions, as for the next two).
+        end: reading stopped before this offset.
+        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that Kafka Streams
+            restores. A global store's are in ``offsets``; their sum has no meaning.
+        records: records read, without aborted ones and control records.
+        tombstones: records with a null value.
+        null_keys: records skipped because their key is null.
         aborted: records dropped because their transaction was aborted.
-        rows: live rows of the image; -1 where none was built, and nobody has counted them.
+        rows: live rows of the image; -1 if none was built, or they were not counted.
         bytes: bytes of keys and values of the rows; -1 likewise.
-        file_bytes: bytes of the image on disk; where none was built, of its runs.
+        file_bytes: bytes of the image on disk; without an image, of its runs.
         digest: order-free digest of the rows; empty likewise.
-        runs: runs the image was built from.
-        seconds: time of the tasks that read and built it, added up.
+        runs: number of runs the image was built from.
+        seconds: time of the tasks that read and built it, summed.
         tail_left: offsets beyond ``end`` that the application will restore itself.
         max_timestamp: the greatest record timestamp seen, in ms; -1 without a record.
-        offsets: what the ``offsets`` family says, by ``<topic>-<partition>``.
-        stream_time: what decides the expiry of rows, in ms: the greatest window start, session end or (versioned
-            stores) record timestamp in the changelog, tombstones and dropped rows included. The disk does not keep it.
-            -1 for stores whose rows do not expire, and without a record.
-        segments: databases of segments; 0 where the store has none.
-        expired: rows and deletes left out because their segment has expired at the stream time, as they were met (an
-            index row counts, and so does a key met again in another range): a statistic, not a sum to reconcile.
+        offsets: content of the ``offsets`` family, by ``<topic>-<partition>``.
+        stream_time: decides the expiry of rows, in ms: the greatest window start, session end or (versioned stores)
+            record
+            timestamp in the changelog, tombstones and dropped rows included. It is not on disk. -1 for stores whose
+            rows do
+            not expire, and without a record.
+        segments: number of segment databases; 0 without segments.
+        expired: rows and deletes left out because their segment has expired at the stream time (an index row counts,
+            and so
+            does a key met again in another range): a statistic, not a sum to reconcile.
         left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
-            Streams restores the store itself.
-        parent: what its runs were put upon: the id of a snapshot, or the state directory; empty where the whole
-            changelog was read.
+            Streams
+            restores the store itself.
+        parent: the base: the id of a snapshot, or the state directory; empty if the whole changelog was read.
     """
 
     task: str
@@ -92,7 +94,7 @@ class StoreReport:
 
 
 PROCESSES = "processes"
-"""In place of a Spark master where the tasks ran in processes of the driver's machine."""
+"""In place of a Spark master for tasks in processes of the driver's machine."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class RanOn:
     """Where the tasks of a job ran.
 
     Attributes:
-        master: the Spark master, or :data:`PROCESSES`; empty where a report does not say it.
-        executors: how many executors, or processes, there were when the work began.
+        master: the Spark master, or :data:`PROCESSES`; empty if a report lacks it.
+        executors: number of executors or processes when the work began.
         hosts: their hosts, as the cluster manager names them.
     """
 
@@ -121,29 +123,23 @@ class RestoreReport:
     """The result of one restore of one application.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
         plan_id: digest of the plan; equal for a retry of the same request.
         processing_guarantee: the application's own.
-        state_dir: Kafka Streams' ``state.dir`` that now holds the stores.
+        state_dir: Kafka Streams' ``state.dir`` that now contains the stores.
         seconds: wall time from the first check to the last swap.
         phases: wall seconds of each phase, in order.
-        stores: one entry a store partition, in task and store order.
-        notes: what an operator should know although nothing failed (a tail that is left, for instance).
-        placed: false when the stores were already in place from an earlier attempt of the same request.
-        placement: names the attempt that placed them; whoever finds them in place says the same name.
-        work: where the time of the tasks went, seconds added up over all of them: ``fetch`` (network, brokers),
-            ``decode`` (CRC, decompression, columns), ``collect`` (last write per key), ``write`` (sort, SST), ``image``
-            (merge, ingest, commit).
-        cpu: the CPU seconds of each of these, and of ``place``, which the job's own process does.
-        request_id: as the following, of the attempt.
-        host: the machine that ran it.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
-        started: when it began (ISO 8601, UTC).
+        stores: one entry per store partition, in task and store order.
+        notes: notes for the operator although nothing failed (a tail that is left, for instance).
+        placed: false if an earlier attempt of the same request had placed the stores.
+        placement: id of the attempt that placed them.
+        work: seconds of all tasks, summed by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression,
+            columns),
+            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (merge, ingest, commit).
+        cpu: CPU seconds of each of these, and of ``place``, which the job's own process does.
+        request_id: like ``host`` to ``started``, of the attempt.
         finished: when its stores were in place; empty while they are being placed.
         ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
-        repository: where a snapshot was published; empty where none was.
+        repository: where a snapshot was published; empty if none was.
         published: that snapshot.
     """
 
@@ -172,7 +168,7 @@ class RestoreReport:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums over all store partitions: records, rows and bytes as far as these are known; and the wall seconds."""
+        """Sums over all store partitions, unknown rows and bytes counted as 0, and the wall seconds."""
         return {
             "records": sum(store.records for store in self.stores),
             "rows": sum(max(store.rows, 0) for store in self.stores),
@@ -187,30 +183,26 @@ class RestoreReport:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
-        """Read a report back, of any version that is understood; the totals are computed anew.
-
-        Raises:
-            Invalid: it is none of a success, or of another version.
-        """
+        """Read a report of any supported version. Raises ``Invalid`` if it is not one of a success."""
         return REPORT.from_json(document)
 
 
 _WHERE = tuple(item.name for item in fields(RanOn))
 
 
-def _form(report: RestoreReport) -> Fields:
+def _to_fields(report: RestoreReport) -> Fields:
     document = plain(report)
     where = document.pop("ran_on")
-    stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
+    stores = document.pop("stores")  # last, so that the short fields come first for a reader
     return {**document, "totals": report.totals, **where, "stores": stores}
 
 
-def _lifted(document: Fields) -> Fields:
+def _nested(document: Fields) -> Fields:
     return {**document, "ran_on": {name: document[name] for name in _WHERE if name in document}}
 
 
 def _of_version_1(document: Fields) -> Fields:
-    """It lacks fields, and all that it lacks has a default."""
+    """Version 1 lacks fields, all of which have defaults."""
     return document
 
 
@@ -222,7 +214,7 @@ REPORT = DocumentType(
     older={1: _of_version_1},
     unversioned=1,
     is_open=True,
-    form=_form,
-    lift=_lifted,
+    form=_to_fields,
+    lift=_nested,
 )
-"""Reports are shown, indexed and kept by others, who may add to them."""
+"""Open, because others show and index reports, and may add fields."""

@@ -1,4 +1,4 @@
-"""From what the tasks of a restore answered to what its report says."""
+"""Build report entries from the results of a restore's tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def store_report(
     built: ImageResult | None,
     rows: VersionResult | None = None,
 ) -> StoreReport:
-    """What is reported of one store of one task: of one partition, or of a global store's whole topic.
+    """Report entry of one store of one task: of one partition, or of a global store's whole topic.
 
     Args:
         parts: the plan of its partitions.
-        read: the ranges that were read for it; none of a store that is left to Kafka Streams.
-        built: its image; ``None`` where none was built. What one on a base holds nobody has counted.
-        rows: the rows of a versioned store, where they were published.
+        read: the ranges that were read for it; none if Kafka Streams restores it.
+        built: its image; ``None`` if none was built. The content of an image with a base is not counted.
+        rows: the rows of a versioned store, if published.
     """
     image = None if built is None else built.image
     content = None if image is None else image.content
@@ -62,7 +62,7 @@ def store_report(
 def work_of(
     runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
 ) -> dict[str, float]:
-    """Wall seconds of all tasks added up, by what they did."""
+    """Wall seconds of all tasks, summed by stage."""
     ranges = [one.phases for results in runs.values() for one in results]
     return _added_up(ranges, sum(built.seconds for built in images.values()))
 
@@ -70,7 +70,7 @@ def work_of(
 def cpu_of(
     runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
 ) -> dict[str, float]:
-    """CPU seconds of all tasks added up, by what they did."""
+    """CPU seconds of all tasks, summed by stage."""
     ranges = [one.cpu for results in runs.values() for one in results]
     return _added_up(ranges, sum(built.cpu for built in images.values()))
 

@@ -1,7 +1,8 @@
-"""What a restore is asked for: one frozen value, made by the command line, by Airflow, or by a test.
+"""Request of a restore: a frozen value made by the command line, Airflow, or a test.
 
-What other jobs will be asked for as well stands in groups of fields; a job's request is made of those that concern it.
-Each field is declared once (:mod:`statecore.jobs.fields`), and its ``help`` is what documents it.
+Fields that several jobs share are in groups (mixins); a job's request combines the groups it needs. Each field is
+declared
+once (:mod:`statecore.jobs.fields`), and its ``help`` is its documentation.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ LIMITS = "Limits"
 
 
 def check_repository(_: str, url: str) -> None:
-    """Refuse what is no URL of a repository."""
+    """Refuse a value that is not the URL of a repository."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise Invalid(
-            "The URL of the repository holds credentials, which reports and logs would show.",
+            "The URL of the repository contains credentials, which reports and logs would show.",
             code="credentials-in-url",
-            action="Take them out; every machine finds them in its environment, a profile, or by its role.",
+            action="Remove them; every machine finds them in its environment, a profile, or by its role.",
         )
     if parts.scheme not in ("s3", "file"):
         raise Invalid(
-            f"{url!a} names no repository.",
+            f"{url!a} is not the URL of a repository.",
             code="repository-url-invalid",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
         )
@@ -51,12 +52,12 @@ def _check_partitions(_: str, partitions: tuple[int, ...]) -> None:
     negative = [number for number in partitions if number < 0]
     if negative:
         raise Invalid(
-            f"{negative[0]} is the number of no partition.", code="partition-invalid", action="Count partitions from 0."
+            f"{negative[0]} is not a partition number.", code="partition-invalid", action="Count partitions from 0."
         )
 
 
 def check_memory_budget(_: str, size: int) -> None:
-    """Refuse what holds nothing."""
+    """Refuse a budget that does not hold one batch."""
     if size < 1024 * 1024:
         raise Invalid(
             f"A memory budget of {size} bytes is too small to hold one batch of records.",
@@ -68,7 +69,7 @@ def check_memory_budget(_: str, size: int) -> None:
 def _check_wait(name: str, seconds: float) -> None:
     if not 0 <= seconds < math.inf:
         raise Invalid(
-            f"One cannot wait {seconds:g} s ({name}).",
+            f"{seconds:g} s is not a valid time to wait ({name}).",
             code="duration-invalid",
             action="Give a finite number, at least 0.",
             parameter=name,
@@ -76,17 +77,17 @@ def _check_wait(name: str, seconds: float) -> None:
 
 
 def check_patience(name: str, seconds: float) -> None:
-    """Refuse a time that nobody can wait for a socket."""
+    """Refuse a timeout that a socket cannot wait for."""
     if not 0 < seconds < math.inf:
         raise Invalid(
-            f"One cannot wait {seconds:g} s ({name}).",
+            f"{seconds:g} s is not a valid time to wait ({name}).",
             code="duration-invalid",
             action="Give a finite number, more than 0.",
             parameter=name,
         )
     if seconds > _LONGEST_PATIENCE:
         raise Invalid(
-            f"{seconds:g} s ({name}) are longer than a system can wait for a socket.",
+            f"{seconds:g} s ({name}) is longer than a system can wait for a socket.",
             code="duration-invalid",
             action=f"Give at most {_LONGEST_PATIENCE:g} s.",
             parameter=name,
@@ -111,7 +112,7 @@ def check_state_dir(_: str, path: str) -> None:
 
 
 APPLICATION_ID = declare(Text("ID"), title="Application id", help="Kafka Streams' application.id")
-"""What is said of ``application_id``, where no spec says it."""
+"""Declaration of ``application_id`` for jobs without a spec."""
 
 STATE_DIR = declare(
     FilePath(where="on the machine where the application runs"),
@@ -119,16 +120,16 @@ STATE_DIR = declare(
     help="the application's state.dir",
     check=check_state_dir,
 )
-"""What is said of ``state_dir``, where a job works on the application's own machine."""
+"""Declaration of ``state_dir`` for jobs on the application's own machine."""
 
 APPROVED = declare(
     Text("ID"),
     title="Approved plan",
-    help="the id of the plan that was looked at; another one is not applied, because the directory has changed",
+    help="the id of the plan that was reviewed; another one is not applied, because the directory has changed",
     section=WHAT,
     otherwise="whatever the plan is now",
 )
-"""What is said of ``approved``, wherever a plan is looked at before it is applied."""
+"""Declaration of ``approved`` for jobs whose plan is reviewed before it is applied."""
 
 APPLY = declare(
     Flag(),
@@ -136,18 +137,18 @@ APPLY = declare(
     help="do it; without it the plan is shown, and nothing is changed",
     section=WHAT,
 )
-"""What is said of ``apply``, wherever a plan is shown first."""
+"""Declaration of ``apply`` for jobs that show a plan first."""
 
 REQUEST_ID = declare(
     Text("ID"),
     title="Request id",
-    help="name of this request, in reports; a retry under it goes on with what it had rebuilt",
+    help="name of this request, in reports; a retry under it reuses finished work",
     section=WHAT,
     otherwise="a new one",
     in_form=False,
     check=check_request_id,
 )
-"""What is said of ``request_id``, wherever a retry looks anew at what is left."""
+"""Declaration of ``request_id`` for jobs whose retry inspects the remaining work again."""
 
 OWNER = declare(
     Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
@@ -156,7 +157,7 @@ OWNER = declare(
     section=WHERE,
     otherwise="the owner of the directory that is there",
 )
-"""What is said of ``owner``, wherever files are placed."""
+"""Declaration of ``owner`` for jobs that place files."""
 
 PATIENCE = declare(
     Seconds(more_than_zero=True),
@@ -166,7 +167,7 @@ PATIENCE = declare(
     in_form=False,
     check=check_patience,
 )
-"""What is said of ``timeout``, wherever brokers are asked."""
+"""Declaration of ``timeout`` for jobs that connect to brokers."""
 
 TRANSACTION_WAIT = declare(
     Seconds(),
@@ -175,10 +176,10 @@ TRANSACTION_WAIT = declare(
     section=LIMITS,
     check=_check_wait,
 )
-"""What is said of ``transaction_wait``, wherever changelogs are read."""
+"""Declaration of ``transaction_wait`` for jobs that read changelogs."""
 
 CHEAPEST, NOTHING, LATEST, HERE = "cheapest", "none", "latest", "directory"
-"""What a restore may be put upon, besides the id of a snapshot."""
+"""Values of ``start_from``, besides the id of a snapshot."""
 
 _START = re.compile(r"cheapest|none|latest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 
@@ -186,7 +187,7 @@ _START = re.compile(r"cheapest|none|latest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]
 def _check_start(_: str, start: str) -> None:
     if not _START.fullmatch(start):
         raise Invalid(
-            f"A restore is not put upon {start!a}.",
+            f"A restore cannot start from {start!a}.",
             code="start-from-invalid",
             action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore snapshots).",
         )
@@ -195,21 +196,21 @@ def _check_start(_: str, start: str) -> None:
 VERSIONED = declare(
     Choice(VersionedStart),
     title="Versioned stores",
-    help="what versioned stores find when the application starts. history: queries of the past answer, because "
-    "Kafka Streams restores these stores itself, and nothing of them is read here. latest: nothing is "
+    help="what versioned stores contain when the application starts. history: queries of the past work, because "
+    "Kafka Streams restores these stores itself, and their changelogs are not read here. latest: nothing is "
     "restored, and queries of the past find only what is written from then on",
     section=WHERE,
 )
-"""What is said of ``versioned``, wherever stores are made of changelogs."""
+"""Declaration of ``versioned`` for jobs that build stores from changelogs."""
 
 
 def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapping[str, Any]:
-    """What is said of ``spec_path``, where a job can do without.
+    """Declaration of an optional ``spec_path``.
 
     Args:
-        help: what it says to the job.
-        otherwise: what holds where there is none.
-        section: the heading that it stands under; ``None`` for the top.
+        help: what the spec is used for.
+        otherwise: what holds without one.
+        section: the heading in forms and help; ``None`` for the top.
     """
     return declare(
         FilePath("FILE"), title="Spec path", help=help, section=section, otherwise=otherwise, option="--spec"
@@ -217,11 +218,7 @@ def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapp
 
 
 def only_stores(otherwise: str) -> Mapping[str, Any]:
-    """What is said of ``stores``.
-
-    Args:
-        otherwise: which stores it is where none is named.
-    """
+    """Declaration of ``stores``; ``otherwise`` says which stores are meant if none is named."""
     return declare(
         Several(Text("NAME")),
         title="Stores",
@@ -234,7 +231,7 @@ def only_stores(otherwise: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class OfSpec(Request):
-    """An application, as it is declared."""
+    """The application's spec, by path or inline."""
 
     spec_path: str | None = field(
         default=None,
@@ -252,14 +249,14 @@ class OfSpec(Request):
         metadata=declare(
             Document(),
             title="Spec",
-            help="what stores.yaml would say, in place of its path",
+            help="the content of stores.yaml, in place of its path",
             on_command_line=False,
             in_form=False,
         ),
     )
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate every value. Raises ``Invalid``."""
         if (self.spec_path is None) == (self.spec is None):
             raise Invalid(
                 "A job takes either the path of a spec or the spec itself.",
@@ -271,13 +268,13 @@ class OfSpec(Request):
 
     @property
     def spec_source(self) -> str:
-        """Where the spec comes from, for messages."""
+        """Source of the spec, for messages."""
         return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InStateDirectory(Request):
-    """Where the stores lie."""
+    """The state directory."""
 
     state_dir: str = field(
         default="",
@@ -292,7 +289,7 @@ class InStateDirectory(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Selected(Request):
-    """The stores that are meant."""
+    """Selection of stores and partitions."""
 
     stores: tuple[str, ...] = field(
         default=(),
@@ -314,10 +311,10 @@ class Selected(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class OfApplication(OfSpec, InStateDirectory, Selected):
-    """The stores of one application that are meant, and where they lie."""
+    """Stores of one application, in its state directory."""
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
             raise Invalid(
@@ -325,24 +322,24 @@ class OfApplication(OfSpec, InStateDirectory, Selected):
             )
 
     lacks_state_dir: ClassVar[str] = "Give Kafka Streams' state.dir as state_dir (--state-dir)."
-    """What to do where none was given and one is needed."""
+    """What to do if a required one is missing."""
 
     @property
     def needs_state_dir(self) -> bool:
-        """Whether the job cannot do without a state directory."""
+        """Whether the job requires a state directory."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Request):
-    """Records are held by tasks of an engine."""
+    """Memory budget of an engine's tasks."""
 
     memory_budget: int = field(
         default=DEFAULT_MEMORY_BUDGET,
         metadata=declare(
             Size(),
             title="Memory of a task",
-            help="memory for the records of one task; what it does not hold lies on disk meanwhile",
+            help="memory for the records of one task; what exceeds it is spilled to disk",
             section=LIMITS,
             check=check_memory_budget,
         ),
@@ -351,7 +348,7 @@ class Budgeted(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Staged(Request):
-    """Runs and images are built by tasks of an engine, before anything of them is placed."""
+    """Staging directory, where runs and images are built before they are placed."""
 
     staging_dir: str | None = field(
         default=None,
@@ -368,7 +365,7 @@ class Staged(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Request):
-    """Changelogs are read from their brokers."""
+    """Limits for reading changelogs."""
 
     transaction_wait: float = field(default=30.0, metadata=TRANSACTION_WAIT)
     timeout: float = field(
@@ -379,7 +376,7 @@ class Reading(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(Request):
-    """A plan is frozen before anything is read, and found again by the name of the request."""
+    """A plan is frozen before anything is read, and found again by the request id."""
 
     plan_only: bool = field(
         default=False,
@@ -406,7 +403,7 @@ class Planned(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Request):
-    """What is made may be published into a repository."""
+    """Repository to publish into."""
 
     repository: str | None = field(
         default=None,
@@ -431,10 +428,10 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
         metadata=declare(
             Text("FROM"),
             title="Start from",
-            help="what the stores are made upon. cheapest: the stores of the state directory, the newest snapshot of "
-            "the repository, or nothing, whichever is sound and takes the least. none: all of the changelogs is read. "
-            "latest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. What "
-            "cannot be used is said with the reason",
+            help="the base of the stores. cheapest: the stores of the state directory, the newest snapshot of the "
+            "repository, or none, whichever is sound and takes the least work. none: whole changelogs are read. "
+            "latest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. Bases "
+            "that cannot be used are reported with the reason",
             section=WHAT,
             option="--from",
             check=_check_start,
@@ -445,8 +442,8 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
         metadata=declare(
             Flag(),
             title="Replace what is there",
-            help="replace stores that exist already, which are moved aside until the new are verified, and are not "
-            "built upon; without it they are brought to the end of their changelogs, or the directory is refused",
+            help="replace existing stores, which are kept until the new ones are verified, and are not used as bases; "
+            "without it they are advanced to the end of their changelogs, or the directory is refused",
             section=WHERE,
         ),
     )
@@ -457,18 +454,18 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if self.start_from == HERE and self.replace:
             raise Invalid(
-                "Stores that are advanced where they lie are not replaced.",
+                "Stores that are advanced in the state directory cannot be replaced.",
                 code="options-conflict",
-                action=f"Give {HERE} as start_from (--from) or replace (--replace), and not both.",
+                action=f"Give either {HERE} as start_from (--from) or replace (--replace), not both.",
                 options=["replace", "start_from"],
             )
         if self.start_from == HERE and not self.state_dir:
             raise Invalid(
-                "There is no state directory to go on from.",
+                "There is no state directory to advance.",
                 code="option-missing",
                 action=OfApplication.lacks_state_dir,
                 option="state_dir",
@@ -480,5 +477,5 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
 
     @property
     def needs_state_dir(self) -> bool:
-        """Whether stores are restored nowhere else."""
+        """Whether there is no repository to publish to instead."""
         return self.repository is None

@@ -1,4 +1,4 @@
-"""What an earlier try of a restore has done: it may have placed everything, or published it, and not have said so."""
+"""Resume a restore: what an earlier attempt has placed or published without reporting it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from statecore.statedir.journal import read_record
 from statecore.statedir.state_directory import StateDirectory
 
 NOT_PUBLISHED = "Nothing was published, because others were first"
-"""A note of a report that begins so says that the stores were placed, and that the repository knows nothing of it."""
+"""Prefix of a report's note that the stores were placed but not published."""
 
 
 def frozen_plan(home: JobHome) -> FrozenPlan | None:
-    """The plan of an earlier try of the request, if there is one that can be read."""
+    """The readable frozen plan of an earlier attempt of the request, if any."""
     content = home.read(PLAN_SUFFIX)
     try:
         return None if content is None else FROZEN_PLAN.decode(content)
@@ -29,7 +29,7 @@ def frozen_plan(home: JobHome) -> FrozenPlan | None:
 
 
 def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | None:
-    """The saved report of a plan, which is written before anything is placed; not one of an earlier plan."""
+    """The saved report of this very plan, which is written before anything is placed."""
     content = home.read(REPORT_SUFFIX)
     try:
         found = None if content is None else REPORT.read(content)
@@ -38,19 +38,18 @@ def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | Non
     return found if found is not None and found.value.plan_id == plan.plan_id else None
 
 
-def placed_by(
+def placed_report(
     home: JobHome, directory: StateDirectory, frozen: FrozenPlan, attempt: Attempt
 ) -> tuple[RestoreReport, dict[str, object] | None] | None:
-    """The report of an earlier try, while all that it had placed still stands there.
+    """Report of an earlier attempt, if everything it placed is still there.
 
     Args:
-        home: where it lies.
+        home: files of the request.
         directory: where it was placed.
         frozen: its plan.
-        attempt: this try.
 
     Returns:
-        The report, and what is to be written in place of one that lacks its last word.
+        The report, and the document to save if the earlier attempt did not complete its report.
     """
     found = report_of(home, frozen.plan)
     if found is None:
@@ -62,12 +61,12 @@ def placed_by(
     report = found.value
     if report.finished:
         return replace(report, placed=False), None
-    # Killed between the last swap and the last word, or placed by an older release.
+    # Killed between the last swap and the final report, or placed by an older release.
     report = replace(report, finished=utc_now(), **({} if report.started else asdict(attempt)))
     return replace(report, placed=False), dict(REPORT.rewritten(found, report))
 
 
 def is_published(report: RestoreReport, plan: RestorePlan) -> bool:
-    """Whether nothing is left to publish of what a try has placed: stores upon the state directory never are."""
+    """Whether nothing that was placed remains to be published; stores based on the state directory never are."""
     is_here = all(part.parent == DIRECTORY for part in plan.partitions)
     return report.published is not None or is_here or any(note.startswith(NOT_PUBLISHED) for note in report.notes)

@@ -1,14 +1,14 @@
-"""The restore: rebuild stores of one application from its changelogs, and put them where the application finds them.
+"""Restore: rebuild the stores of an application from its changelogs and place them in its state directory.
 
-Order of things, and why a kill at any moment is harmless::
+The phases, and why a kill at any time is harmless::
 
     lock      the application's .lock, until the end       a running application makes the job refuse to start
-    recover   finish or clear what a killed job left       (statecore.statedir.apply)
-    plan      what to build upon, then freeze the offsets  nothing was changed before this line
-    check     could every worker take part?                on a cluster; nobody is asked on this machine
+    recover   complete or roll back an interrupted job     (statecore.statedir.apply)
+    plan      choose bases, then freeze the offsets        nothing was changed before this line
+    check     can every worker take part?                  on a cluster only
     read      the engine's workers: ranges → runs          in the staging directory of the plan
     build     the engine's workers: runs → images          ditto; each appears complete or not at all
-    publish   manifest and head, where there is a repository; the workers have put the runs there
+    publish   manifest and head, with a repository         the workers have uploaded the runs
     place     whole task directories, by journal           by this process alone
     report    written beside the plan, then returned
 
@@ -34,7 +34,7 @@ from statecore.jobs.bases.base import DAMAGED, Key
 from statecore.jobs.bases.tail_check import found_unsound
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_progress_marker import said_under_way
+from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.pipeline.image_tasks import ImageResult
@@ -49,13 +49,13 @@ from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLA
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning.planning import covers
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.local_build import build_here
+from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.placement_request import placement_notes_of, placement_of
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, check_plan, plan_anew, taken_up
+from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, check_plan, new_plan, resumed_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.resume import NOT_PUBLISHED, frozen_plan, is_published, placed_by, report_of
+from statecore.jobs.restore.resume import NOT_PUBLISHED, frozen_plan, is_published, placed_report, report_of
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Published
@@ -79,23 +79,20 @@ def run_restore(
 
     Args:
         request: what to restore, from where, to where.
-        engine: who reads and builds.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
-        until: for a request of which no earlier try is to be found: some stores, and the offsets that they end at;
-            ``None`` for all that the request names, at the ends of their logs.
-        keeps: whether the task directories that are replaced are kept for a week.
-        locked: the application's directory, where the caller holds its lock; else it is taken.
+        say: called with each line for the operator, before anything is replaced; with ``plan_only`` the plan's notes.
+        until: limits a new plan to some stores and end offsets; ``None`` for the whole request, up to the ends of the
+            logs.
+        keeps: whether replaced task directories are kept for a week.
+        locked: the application's directory if the caller already holds its lock.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
-        Invalid, NotFound, Fenced, Capacity, Retryable: as their docs say; nothing was replaced. With
-            ``request.plan_only`` and a plan that would be refused,
-            :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
-        Corrupted: bytes on their way into the stores were not what they must be; nothing was replaced.
+        Invalid, NotFound, Fenced, Capacity, Retryable: nothing was replaced. With ``request.plan_only``, a plan that
+            would
+            be refused raises :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
+        Corrupted: data on its way into the stores was damaged; nothing was replaced.
         StatecoreError: a defect of this program.
     """
     try:
@@ -123,13 +120,15 @@ def _run_restore(
     if request.state_dir and locked is None:
         directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.owner is not None:
-        parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
-    shelf = None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+        parse_owner(request.owner)  # refuses an unknown owner, also for a plan only
+    repository = (
+        None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+    )
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            candidates = RestoreCandidates(request, spec, directory, shelf, {})
-            planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
+            candidates = RestoreCandidates(request, spec, directory, repository, {})
+            planned = new_plan(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
         progress.done()
         room = [] if directory is None else placement_notes_of(planned.plan, spec, directory, planned.here)
         if directory is not None and planned.disk is not None:
@@ -142,57 +141,54 @@ def _run_restore(
             say(f"note: {note}")
         return NotedPlan.of_plan(planned.plan, [*notes, *doubts_of_plan])
     if directory is None:
-        assert shelf is not None  # the request has one of the two
-        home: JobHome = RepositoryHome(shelf, request.request_id)
+        assert repository is not None  # the request has one of the two
+        home: JobHome = RepositoryHome(repository, request.request_id)
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
-            return _Restore(request, around, None, shelf, until, keeps).run(workers)
-    owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
+            return _Restore(request, around, None, repository, until, keeps).run(workers)
+    owner_note = directory.owner_note()  # before the lock, which creates the directory whose owner is taken
     with directory.lock() if locked is None else nullcontext():
         faults.reach("restore.after-lock")
         say(owner_note)
         home = DirectoryHome(directory.work_path, staging_base(request.staging_dir, directory), request.request_id)
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
-            return _Restore(request, around, directory, shelf, until, keeps).run(workers)
+            return _Restore(request, around, directory, repository, until, keeps).run(workers)
 
 
 class _Restore(Job):
-    """One run of a restore: under the application's lock where it has a state directory.
-
-    Args:
-        request: what is restored.
-        around: see :class:`Job`.
-        directory: the application's directory, locked by this process; ``None`` where nothing is placed.
-        shelf: where a snapshot is published; ``None`` for nowhere. One of the two there is.
-        until: the offsets that a new plan ends at; ``None`` for the ends of the logs.
-        keeps: whether what is replaced is kept for a week.
-    """
+    """One attempt of a restore; a directory to place into, a repository to publish to, or both."""
 
     def __init__(
         self,
         request: RestoreRequest,
         around: Surroundings,
         directory: StateDirectory | None,
-        shelf: ApplicationRepository | None,
+        repository: ApplicationRepository | None,
         until: Until | None,
         keeps: bool,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
         self.request, self.directory = request, directory
-        self.shelf, self.until, self.keeps = shelf, until, keeps
+        self.repository, self.until, self.keeps = repository, until, keeps
         self.resumes = False
         self.placement = uuid.uuid4().hex
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.withheld = ""
 
     def run(self, workers: Workers) -> RestoreReport:
-        """Restore. Checkpoints by schedule wait meanwhile: what they published, this could not be put upon."""
-        with self.attempted(), nullcontext() if self.shelf is None else said_under_way(self.shelf, at_once=True):
+        """Restore, while the in-progress marker makes scheduled checkpoints wait:
+
+        a restore cannot be rebased on theirs.
+        """
+        with (
+            self.attempted(),
+            nullcontext() if self.repository is None else marked_in_progress(self.repository, at_once=True),
+        ):
             return self._run(workers)
 
     def _run(self, workers: Workers) -> RestoreReport:
-        """All steps in order; each is timed under its name."""
+        """All phases in order."""
         with self.phase("plan"):
             self.progress.phase("plan")
             if self.directory is not None and (recovered := str(recover(self.directory, self.faults))):
@@ -200,21 +196,21 @@ class _Restore(Job):
             earlier = self._already_placed()
             if earlier is not None:
                 assert self.directory is not None
-                self.directory.give_to_owner()  # which the killed attempt may not have come to
-                self.home.discard(earlier.plan_id)  # what the killed attempt had staged
-                self.progress.done("in place already")
+                self.directory.give_to_owner()  # the killed attempt may not have got there
+                self.home.discard(earlier.plan_id)  # staged by the killed attempt
+                self.progress.done("already in place")
                 return earlier
             planned = self._plan(workers)
             snapshot = self._publication(planned)
             done = self._already_published(planned.plan, snapshot)
             if done is not None:
-                self.progress.done("published already")
+                self.progress.done("already published")
                 return done
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
         self.wait_for(workers, planned.plan.plan_id, lambda: self._shared(workers, planned.plan), self.spec.kafka)
-        while True:  # each round refuses a parent more, and a store that has none left is read whole
+        while True:  # each round refuses at least one more base; without a base the whole changelog is read
             made = self._read(workers, planned, snapshot)
             if not self._refuses(planned, made):
                 self.faults.reach("restore.after-runs")
@@ -235,7 +231,7 @@ class _Restore(Job):
 
         if self.directory is not None:
             with self.phase("place"):
-                # Before the placement: a retry after a kill finds the stores in place and needs their report.
+                # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
                 self.save(REPORT_SUFFIX, report("").to_json())
                 placement = self._placement(planned, self._staging(plan))
                 assert placement is not None
@@ -248,46 +244,46 @@ class _Restore(Job):
         if self._are_apart(workers):
             self._repository_home().discard(plan.plan_id)
             self._repository_home().sweep()
-        self.finish(plan.plan_id, last.to_json())  # the one that was saved before differs in its times alone
+        self.finish(plan.plan_id, last.to_json())  # differs from the one saved before only in its times
         return last
 
     def _already_placed(self) -> RestoreReport | None:
-        """The report of an earlier attempt of this request, while all that it had placed still stands there."""
+        """Report of an earlier attempt of this request, if everything it placed is still there."""
         frozen = frozen_plan(self.home)
         if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
-        found = placed_by(self.home, self.directory, frozen, self.attempt)
-        if found is None or (self.shelf is not None and not is_published(found[0], frozen.plan)):
-            return None  # or it was placed before it was to be published
-        report, last_word = found
-        if last_word is not None:
-            self.save(REPORT_SUFFIX, last_word)
+        found = placed_report(self.home, self.directory, frozen, self.attempt)
+        if found is None or (self.repository is not None and not is_published(found[0], frozen.plan)):
+            return None  # placed by an attempt that was not asked to publish
+        report, corrected = found
+        if corrected is not None:
+            self.save(REPORT_SUFFIX, corrected)
         return report
 
     def _already_published(self, plan: RestorePlan, snapshot: SnapshotOf | None) -> RestoreReport | None:
-        """The report of an earlier attempt of this request that published and had nothing else to do."""
+        """Report of an earlier attempt of this request that published and had nothing to place."""
         earlier = None if snapshot is None or self.directory is not None else snapshot.earlier()
         found = None if earlier is None else report_of(self.home, plan)
         return None if found is None else replace(found.value, published=earlier)
 
     def _plan(self, workers: Workers) -> PlannedRestoreOf:
-        """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
+        """The frozen plan of this request, or a new one. All refusals happen here."""
         with self._cluster() as cluster:
-            found = taken_up(cluster, self.spec, self.request, self._candidates(), self.home)
+            found = resumed_plan(cluster, self.spec, self.request, self._candidates(), self.home)
             if isinstance(found, PlannedRestoreOf):
-                self.taken_up = True
+                self.is_resumed = True
                 self.resumes = report_of(self.home, found.plan) is not None
                 self.brokers = cluster.brokers()
                 placement = self._placement(found)
                 return found if placement is None else replace(found, notes=(*found.notes, *placement.notes))
-        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}",)
+        why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}",)
         return self._new_plan(workers, why)
 
     def _new_plan(self, workers: Workers, why: tuple[str, ...]) -> PlannedRestoreOf:
         staging = str(self._staging_base().absolute()) if self.directory is not None else ""
         with self._cluster() as cluster:
             candidates, until = self._candidates(), self.until
-            planned = plan_anew(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
+            planned = new_plan(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
             placement = self._placement(planned)
             notes = [] if placement is None else placement.notes
             if self.directory is not None and planned.disk is not None:
@@ -300,51 +296,54 @@ class _Restore(Job):
         return Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout)
 
     def _candidates(self) -> RestoreCandidates:
-        return RestoreCandidates(self.request, self.spec, self.directory, self.shelf, self.refused)
+        return RestoreCandidates(self.request, self.spec, self.directory, self.repository, self.refused)
 
     def _refuses(self, planned: PlannedRestoreOf, made: Made) -> bool:
-        """Whether a parent turned out not to be sound when its tail was read; then it is not used again."""
-        if not planned.parents:
+        """Whether a base turned out unsound when its tail was read; it is not tried again."""
+        if not planned.bases:
             return False
         with self._cluster() as cluster:
-            found = found_unsound(planned.plan, planned.parents, made.runs, planned.topics, cluster)
-        self.refused |= found.for_good
+            found = found_unsound(planned.plan, planned.bases, made.runs, planned.topics, cluster)
+        self.refused |= found.permanent
         for one in found.refused:
             self.say(str(one))
         return bool(found.refused)
 
     def _publication(self, planned: PlannedRestoreOf) -> SnapshotOf | None:
-        """Begun before anything is read: what others publish from now on is seen, and rights that lack as well."""
-        if self.shelf is None or not planned.published.partitions:
+        """Begin the publication before anything is read, so that conflicts and missing permissions are noticed."""
+        if self.repository is None or not planned.published.partitions:
             return None
-        return SnapshotOf(self.shelf, self.spec, self.request, planned.plan, self.faults)
+        return SnapshotOf(self.repository, self.spec, self.request, planned.plan, self.faults)
 
     def _read(self, workers: Workers, planned: PlannedRestoreOf, snapshot: SnapshotOf | None) -> Made:
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
         plan, budget, place = planned.plan, self.request.memory_budget, self._place(workers, planned.plan)
-        shelf = None if snapshot is None and not self._are_apart(workers) else self._address()
-        with self.phase("read"), self.nothing_left_of_the_invalid(plan.plan_id):
-            runs = read_runs(workers, plan, cluster, place, budget, self.progress, shelf, planned.parents)
-            versions = publish_rows(workers, plan, runs, place, shelf, budget, self.progress)
+        repository = None if snapshot is None and not self._are_apart(workers) else self._address()
+        with self.phase("read"), self.discarding_invalid(plan.plan_id):
+            runs = read_runs(workers, plan, cluster, place, budget, self.progress, repository, planned.bases)
+            versions = publish_rows(workers, plan, runs, place, repository, budget, self.progress)
         return Made(runs, versions)
 
     def _address(self) -> ApplicationAddress | None:
-        return None if self.shelf is None else ApplicationAddress(self.shelf.url, self.shelf.application_id)
+        return (
+            None if self.repository is None else ApplicationAddress(self.repository.url, self.repository.application_id)
+        )
 
     def _built(
         self, workers: Workers, planned: PlannedRestoreOf, made: Made
     ) -> dict[tuple[str, str], ImageResult] | None:
-        """All images; ``None`` where files of snapshots that stores are put upon are damaged: these are refused."""
+        """Build all images; ``None`` if files of base snapshots are damaged, after refusing these bases."""
         try:
             return self._build(workers, planned, made)
         except Corrupted as error:
-            upon = {key: parent for key, parent in planned.parents.items() if key not in planned.here}
-            if not upon:
+            snapshot_bases = {key: base for key, base in planned.bases.items() if key not in planned.here}
+            if not snapshot_bases:
                 raise
-            # Which of them it was is not told, and a damaged repository is no place to be choosy.
-            for key, parent in sorted(upon.items()):
-                self.refused[key, parent.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
-            self.say(f"warning: Not put upon {', '.join(sorted({one.name for one in upon.values()}))}: {error.what}")
+            # The error does not say which base is damaged, so all of them are refused.
+            for key, base in sorted(snapshot_bases.items()):
+                self.refused[key, base.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
+            names = ", ".join(sorted({one.name for one in snapshot_bases.values()}))
+            self.say(f"warning: Not used as base: {names}. {error.what}")
             return None
 
     def _build(self, workers: Workers, planned: PlannedRestoreOf, made: Made) -> dict[tuple[str, str], ImageResult]:
@@ -352,17 +351,17 @@ class _Restore(Job):
             return {}
         plan, budget = planned.plan, self.request.memory_budget
         place, staging = self.home.place(plan.plan_id), self._staging(plan)
-        brought = set(plan.stores) if self._are_apart(workers) else planned.parents.keys() - planned.here
+        brought = set(plan.stores) if self._are_apart(workers) else planned.bases.keys() - planned.here
         images: dict[tuple[str, str], ImageResult] = {}
         with self.phase("build"):
             if brought:
-                assert self.shelf is not None  # where else would they be
-                parts = task_parts(plan.of(brought), made, {}, parents=planned.parents)
-                bases = {key: planned.parents[key].bases for key in planned.here & brought}
-                images |= build_here(
-                    self.shelf, parts, self.directory, staging, self.spec, budget, self.progress, bases
+                assert self.repository is not None  # bases that are not in the directory come from it
+                parts = task_parts(plan.of(brought), made, {}, bases=planned.bases)
+                directories = {key: planned.bases[key].bases for key in planned.here & brought}
+                images |= build_locally(
+                    self.repository, parts, self.directory, staging, self.spec, budget, self.progress, directories
                 )
-            stores = stores_to_build(plan.of(plan.stores.keys() - brought), made.runs, planned.parents)
+            stores = stores_to_build(plan.of(plan.stores.keys() - brought), made.runs, planned.bases)
             if stores:
                 application_id = self.spec.application_id
                 images |= build_images(workers, application_id, stores, place, staging, budget, self.progress)
@@ -384,7 +383,7 @@ class _Restore(Job):
             except Fenced as error:
                 if self.directory is None:
                     raise
-                # A checkpoint was faster, as one is every few minutes; what was built is as good as it was.
+                # A checkpoint published first; the stores that were built are still good.
                 self.progress.done("nothing")
                 self.withheld = f"{NOT_PUBLISHED}: {error.what}"
                 self.say(f"warning: {self.withheld}")
@@ -403,20 +402,18 @@ class _Restore(Job):
         return self._staging_base() / plan.plan_id
 
     def _place(self, workers: Workers, plan: RestorePlan) -> StagingPlace:
-        """Where runs are kept: with the images that are built of them, or in the repository alone."""
+        """Where runs are kept: with the images that are built of them, or in the repository only."""
         if self._are_apart(workers):
             return self._repository_home().place(plan.plan_id)
         return self.home.place(plan.plan_id)
 
     def _repository_home(self) -> RepositoryHome:
-        assert self.shelf is not None
-        return RepositoryHome(self.shelf, self.request.request_id)
+        assert self.repository is not None
+        return RepositoryHome(self.repository, self.request.request_id)
 
     def _are_apart(self, workers: Workers) -> bool:
-        """Whether the workers share nothing with this machine but the repository: a cluster, unless a staging directory
-        that all of them share was named.
-        """
-        return self.shelf is not None and not self.request.staging_dir and not workers.are_here()
+        """Whether workers share only the repository with this machine: a cluster without a shared staging directory."""
+        return self.repository is not None and not self.request.staging_dir and not workers.are_here()
 
     def _shared(self, workers: Workers, plan: RestorePlan) -> Path | None:
         """The directory that workers have to share with this process."""
@@ -427,7 +424,7 @@ class _Restore(Job):
             return None
         plan, request = planned.plan, self.request
         if staged is None:
-            decided = plan.stores if self.keeps else ()  # by whoever has a store of another kind replaced, and kept
+            decided = plan.stores if self.keeps else ()  # the caller replaces stores of another kind on purpose
             if (refusal := contradicted(self.directory, self.spec, plan.tasks, decided)) is not None:
                 raise refusal
         return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
@@ -456,7 +453,7 @@ class _Restore(Job):
             notes=(*notes, *((self.withheld,) if self.withheld else ()), *(published.warnings if published else ())),
             placement=self.placement if self.directory is not None else "",
             ran_on=self.ran_on,
-            repository="" if self.shelf is None else self.shelf.url,
+            repository="" if self.repository is None else self.repository.url,
             published=published,
         )
 

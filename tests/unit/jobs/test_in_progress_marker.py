@@ -13,7 +13,7 @@ import pytest
 
 from statecore.errors import Retryable
 from statecore.jobs.engine import HandedOver
-from statecore.jobs.in_progress_marker import LOST, heard_of, said_under_way
+from statecore.jobs.in_progress_marker import LOST, marked_in_progress, marker_age
 from statecore.objectstore.base import Blobs
 from statecore.repository.application_repository import ApplicationRepository
 from tests.unit.jobs.backup.snapshots import World
@@ -24,31 +24,31 @@ def shelf(tmp_path: Path) -> ApplicationRepository:
     return World(tmp_path).shelf
 
 
-said_quickly = partial(said_under_way, first=0.05, again=0.05)
+said_quickly = partial(marked_in_progress, first=0.05, again=0.05)
 
 
 def heard(shelf: ApplicationRepository, seconds: float = 120.0) -> float | None:
     """Wait until somebody says it."""
     until = time.monotonic() + seconds
-    while (ago := heard_of(shelf, time.time())) is None and time.monotonic() < until:
+    while (ago := marker_age(shelf, time.time())) is None and time.monotonic() < until:
         time.sleep(0.01)
     return ago
 
 
 def test_what_takes_long_is_heard_of_until_it_ends(shelf: ApplicationRepository) -> None:
-    assert heard_of(shelf, time.time()) is None
+    assert marker_age(shelf, time.time()) is None
     with said_quickly(shelf):
         assert heard(shelf) is not None
-    assert heard_of(shelf, time.time()) is None
+    assert marker_age(shelf, time.time()) is None
     with suppress(Retryable), said_quickly(shelf):
         assert heard(shelf) is not None
         raise Retryable("The brokers are away.", code="test-error", action="Wait.")
-    assert heard_of(shelf, time.time()) is None, "who failed is not under way"
+    assert marker_age(shelf, time.time()) is None, "who failed is not under way"
 
 
 def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: ApplicationRepository) -> None:
     place = shelf.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
-    with said_under_way(
+    with marked_in_progress(
         ApplicationRepository(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
     ):
         pass
@@ -65,9 +65,9 @@ def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Application
         assert last > first
         raise HandedOver  # so that the last word stays
     said = shelf.blobs.head(name).modified
-    assert heard_of(shelf, said + LOST - 1) == LOST - 1
-    assert heard_of(shelf, said + LOST + 1) is None, "it was killed"
-    assert heard_of(shelf, said - LOST - 1) is None, "a clock was wrong, once"
+    assert marker_age(shelf, said + LOST - 1) == LOST - 1
+    assert marker_age(shelf, said + LOST + 1) is None, "it was killed"
+    assert marker_age(shelf, said - LOST - 1) is None, "a clock was wrong, once"
 
 
 def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
@@ -86,7 +86,7 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
     monkeypatch.setattr(shelf.blobs, "replace", put)
     with said_quickly(shelf):
         assert tried.wait(120)
-        assert heard_of(shelf, time.time()) is None
+        assert marker_age(shelf, time.time()) is None
         away.clear()
         assert heard(shelf) is not None
 
@@ -94,24 +94,24 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
 def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(
     shelf: ApplicationRepository,
 ) -> None:
-    with pytest.raises(HandedOver), said_under_way(shelf):
+    with pytest.raises(HandedOver), marked_in_progress(shelf):
         raise HandedOver
-    assert heard_of(shelf, time.time()) is not None
+    assert marker_age(shelf, time.time()) is not None
 
 
 def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: ApplicationRepository) -> None:
-    with suppress(HandedOver), said_under_way(shelf):
+    with suppress(HandedOver), marked_in_progress(shelf):
         raise HandedOver
-    with said_under_way(shelf):
+    with marked_in_progress(shelf):
         pass
-    assert heard_of(shelf, time.time()) is not None, "it may be another's"
-    with said_under_way(shelf) as word:
-        word.is_ours()
-        assert heard_of(shelf, time.time()) is not None
-    assert heard_of(shelf, time.time()) is None
+    assert marker_age(shelf, time.time()) is not None, "it may be another's"
+    with marked_in_progress(shelf) as word:
+        word.delete_at_end()
+        assert marker_age(shelf, time.time()) is not None
+    assert marker_age(shelf, time.time()) is None
 
 
 def test_what_is_known_to_take_long_says_so_at_once(shelf: ApplicationRepository) -> None:
-    with said_under_way(shelf, at_once=True):
-        assert heard_of(shelf, time.time()) is not None
-    assert heard_of(shelf, time.time()) is None
+    with marked_in_progress(shelf, at_once=True):
+        assert marker_age(shelf, time.time()) is not None
+    assert marker_age(shelf, time.time()) is None

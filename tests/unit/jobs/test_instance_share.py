@@ -36,6 +36,6 @@ def test_the_global_stores_are_in_every_share() -> None:
 
 @pytest.mark.parametrize("text", ["", "3/3", "-1/3", "1", "1/0", "a/b", "1/2/3", "0/01"])
 def test_what_is_no_instance_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="is no instance"):
+    with pytest.raises(Invalid, match="is not an instance"):
         Instance.parse(text)
     assert Instance.parse("2/3") == Instance(2, 3)

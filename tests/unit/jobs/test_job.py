@@ -134,7 +134,7 @@ def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str])
 @pytest.mark.parametrize("taken_up", [False, True])
 def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Job, taken_up: bool) -> None:
     staged = planned(job)
-    job.taken_up = taken_up
+    job.is_resumed = taken_up
     with pytest.raises(Invalid):
         job.wait_for(Workers(Invalid("no shared disk", code="test-error", action="share one")), PLAN, lambda: None, {})
     assert (job.home.read(PLAN_SUFFIX) is not None) is taken_up
@@ -143,7 +143,7 @@ def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Jo
 
 def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
     staged = planned(job)
-    with pytest.raises(Capacity), job.nothing_left_of_the_invalid(PLAN):
+    with pytest.raises(Capacity), job.discarding_invalid(PLAN):
         raise Capacity("full", code="test-error", action="free room")
     assert job.home.read(PLAN_SUFFIX) is not None
     assert is_staged(staged)

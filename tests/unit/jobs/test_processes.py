@@ -139,7 +139,7 @@ def test_a_worker_that_crashes_in_a_kernel_names_who_called_it() -> None:
         (signal.SIGILL, "Illegal instruction", StatecoreError, "another CPU"),
         (signal.SIGBUS, "Bus error", Retryable, "mapped file"),
         (signal.SIGSYS, "Bad system call", StatecoreError, "this is a defect"),
-        (signal.SIGTERM, None, Capacity, "want of memory"),
+        (signal.SIGTERM, None, Capacity, "lack of memory"),
     ],
 )
 def test_each_signal_of_which_a_worker_dies_has_its_kind(
@@ -197,5 +197,5 @@ def test_one_works_for_each_core_unless_a_number_is_given() -> None:
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_no_process_is_no_engine(number: int) -> None:
-    with pytest.raises(Invalid, match="do no work"):
+    with pytest.raises(Invalid, match="not a valid number"):
         ProcessEngine(number)

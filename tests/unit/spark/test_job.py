@@ -42,7 +42,7 @@ def run(tmp_path: Path, request: str, **instead: Any) -> tuple[int, dict[str, An
     ("request_text", "kind", "words"),
     [
         ("{", "Invalid", "no JSON"),
-        ("[]", "Invalid", "no JSON object"),
+        ("[]", "Invalid", "not a JSON object"),
         ('{"state_dir": "/s", "spec_path": "/nowhere/stores.yaml"}', "NotFound", "/nowhere/stores.yaml"),
         ('{"state_dir": "/s", "spec": {"application_id": "app"}}', "Invalid", "bootstrap_servers"),
         ('{"state_dir": "/s", "spec_path": "a", "replace": "false"}', "Invalid", "'false'"),

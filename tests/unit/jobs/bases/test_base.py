@@ -60,7 +60,7 @@ def chosen(
 
 def test_the_first_candidate_that_is_sound_is_taken_and_no_other_is_looked_at() -> None:
     candidates = Listed(parent("newest"), parent("older", 500))
-    assert chosen(candidates).parents[KEY].name == "newest"
+    assert chosen(candidates).bases[KEY].name == "newest"
     assert candidates.looked == 1
 
 
@@ -71,7 +71,7 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
         parent("older", 500),
     )
     found = chosen(candidates)
-    assert found.parents[KEY].name == "older"
+    assert found.bases[KEY].name == "older"
     assert [one.parent for one in found.refused] == ["damaged", "newest"]
     first, second = (one.to_json() for one in found.refused)
     assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
@@ -81,20 +81,20 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
 
 def test_where_none_is_left_the_store_has_no_parent() -> None:
     found = chosen(Listed(parent(end=2000)))
-    assert not found.parents
+    assert not found.bases
     assert [one.parent for one in found.refused] == ["newest"]
 
 
 def test_a_log_that_was_truncated_below_the_end_refuses_it() -> None:
     candidates = Listed(parent("newest", 900, epoch=4), parent("older", 500, epoch=3))
     found = chosen(candidates, log=replace(LOG, leader_epoch=6), epochs={CHANGELOG: 600})
-    assert found.parents[KEY].name == "older"
+    assert found.bases[KEY].name == "older"
     assert (found.refused[0].code, found.refused[0].values["truncated_at"]) == ("log-truncated", 600)
 
 
 def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
     found = chosen(Listed(parent(end=900)), end=800)
-    assert not found.parents
+    assert not found.bases
     assert (found.refused[0].code, found.refused[0].values["read_end"]) == ("end-beyond-read", 800)
 
 
@@ -107,14 +107,14 @@ def test_a_parent_of_other_partitions_is_refused() -> None:
 
 def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:
     found = chosen(Listed(parent("newest", 900)), by_cost=True)
-    assert not found.parents
-    assert [one.parent for one in found.dearer] == ["newest"]
+    assert not found.bases
+    assert [one.parent for one in found.costlier] == ["newest"]
     assert not found.refused
 
 
 def test_of_equal_work_what_is_there_is_taken() -> None:
     here = replace(parent(DIRECTORY, 1000), databases={None: "/s"})
-    assert chosen(Listed(here), by_cost=True).parents[KEY].name == DIRECTORY
+    assert chosen(Listed(here), by_cost=True).bases[KEY].name == DIRECTORY
 
 
 @pytest.mark.parametrize(("read_at_ms", "taken"), [(100, True), (99, False), (None, False)])

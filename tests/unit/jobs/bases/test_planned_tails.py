@@ -16,7 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.bases.planned_tails import PlannedTails, still_standing, topics_of
+from statecore.jobs.bases.planned_tails import PlannedTails, topics_of, valid_bases
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
@@ -73,7 +73,7 @@ def stands(
     if found is None:
         stores = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
         found = {key: parent(*parts) for key, parts in stores.items()}
-    return still_standing(
+    return valid_bases(
         cluster(brokers), frozen(*plan, age=age), topics_of(cluster(), frozen(*plan).plan), Parents(found)
     )
 
@@ -95,7 +95,7 @@ def test_a_plan_stands_upon_the_parents_that_it_names() -> None:
 def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
     brokers, parents = Brokers(), Parents({})
     plan = frozen(planned(parent=""))
-    assert still_standing(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
+    assert valid_bases(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
     assert parents.asked == []
     assert brokers.asked == {TopicPartition("plain-changelog", 0)}, "its log may have lost its start all the same"
 
@@ -103,7 +103,7 @@ def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
 def test_the_parent_is_asked_for_by_the_name_in_the_plan() -> None:
     part, parents = planned(parent="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
     plan = frozen(part)
-    still_standing(cluster(), plan, topics_of(cluster(), plan.plan), parents)
+    valid_bases(cluster(), plan, topics_of(cluster(), plan.plan), parents)
     assert parents.asked == [(KEY, "20261123T010203Z-0badcafe")]
 
 
@@ -150,7 +150,7 @@ def test_a_plan_that_its_logs_have_left_behind_is_made_anew_whatever_its_parents
 
 def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself() -> None:
     refused = (Refused("0_0", "plain", "newest", "it is torn"), Refused("0_1", "plain", "an older one", "it is torn"))
-    tails = PlannedTails(frozen=frozen(planned(), newest="newest"), parents={}, refused=refused, topics={}, notes=())
+    tails = PlannedTails(frozen=frozen(planned(), newest="newest"), bases={}, refused=refused, topics={}, notes=())
     assert tails.not_newest == {KEY}
 
 

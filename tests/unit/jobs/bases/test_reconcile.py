@@ -102,7 +102,7 @@ class World:
         topics = {part.topic: TopicDescription(part.topic, TOPIC_ID, 2, configs) for part in parts}
         plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, tuple(parts))
         frozen = SimpleNamespace(plan=plan, newest=self.snapshot)
-        return cast(CheckpointPlan, SimpleNamespace(frozen=frozen, parents=parents, topics=topics))
+        return cast(CheckpointPlan, SimpleNamespace(frozen=frozen, bases=parents, topics=topics))
 
     def refused(self, key: tuple[str, str]) -> Refused:
         return Refused(*key, self.snapshot, "compaction has removed offsets", missed_deletes=True)
@@ -118,7 +118,7 @@ class World:
         return Reconciler(
             planned,
             spec=self.shop.declared,
-            shelf=self.shop.shelf,
+            repository=self.shop.shelf,
             settings=ClusterSettings("nowhere:1", {}, 1.0),
             connect=connect,
             engine=lambda _: InProcessEngine(),
@@ -164,9 +164,7 @@ class World:
     def published(self, key: tuple[str, str], made: Reconciliation) -> TaskManifest:
         """The part with a store that was made right."""
         planned = self.planned(key)
-        (part,) = task_parts(
-            planned.frozen.plan, Made({key: made.stores[key].results}, {}), {}, parents=planned.parents
-        )
+        (part,) = task_parts(planned.frozen.plan, Made({key: made.stores[key].results}, {}), {}, bases=planned.bases)
         return part
 
     def content(self, store: StoreSnapshot) -> tuple[int, str]:
@@ -299,7 +297,7 @@ def test_a_log_that_loses_its_start_or_its_end_meanwhile_tells_nothing(world: Wo
 def test_a_run_that_this_disk_has_changed_is_not_compared(world: World) -> None:
     world.turned = True
     (one,) = world.reconcile(PLAIN).refused
-    assert "just read" in one.why
+    assert "does not match its hash" in one.why
 
 
 def why_not(world: World, key: tuple[str, str], change: Callable[[Any], None] = lambda _: None, **config: str) -> str:
@@ -325,13 +323,13 @@ def test_only_a_store_of_runs_and_of_one_partition_in_the_newest_snapshot_can_be
         planned.frozen.newest = "another"
 
     def based(planned: Any) -> None:
-        store = planned.parents[PLAIN].snapshot
+        store = planned.bases[PLAIN].snapshot
         (database,) = store.databases
         database = replace(database, base=(BaseFile("1.sst", "0" * 64, Extent("b", 0, 1)),))
-        planned.parents[PLAIN] = replace(planned.parents[PLAIN], snapshot=replace(store, databases=(database,)))
+        planned.bases[PLAIN] = replace(planned.bases[PLAIN], snapshot=replace(store, databases=(database,)))
 
     assert "newest snapshot" in why_not(world, PLAIN, older)
-    assert "files of RocksDB" in why_not(world, PLAIN, based)
+    assert "RocksDB files" in why_not(world, PLAIN, based)
 
 
 def test_what_else_is_wrong_with_a_parent_is_left_as_it_is_said(world: World) -> None:

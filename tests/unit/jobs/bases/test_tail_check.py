@@ -82,7 +82,7 @@ def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() 
     (refused,) = found.refused
     assert (refused.task, refused.store, refused.parent) == ("0_0", "store", "newest")
     assert "delete.retention.ms" in refused.why
-    assert found.for_good == {(KEY, "newest"): refused.why}
+    assert found.permanent == {(KEY, "newest"): refused.why}
 
 
 def test_a_horizon_that_was_lower_at_any_look_counts() -> None:
@@ -101,14 +101,14 @@ def test_no_delete_is_missed_above_a_parent_without_rows() -> None:
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
 def test_a_start_that_moved_past_the_parent_refuses_it_for_good_in_every_topic(policy: str) -> None:
     found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
-    assert found.for_good.keys() == {(KEY, "newest")}
+    assert found.permanent.keys() == {(KEY, "newest")}
 
 
 def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_parent() -> None:
     found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
     (refused,) = found.refused
     assert (refused.code, refused.values["truncated_at"]) == ("log-truncated", 250)
-    assert not found.for_good
+    assert not found.permanent
 
 
 def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:

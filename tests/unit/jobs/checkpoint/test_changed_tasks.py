@@ -118,34 +118,34 @@ def news(
     )
     parents = {(part.task, part.store): Base(part.parent, {}, frozenset()) for part in plan if part.parent}
     of = CheckpointPlan(
-        frozen=frozen, parents=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
+        frozen=frozen, bases=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
     )
     return changed_tasks(of, cast(Publication, publication), reconciled, goes)
 
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
     found = news(planned("0_0", end=101), planned("0_1"))
-    assert (found.tasks, found.cuts, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
+    assert (found.tasks, found.read_positions, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
 
 
 def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_behind_it() -> None:
     unread = {"0_0": published(planned(store="other"))}
-    assert news(planned(), planned("0_1"), more=unread).cuts == {"0_1": QUIET}
-    assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").cuts.keys() == {
+    assert news(planned(), planned("0_1"), more=unread).read_positions == {"0_1": QUIET}
+    assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").read_positions.keys() == {
         "0_0",
         "0_1",
     }
     left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
-    assert news(planned(), more=left).cuts == {"0_0": QUIET}
+    assert news(planned(), more=left).read_positions == {"0_0": QUIET}
 
 
 def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
     parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
     found = news(*parts, horizon_ms=2 * HOUR + 1)
-    assert (found.cuts, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
+    assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
     assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
     assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
-    assert news(planned(horizon_ms=1), planned(store="other")).cuts == {"0_0": QUIET}
+    assert news(planned(horizon_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
@@ -154,7 +154,7 @@ def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
 
 def test_where_nothing_was_published_everything_is_news() -> None:
     found = news(planned(parent=""), is_first=True)
-    assert (found.tasks, found.cuts, found.oldest_ms) == ({"0_0"}, {}, None)
+    assert (found.tasks, found.read_positions, found.oldest_ms) == ({"0_0"}, {}, None)
 
 
 @pytest.mark.parametrize("parent", ["", "an older one"])
@@ -169,12 +169,12 @@ def test_a_store_that_was_compared_with_its_whole_log_is_news_although_it_has_no
 
 def test_one_store_makes_its_whole_task_news() -> None:
     found = news(planned(), planned(store="more", end=101))
-    assert (found.tasks, found.cuts) == ({"0_0"}, {})
+    assert (found.tasks, found.read_positions) == ({"0_0"}, {})
 
 
 def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
     found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
-    assert (found.tasks, found.cuts) == (frozenset(), {"0_1": QUIET})
+    assert (found.tasks, found.read_positions) == (frozenset(), {"0_1": QUIET})
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_doe
 def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
     part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
     found = news(part, there=[published(part, **changed)])
-    assert (found.tasks, found.cuts) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
+    assert (found.tasks, found.read_positions) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_versioned_store_that_is_made_as_it_is_there_already_is_no_news_wherev
 
 def test_what_is_kept_of_a_versioned_store_whose_log_has_grown_says_nothing_of_now() -> None:
     found = news(planned(kind=VERSIONED, was_all=False))
-    assert (found.tasks, found.cuts) == (frozenset(), {})
+    assert (found.tasks, found.read_positions) == (frozenset(), {})
 
 
 def test_the_oldest_moment_is_that_of_the_tasks_without_news_alone() -> None:
@@ -242,10 +242,10 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     for part in parts:
         has_all = part.start == part.end and part.parent == NEWEST and part.was_all
         complete -= set() if has_all or part.left_to_restore else {part.task}
-    assert found.cuts == dict.fromkeys(complete, QUIET)
-    assert not found.tasks & found.cuts.keys()
+    assert found.read_positions == dict.fromkeys(complete, QUIET)
+    assert not found.tasks & found.read_positions.keys()
     lagging = {part.task for part in parts if not part.was_all}
-    assert {part.task for part in parts} == found.tasks | found.cuts.keys() | lagging
+    assert {part.task for part in parts} == found.tasks | found.read_positions.keys() | lagging
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     application.world, (application.entry,) = world, world.shelf.head().snapshots
     assert not application.look(Consuming(10, policy="delete")).is_due
     assert not application.look(Consuming(10)).is_due, "a checkpoint could not say that nothing lies behind it"
-    assert "2 offsets are new" in application.look(Consuming(12, policy="delete")).why
+    assert "2 new offsets" in application.look(Consuming(12, policy="delete")).why
 
 
 def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_others_waiting() -> None:
@@ -314,7 +314,7 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
     assert list(found) == list(looks)
     assert [found[name].why for name in "abc"] == ["met the two others"] * 3
     assert isinstance(found["hangs"].error, Retryable)
-    assert "looked whether" not in found["hangs"].why
+    assert "checked whether" not in found["hangs"].why
     assert "took longer than 5 s" in found["hangs"].why
     assert found["broken"] == Verdict(True, "The head is torn.", found["broken"].error)
     assert "KeyError" in found["defect"].why

@@ -29,7 +29,7 @@ class Service:
 
     def run(self, request: CheckpointRequest, *_: Any, warm: Warm, **__: Any) -> RestoreReport:
         self.requests.append(request.request_id)
-        self.opened.append(warm.shelf)
+        self.opened.append(warm.repository)
         self.began.append(self.now)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
@@ -93,7 +93,7 @@ def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
     service = Service(1.0, Retryable("The broker is away.", code="test-error", action="Wait."), over())
     with pytest.raises(Invalid):
         service.follow(Shop(tmp_path), 300.0)
-    assert "as fresh as 20" in service.said[0]
+    assert "newest checkpoint is of 20" in service.said[0]
 
 
 def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
@@ -111,7 +111,7 @@ def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
     with pytest.raises(Invalid):
         service.follow(shop, 300.0)
     assert service.began[0] == sum(service.waited[:3]) > 0
-    assert "under way" in service.said[0]
+    assert "in progress" in service.said[0]
 
 
 def test_patience_grows_no_longer_than_the_interval(tmp_path) -> None:

@@ -67,7 +67,7 @@ def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(tmp_path: Path) ->
             return CountedBlobs(self, asked)
 
     place = Counted(tmp_path.as_uri(), "orders", "a1")
-    with pytest.raises(Invalid, match="does not find in"):
+    with pytest.raises(Invalid, match="does not find the driver"):
         place.check_seen()
     place.prepare()
     asked.clear()

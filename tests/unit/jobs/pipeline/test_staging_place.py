@@ -47,18 +47,18 @@ def test_a_worker_knows_whether_it_sees_what_the_driver_sees(place: StagingPlace
 
 
 def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> None:
-    assert place.told() == 0
+    assert place.offsets_done() == 0
     place.prepare()
-    assert place.told() == 0
+    assert place.offsets_done() == 0
     one, other = reading(place, FIRST), reading(place, SECOND)
     for offsets in (10, 20, 20):
         one.report(offsets, now=True)
     other.report(100, now=True)
-    assert place.told() == 120
+    assert place.offsets_done() == 120
     reading(place, FIRST, "another").report(7, now=True)
-    assert place.told() == 127
+    assert place.offsets_done() == 127
     place.prepare()
-    assert place.told() == 0
+    assert place.offsets_done() == 0
 
 
 def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace) -> None:
@@ -67,11 +67,11 @@ def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace) -> None:
     for _ in range(3):
         batch.report(60)
         batch.finish(100)
-    assert place.told() == 60, "the first word, and no more of them until it is time"
+    assert place.offsets_done() == 60, "the first word, and no more of them until it is time"
     batch.close()
-    assert place.told() == 300
+    assert place.offsets_done() == 300
     reading(place, SECOND).close()
-    assert place.told() == 300
+    assert place.offsets_done() == 300
 
 
 def test_a_batch_of_which_nothing_was_read_leaves_no_word(place: StagingPlace) -> None:
@@ -84,9 +84,9 @@ def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace) -> None:
     one = reading(place, FIRST, clock=lambda: 1.0)
     for offsets in (10, 20, 30):
         one.report(offsets)
-    assert place.told() == 10
+    assert place.offsets_done() == 10
     one.report(100, now=True)
-    assert place.told() == 100
+    assert place.offsets_done() == 100
 
 
 def test_a_failure_stops_all_who_read_until_the_driver_begins_anew(place: StagingPlace) -> None:
@@ -137,7 +137,7 @@ def test_progress_costs_the_requests_that_the_place_says(server: BlobServer) -> 
         one.report(offsets, now=True)
     assert server.asked == {("PUT", "progress"): 3, ("DELETE", "progress"): 2, ("POST", "failed"): 3}
     server.asked.clear()
-    assert place.told() == 30
+    assert place.offsets_done() == 30
     assert server.asked == {("OPTIONS", "progress"): 1}
 
 

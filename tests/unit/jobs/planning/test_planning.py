@@ -118,7 +118,7 @@ def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, 
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(Invalid, match=said) as refused:
         load_plan(tmp_path / "p.json")
-    assert "made anew" in refused.value.action
+    assert "recreates" in refused.value.action
 
 
 def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
@@ -137,7 +137,7 @@ def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, 
         path.write_bytes(content)
         with pytest.raises(Invalid, match="frozen plan") as refused:
             load_plan(path)
-        assert "made anew" in refused.value.action
+        assert "recreates" in refused.value.action
 
 
 def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
@@ -223,7 +223,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_pl
     )
     assert not waits
     assert [(part.ranges, part.tail_left) for part in made.partitions] == [((), 0), ((), 0)]
-    assert ["Left to Kafka Streams: v." in note for note in notes] == [True]
+    assert ["Restored by Kafka Streams: v." in note for note in notes] == [True]
     frozen = FrozenPlan(made, (), 0.0, "one", "/staging")
     topics = FakeCluster().describe_topics(["app-v-changelog"])
     later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
@@ -275,9 +275,9 @@ def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
     ("declared", "partitions", "why"),
     [
         ({"kind": "key-value"}, (0,), "only some partitions were asked for"),
-        ({"kind": "key-value", "reprocess": True}, (), "the application fills it through a processor of its own"),
-        ({"kind": "session", "retention": "10m"}, (), "the application fills it through a processor of its own"),
-        ({"kind": "in-memory"}, (), "it lies in memory"),
+        ({"kind": "key-value", "reprocess": True}, (), "the application fills it through its own processor"),
+        ({"kind": "session", "retention": "10m"}, (), "the application fills it through its own processor"),
+        ({"kind": "in-memory"}, (), "it is in memory"),
         ({"kind": "custom"}, (), "it is of the application's own class"),
     ],
 )

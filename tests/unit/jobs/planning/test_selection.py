@@ -80,7 +80,7 @@ def test_stores_that_are_not_logged_are_left_out_and_refused_when_they_are_named
     assert [each.name for each in select_stores(spec)] == ["a"]
     with raises(Invalid, "store-not-logged", stores=["u"]) as refused:
         select_stores(spec, ["u"])
-    assert "kept as it is" in refused.value.action
+    assert "stays as it is" in refused.value.action
 
 
 def test_a_spec_without_stores_is_refused() -> None:
@@ -118,6 +118,6 @@ def test_global_stores_have_no_partition_to_choose() -> None:
 
 
 def test_a_global_store_that_user_code_fills_is_refused_by_name() -> None:
-    with pytest.raises(Invalid, match="processor of its own") as refused:
+    with pytest.raises(Invalid, match="its own processor") as refused:
         select_stores(with_global_stores(), ["filled"])
     assert "orders" in str(refused.value)

@@ -86,7 +86,7 @@ def test_a_snapshot_that_does_not_count_is_not_silently_nothing(tmp_path: Path) 
 @pytest.mark.parametrize("start", ["latest", "20261123T010203Z-5f3a9c21"])
 def test_a_snapshot_of_no_repository_is_refused(tmp_path: Path, start: str) -> None:
     request = RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)
-    with pytest.raises(Invalid, match="Nobody knows where"):
+    with pytest.raises(Invalid, match="The repository of snapshot"):
         RestoreCandidates(request, Shop(tmp_path).declared, None, None, {})
 
 

@@ -13,7 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import DIRECTORY, Base, Refused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
-from statecore.jobs.planning.selection import left_as_they_are
+from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, RefusedPlan, check_plan
 from statecore.jobs.restore.request import RestoreRequest
@@ -45,7 +45,7 @@ def asked(**fields: Any) -> RestoreRequest:
 
 def planned(
     *refused: Refused,
-    parents: dict[Any, Base] | None = None,
+    bases: dict[Any, Base] | None = None,
     directory: StateDirectory | None = None,
     kind: str = "key-value",
 ) -> PlannedRestoreOf:
@@ -60,7 +60,7 @@ def planned(
     candidates = RestoreCandidates(asked(), spec, directory, None, {})
     frozen = FrozenPlan(PLAN, (), 0.0, "r")
     return PlannedRestoreOf(
-        frozen=frozen, parents=parents or {}, refused=refused, topics={}, notes=(), candidates=candidates
+        frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates
     )
 
 
@@ -82,7 +82,7 @@ def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replac
     with raises(RefusedPlan, "placement-refused"):
         check_plan(planned(), asked(start_from="none"), directory)
     assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ()
-    assert check_plan(planned(parents={KEY: Base(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
+    assert check_plan(planned(bases={KEY: Base(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
     assert check_plan(planned(), asked(), None) == ()
 
 
@@ -150,8 +150,8 @@ def test_versioned_stores_stay_as_they_are_unless_they_were_asked_for() -> None:
         }
     )
     plain, versioned = spec.stores
-    assert left_as_they_are([plain, versioned], ()) == ("v",)
-    assert left_as_they_are([plain], ("a",)) == left_as_they_are([plain], ()) == ()
+    assert unadvanceable_stores([plain, versioned], ()) == ("v",)
+    assert unadvanceable_stores([plain], ("a",)) == unadvanceable_stores([plain], ()) == ()
     for stores, names in (([plain, versioned], ("a", "v")), ([versioned], ())):
         with raises(Invalid, "versioned-store-not-advanced", stores=["v"]):
-            left_as_they_are(stores, names)
+            unadvanceable_stores(stores, names)

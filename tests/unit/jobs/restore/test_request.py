@@ -81,7 +81,7 @@ def test_numbers_that_came_as_text_from_a_template_are_numbers() -> None:
         ({"state_dir": "/s", "spec_path": "a", "transaction_wait": -1}, "finite"),
         ({"state_dir": "/s", "spec_path": "a", "transaction_wait": "inf"}, "finite"),
         ({"state_dir": "/s", "spec_path": "a", "request_id": ""}, "request id"),
-        ([], "no JSON object"),
+        ([], "not a JSON object"),
     ],
 )
 def test_a_malformed_request_is_refused_with_what_is_wrong(document: object, message: str) -> None:
