@@ -81,8 +81,8 @@ def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> 
     assert "digest spec-2, theirs spec-1" in given["spec"].refusal
     assert "same spec" in given["spec"].action
     assert "version 3" in given["newer"].refusal
-    assert "no member of a fleet" in given["stranger"].refusal
-    assert "no member of a fleet" in given["nothing"].refusal
+    assert "no standby process" in given["stranger"].refusal
+    assert "no standby process" in given["nothing"].refusal
     assert not any(given[member].roles for member in ("spec", "newer", "stranger", "nothing"))
 
 

@@ -97,17 +97,17 @@ def test_a_byte_that_was_changed_is_refused_or_read_as_what_it_says(said: Subscr
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no member of a fleet"),
-        (b"\0\1range", "no member of a fleet"),
-        (of_version(9), "speaks version 9"),
+        (b"", "no standby process"),
+        (b"\0\1range", "no standby process"),
+        (of_version(9), "version 9 of the group"),
         (b"SCTS" + bytes(MOST_BYTES), "bytes"),
         (b"SCTS\0\2not deflated", "cannot be inflated"),
-        (changed(subscription(), lambda body: bytes(MOST_BYTES + 1)), "more bytes"),
-        (subscription() + b"more", "4 bytes behind its end"),
+        (changed(subscription(), lambda body: bytes(MOST_BYTES + 1)), "more than"),
+        (subscription() + b"more", "4 trailing bytes"),
         (subscription()[:-1], "an end before its time"),
         (changed(subscription(), lambda body: body[:-4] + struct.pack(">I", 2**32 - 1)), "4294967295 tasks"),
-        (changed(subscription(_0_0=Copy(1)), lambda body: body.replace(b"0_0", b"../")), "which is none"),
-        (changed(subscription(_0_0=Copy(1), _0_1=Copy(1)), lambda body: body.replace(b"0_1", b"0_0")), "twice"),
+        (changed(subscription(_0_0=Copy(1)), lambda body: body.replace(b"0_0", b"../")), "invalid or a duplicate"),
+        (changed(subscription(_0_0=Copy(1), _0_1=Copy(1)), lambda body: body.replace(b"0_1", b"0_0")), "duplicate"),
     ],
 )
 def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: str) -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: s
 
 
 def test_an_assignment_of_another_version_is_refused_and_keep_is_understood() -> None:
-    with pytest.raises(Invalid, match="speaks version 1"):
+    with pytest.raises(Invalid, match="version 1 of the group"):
         decode_assignment(b"SCTA\0\1anything")
     assert decode_assignment(KEEP) is None
     with pytest.raises(Invalid, match="nothing to do"):
@@ -134,7 +134,7 @@ def test_too_much_is_not_encoded() -> None:
     many = {f"0_{number}": Copy() for number in range(100_001)}
     with pytest.raises(Invalid, match="100001 tasks"):
         encode_subscription(Subscription("s", "h", copies=many))
-    with pytest.raises(Invalid, match="does not go into"):
+    with pytest.raises(Invalid, match="is too long"):
         encode_subscription(Subscription("s" * 70_000, "h"))
 
 
