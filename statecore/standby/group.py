@@ -330,7 +330,7 @@ class TaskGroup:
                 group=self.settings.group_id,
             )
         given = only_known(given, self.ends)
-        self._assumed_sums, self._asked, self._probe_at = given.believed, False, None
+        self._assumed_sums, self._asked, self._probe_at = given.assumed_sums, False, None
         is_of_earlier_process = given.process != self.settings.process
         if self._has_less_than_assumed() or (is_of_earlier_process and self._has_nothing_of(given.roles)):
             # A static member came back with less on its disk: the broker returned its previous assignment.
@@ -358,7 +358,7 @@ class TaskGroup:
         return any(not self._sums.get(task, 0) and self._ends.get(task, 0) for task in tasks)
 
     def _has_less_than_assumed(self) -> bool:
-        return any(self._sums.get(task, 0) < believed for task, believed in self._assumed_sums.items())
+        return any(self._sums.get(task, 0) < assumed for task, assumed in self._assumed_sums.items())
 
     def _encode(self, *, ask: bool = False) -> None:
         following = self._round + ask

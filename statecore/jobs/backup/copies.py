@@ -141,18 +141,18 @@ class Copier:
             )
         states = {segment: self._read_state(checkpoint, store) for segment, checkpoint in full.items()}
         is_open = any(status not in (None, STATUS_CLOSED) for status, _ in states.values())
-        offsets = self._offsets(store, {segment: said for segment, (_, said) in states.items()})
+        offsets = self._offsets(store, {segment: recorded for segment, (_, recorded) in states.items()})
         self._check(store, is_open)
         transactional = self.transactional or all(status is None for status, _ in states.values())
         # Without transactions an open store has status open as soon as anything is flushed.
         transactional |= held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
-        if len({tuple(sorted(said.items())) for _, said in states.values()}) > 1:
+        if len({tuple(sorted(recorded.items())) for _, recorded in states.values()}) > 1:
             self._note_lowered(store, states, offsets, transactional)
         self._check_empty(empty, full, offsets)
         written = {
             segment
-            for segment, (status, said) in states.items()
-            if status not in (None, STATUS_CLOSED) or said != offsets
+            for segment, (status, recorded) in states.items()
+            if status not in (None, STATUS_CLOSED) or recorded != offsets
         }
         for segment in written:
             with _of_source(full[segment]):
@@ -223,9 +223,9 @@ class Copier:
             _of_source(checkpoint),
             RocksDBStore(checkpoint.path, store.spec.kind, read_only=True, settings=KEEP_FILES) as opened,
         ):
-            status, said = opened.status, opened.committed_offsets()
-        if said:
-            return status, said
+            status, recorded = opened.status, opened.committed_offsets()
+        if recorded:
+            return status, recorded
         if OFFSETS_COLUMN_FAMILY not in read_database_state(checkpoint.path).column_families:
             raise _unfit(
                 "database-of-older-release",
@@ -241,10 +241,10 @@ class Copier:
         )
 
     def _offsets(
-        self, store: TakenStore, said: Mapping[int | None, Mapping[TopicPartition, int]]
+        self, store: TakenStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
         """The smallest offset of each partition."""
-        partitions = {partition for offsets in said.values() for partition in offsets}
+        partitions = {partition for offsets in recorded.values() for partition in offsets}
         wrong = sorted(
             str(partition)
             for partition in partitions
@@ -257,9 +257,9 @@ class Copier:
                 f"{'topic' if store.changelog is None else 'changelog'} as {store.changelog or store.spec.changelog}",
                 "Correct the spec.",
             )
-        if any(partitions != offsets.keys() for offsets in said.values()):
+        if any(partitions != offsets.keys() for offsets in recorded.values()):
             raise _unfit("segment-offsets-differ", "its segments have offsets of different partitions", _RECOVER)
-        offsets = dict(sorted(smallest_offsets(said.values()).items()))
+        offsets = dict(sorted(smallest_offsets(recorded.values()).items()))
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
                 "global-offset-unknown",
@@ -306,7 +306,7 @@ class Copier:
         offsets: Mapping[TopicPartition, int],
         transactional: bool,
     ) -> None:
-        greatest = {partition: max(said[partition] for _, said in states.values()) for partition in offsets}
+        greatest = {partition: max(recorded[partition] for _, recorded in states.values()) for partition in offsets}
         if self.exactly_once and not transactional:
             raise _unfit(
                 "segment-offsets-differ",
@@ -369,10 +369,10 @@ def _is_flushed(checkpoint: DatabaseCheckpoint) -> bool:
 
 
 def _write(
-    path: Path, store: TakenStore, said: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    path: Path, store: TakenStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
 ) -> None:
     with RocksDBStore(path, store.spec.kind, settings=_WRITTEN) as opened:
-        if said != offsets:
+        if recorded != offsets:
             opened.commit(dict(offsets))
 
 

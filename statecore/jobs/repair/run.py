@@ -122,8 +122,8 @@ class DirectoryRepair(OnDirectory):
     def words(self) -> tuple[str, ...]:
         """See :class:`OnDirectory`; the greatest age has its own option name."""
         age = self.request.cleanup_max_age_ms
-        said = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
-        return "doctor", "--repair", *said, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
+        options = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
+        return "doctor", "--repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
 
     def run(self) -> RepairReport:
         """Plan, or repair under the lock."""
@@ -171,7 +171,7 @@ class DirectoryRepair(OnDirectory):
         kept = self._repair_copies(plan, seen, found.guarantee) if plan.mendings else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
-            done = tuple(self._rebuild(one, said) for one, said in zip(plan.rebuilds, rebuilt, strict=True))
+            done = tuple(self._rebuild(one, planned) for one, planned in zip(plan.rebuilds, rebuilt, strict=True))
         discard_rebuilds(self.directory.work_path, self.called)
         with self.phase("verify"):
             after, left = self._examined()
@@ -254,10 +254,10 @@ class DirectoryRepair(OnDirectory):
 
     def _left(self, finding: Finding) -> dict[str, Any]:
         """A remaining finding, with how to have it repaired."""
-        said = finding.to_json()
+        document = finding.to_json()
         if finding.repair is Repair.REBUILD and self.declared is None:
-            said["remedy"] += f" {_GIVE_SPEC}"
-        return said
+            document["remedy"] += f" {_GIVE_SPEC}"
+        return document
 
     def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str], *, goes_on: bool) -> None:
         if not goes_on:

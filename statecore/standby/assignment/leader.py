@@ -13,7 +13,7 @@ from statecore.standby.assignment.model import Assignment, AssignmentSettings, M
 from statecore.standby.assignment.protocol import (
     KEEP,
     VERSION,
-    Given,
+    MemberAssignment,
     Subscription,
     decode_subscription,
     encode_assignment,
@@ -96,7 +96,7 @@ def decide(
         errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
         best = {task: max(held) for task in one.copies.keys() - roles.keys() if (held := owned.get(task))}
         process = read[one.id].process
-        given = Given(roles, assumed_sums, assignment.probing, errors, elsewhere=best, process=process)
+        given = MemberAssignment(roles, assumed_sums, assignment.probing, errors, elsewhere=best, process=process)
         data[one.id] = encode_assignment(given)
     return Decision(data, assignment)
 
@@ -115,4 +115,4 @@ def _other_spec(spec: str, others: str) -> bytes:
 
 
 def _refusal(what: str, action: str) -> bytes:
-    return encode_assignment(Given(refusal=what, action=action))
+    return encode_assignment(MemberAssignment(refusal=what, action=action))

@@ -12,7 +12,7 @@
                    refusal s     action s                        why this member is refused, and what to do; else empty
                    probing u8
                    process u64                                   of the subscription that it answers
-                   tasks u32 × { task s   role u8   believed u64 }
+                   tasks u32 × { task s   role u8   assumed_sum u64 }
                    errors u32 × { task s   why s }
                    elsewhere u32 × { task s   sum u64 }          of the member's tasks that were not assigned to it
 
@@ -20,7 +20,7 @@
 
     s              length u16, bytes
 
-``spec`` is a digest of the member's application spec. ``believed`` is the offset sum on which the assignment of the
+``spec`` is a digest of the member's application spec. ``assumed_sum`` is the offset sum on which the assignment of the
 task is based: a broker returns the old assignment to a static member that restarts, and if its disk was emptied, the
 member detects that its sum is smaller, or that the assignment answers an earlier ``process`` and it has nothing.
 ``elsewhere`` is the best sum of the task's owners, not counting warm-ups: it tells a member whether its own copy is
@@ -78,12 +78,12 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Given:
+class MemberAssignment:
     """Assignment of one member.
 
     Attributes:
         roles: its tasks.
-        believed: offset sums on which the assignment is based.
+        assumed_sums: offset sums on which the assignment is based.
         probing: whether a probing rebalance has to follow.
         errors: tasks that it must not touch, with the reason.
         refusal: why it cannot take part; empty when it can.
@@ -93,7 +93,7 @@ class Given:
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
-    believed: Mapping[str, int] = field(default_factory=dict)
+    assumed_sums: Mapping[str, int] = field(default_factory=dict)
     probing: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
@@ -135,7 +135,7 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(spec, host, capacity, number, process, copies)
 
 
-def encode_assignment(given: Given) -> bytes:
+def encode_assignment(given: MemberAssignment) -> bytes:
     """Encode an assignment as user data.
 
     Raises:
@@ -147,7 +147,7 @@ def encode_assignment(given: Given) -> bytes:
         struct.pack(">BQI", given.probing, given.process, len(given.roles)),
     ]
     for task, role in sorted(given.roles.items()):
-        parts.append(_string(task) + struct.pack(">BQ", role, given.believed.get(task, 0)))
+        parts.append(_string(task) + struct.pack(">BQ", role, given.assumed_sums.get(task, 0)))
     parts.append(struct.pack(">I", len(given.errors)))
     for task, why in sorted(given.errors.items()):
         parts.append(_string(task) + _string(why))
@@ -157,7 +157,7 @@ def encode_assignment(given: Given) -> bytes:
     return _deflated(_ASSIGNMENT, parts, max(len(given.roles), len(given.errors), len(given.elsewhere)))
 
 
-def decode_assignment(data: bytes) -> Given | None:
+def decode_assignment(data: bytes) -> MemberAssignment | None:
     """Decode an assignment; ``None`` if the member has to keep its tasks.
 
     Raises:
@@ -187,11 +187,11 @@ def decode_assignment(data: bytes) -> Given | None:
     roles = {task: role for task, role, _ in rows}
     if Role.ON_DISK in roles.values():
         raise reader.wrong("a task with nothing to do")
-    believed = {task: held for task, _, held in rows}
-    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere, process)
+    assumed_sums = {task: held for task, _, held in rows}
+    return MemberAssignment(roles, assumed_sums, bool(probing), errors, refusal, action, elsewhere, process)
 
 
-def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
+def only_known(given: MemberAssignment, tasks: Sequence[str] | Mapping[str, int]) -> MemberAssignment:
     """An assignment without tasks unknown to this member; those are added to its errors."""
     unknown = sorted(given.roles.keys() - set(tasks))
     if not unknown:
@@ -199,7 +199,7 @@ def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
     return replace(
         given,
         roles={task: role for task, role in given.roles.items() if task not in unknown},
-        believed={task: held for task, held in given.believed.items() if task not in unknown},
+        assumed_sums={task: held for task, held in given.assumed_sums.items() if task not in unknown},
         errors={
             **given.errors,
             **{task: f"The group assigned task {task}, which is not known here." for task in unknown},

@@ -35,7 +35,7 @@ TASK = "0_1"
 AWAY = Retryable("The repository does not answer.", code="test-error", action="Wait.")
 NO_RIGHTS = Invalid("The repository may not be read.", code="test-error", action="Give credentials.")
 
-FROM_START = "from the start of its changelogs"
+FROM_START = "from the start of "
 """What is said of a task that gets no base."""
 
 
@@ -167,7 +167,7 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
         assert not bases.is_pending(TASK)
     newest = warm.shop.shelf.head().snapshots[0].snapshot
     (said,) = warm.said
-    assert said.startswith(f"Task {TASK} begins with snapshot {newest} of {warm.shop.url}, ")
+    assert said.startswith(f"Task {TASK} starts from snapshot {newest} of {warm.shop.url}, ")
 
 
 def test_an_empty_directory_with_offsets_and_locks_does_not_keep_a_base_from_its_place(warm: Warm) -> None:
@@ -237,7 +237,7 @@ def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_r
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(200)
-    assert warm.said[-1].startswith(f"Task {TASK} begins with snapshot {old.snapshot} ")
+    assert warm.said[-1].startswith(f"Task {TASK} starts from snapshot {old.snapshot} ")
     flipped(damaged["manifest"].with_name(f"{old.snapshot}.json"))
     other = Warm(own_shop, state_dir.with_name("other"))
     with other.process() as bases:
@@ -260,7 +260,7 @@ def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(warm
         brought(bases)
     assert warm.rows == of_task(300)
     (said,) = warm.said
-    assert said.startswith(f"Task {TASK} begins with a snapshot of {warm.shop.url} ")
+    assert said.startswith(f"Task {TASK} starts from a snapshot of {warm.shop.url} ")
 
 
 def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Warm) -> None:

@@ -19,7 +19,7 @@ from statecore.errors import Invalid, Retryable
 from statecore.standby import group as group_module
 from statecore.standby.assignment.leader import Decision
 from statecore.standby.assignment.model import Role
-from statecore.standby.assignment.protocol import KEEP, Given, encode_assignment
+from statecore.standby.assignment.protocol import KEEP, MemberAssignment, encode_assignment
 from statecore.standby.group import GroupSettings, TaskGroup
 
 
@@ -73,7 +73,7 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     group._ends, group._sums = {"0_0": end}, {"0_0": held}
     said = group._round
-    given = Given({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
+    given = MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
     group.receive_assignment(2, encode_assignment(given), partitions=False)
     assert (group._next() is not None) is goes_on
     assert group._round == said + (not goes_on)
