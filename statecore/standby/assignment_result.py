@@ -1,14 +1,15 @@
-"""What a member of a group is told, and when it may delete by it.
+"""Assignment of a group member, and the conditions for deleting a copy by it.
 
-**Nobody deletes what others count on.** In each generation a task has owners (``STANDBY``, ``ACTIVE``), who never
-delete it, and others, who may where an owner has all of it (``Assigned.elsewhere``). What an owner has said stays true
-only as long as nobody deletes by what an older generation said. So a member deletes by an assignment only where
+**No member deletes a copy that others rely on.** In each generation a task has owners (``STANDBY``, ``ACTIVE``), which
+never delete it; another member may delete its copy if an owner has all of it (``AssignmentResult.elsewhere``). What an
+owner has published stays true only if no member deletes by an older generation. So a member deletes by an assignment
+only if
 
-- it belongs to a generation that began while the member took part (``Assigned.is_new``): a static member that was
-  restarted is handed what was decided long ago;
-- the member has not joined again since, by which the others may count on its copy; and from then on it says that it has
-  none (:meth:`TaskGroup.take_back`), before the copy goes;
-- it is not so long ago that the group may have gone on without asking the member.
+- the assignment belongs to a generation that began while the member took part (``AssignmentResult.is_new``): the broker
+  returns an old assignment to a static member that restarts;
+- the member has not joined again since, because others may rely on its copy by that join; and before the copy is
+  deleted it stops advertising it (:meth:`TaskGroup.withdraw`);
+- the assignment is recent enough that the group cannot have continued without asking the member.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from statecore.standby.assignment.model import Role
 
 @dataclass(frozen=True)
 class AssignmentResult:
-    """What this member is to do from now on, in place of all it was told before.
+    """A member's assignment; replaces the previous one.
 
     Attributes:
-        generation: of the group; with ``member_id`` it fences transactions of who was left behind. -1 when lost.
-        member_id: the member's id at the broker.
-        roles: its tasks. A task that it has active and that is not in here as such must be given up before the next
-            ``publish``, which says that it was.
-        errors: tasks that it must leave alone, with the reason.
-        lost: it fell out of the group: others may have its tasks, and what it has active must not be committed. An
-            assignment follows when it is back.
-        leader: whether it decided for all.
-        probing: whether copies are warming up that are to take over from others.
-        elsewhere: of tasks that it has and was not given, the best offset sum of those that keep them.
-        is_new: whether the others have said what they have since this member took part: not so where the broker hands
-            a static member what it had before.
+        generation: of the group; with ``member_id`` it fences transactions of removed members. -1 when lost.
+        member_id: member id at the broker.
+        roles: its tasks. An active task that is not active in here must be closed before the next ``publish``, which
+            confirms that.
+        errors: tasks that it must not touch, with the reason.
+        lost: it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
+            assignment follows when it has rejoined.
+        leader: whether it was the leader.
+        probing: whether warm-ups are catching up to take over tasks.
+        elsewhere: best offset sum at the owners of local tasks that were not assigned to it.
+        is_new: whether all members have published their state since this member took part; false where the broker
+            returns the previous assignment of a static member.
     """
 
     generation: int
@@ -49,20 +50,20 @@ class AssignmentResult:
     is_new: bool = False
 
     def tasks(self, role: Role) -> frozenset[str]:
-        """The tasks that it has in one role."""
+        """Tasks with a role."""
         return frozenset(task for task, given in self.roles.items() if given is role)
 
 
 @dataclass(frozen=True)
-class HandedOver:
-    """An assignment as it came from kafka-python.
+class ReceivedAssignment:
+    """An assignment as received from kafka-python.
 
     Attributes:
         generation: of the group.
-        data: the user data.
-        partitions: whether partitions are among it.
-        joins: how often the member had told the group what it has.
-        at: when it came, in seconds of the group's clock.
+        data: user data.
+        partitions: whether it includes partitions.
+        joins: how often the member had joined the group by then.
+        at: time of arrival, on the group's clock.
     """
 
     generation: int

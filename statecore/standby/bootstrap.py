@@ -1,21 +1,21 @@
-"""The base of a new copy: a snapshot of its task, where a repository has one, so that only the rest is followed.
+"""Base snapshots of new standby tasks: fetched from a repository, so that only the tail is read from the changelogs.
 
-A base is fetched into a state directory of its own below the work directory, by the job that fetches for people too
-(`fetch.py`), on a thread of its own, one at a time: the other tasks are followed meanwhile, and nothing that is open is
-touched. When all of it is there, the task's directory takes its place by one rename. A fetch that is cut short goes on
-where it was, in this process or in the next::
+A base is fetched into a separate state directory below the work directory, by the fetch job (`statecore.jobs.fetch`),
+on a thread of its own, one at a time; meanwhile the other tasks are followed and no open database is touched. A
+complete base replaces the task's directory by one rename. An interrupted fetch is resumed, by this process or the
+next::
 
     .statecore/standby/<task>/base/state/      the fetch's state directory
-                                   logs.json   what the snapshot knows of the changelogs; it is written last, so it is
-                                               the mark that the base is whole
-                                   stores.json what the fetch holds the snapshot against
+                                   logs.json   the snapshot's record of the changelogs; written last, so it marks the
+                                               base as complete
+                                   stores.json the spec that the fetch validates the snapshot against
 
-What the snapshot knows of the changelogs (topic ids, leader epochs, when they were read) is put beside the task, so
-that the task is judged by it like any other copy.
+The snapshot's record of the changelogs (topic ids, leader epochs, read times) is stored beside the task, so that
+the task is validated like any other copy.
 
-A base that nobody waits for any more is deleted: it counts for nothing when tasks are given out, so it does not bring
-its task back to this process, and what this process follows may need the room. What a process left when it was stopped
-or killed stays for a day, because the next one is likely to be given the same tasks (:func:`sweep_bases`).
+A base that is no longer needed is deleted: it counts nothing in the assignment, so it does not bring its task back to
+this process, and it takes disk space. A base left by a process that was stopped or killed stays for a day, because the
+next one is likely to be assigned the same tasks (:func:`sweep_bases`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
 KEPT_MS = 86_400_000
-"""How long a base that is not whole, or not in its place, is kept from one process to the next: a day, as the files of
-any fetch are."""
+"""How long an unused base is kept after its process ended: a day, like the files of any fetch."""
 
 LOOK_SECONDS = 5.0
-"""How long a start waits at most for the repository to say that it is there."""
+"""How long a start waits for the repository at most."""
 
 _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
@@ -63,13 +62,10 @@ _BASE, _LOGS = "base", "logs.json"
 def sweep_bases(
     directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS, *, faults: FaultPoints = NO_FAULTS
 ) -> None:
-    """Delete what earlier processes left of bases: of tasks that have a directory, and of others after a while.
+    """Delete bases of earlier processes: those of tasks that have a directory, and others after ``keep_ms``.
 
     Args:
-        directory: the application's, locked; nobody fetches a base in it.
-        now_ms: the time.
-        keep_ms: how long a base stays that nobody has gone on with.
-        faults: where tests let the process die.
+        directory: the application's, locked; no base is being fetched in it.
 
     Raises:
         Fenced: the lock is not held.
@@ -85,14 +81,14 @@ def sweep_bases(
 
 
 def _discard(base: Path, faults: FaultPoints = NO_FAULTS) -> None:
-    """Delete a base; first what says that it is whole, because whoever finds a part of it would believe that."""
+    """Delete a base; the file that marks it as complete first, because a partial one must not be used."""
     remove_durably(base / _LOGS)
     faults.reach("base.during-discard")
     discard_tree(base)
 
 
 def _written_ms(base: Path) -> float:
-    """When something in a base was written last, in ms since the epoch."""
+    """Newest modification time in a base, in ms since the epoch."""
     times = [base.stat().st_mtime]
     for path, directories, files in os.walk(base):
         times += [os.lstat(os.path.join(path, name)).st_mtime for name in (*directories, *files)]  # noqa: PTH118
@@ -100,12 +96,12 @@ def _written_ms(base: Path) -> float:
 
 
 @dataclass(frozen=True)
-class _Coming:
-    """A base on its way.
+class _PendingFetch:
+    """A base that is being fetched.
 
     Attributes:
         stop: set to end the fetch.
-        fetched: what it is, in words; ``None`` where there is none.
+        fetched: description of the base; ``None`` if there is none.
     """
 
     stop: Event
@@ -113,7 +109,7 @@ class _Coming:
 
 
 class _NoRepositoryError(Exception):
-    """Around why the repository cannot be looked into, which says nothing of whether it has a snapshot."""
+    """Wraps an error of opening the repository, which does not say whether it has a snapshot."""
 
     def __init__(self, why: StatecoreError) -> None:
         super().__init__(str(why))
@@ -121,20 +117,20 @@ class _NoRepositoryError(Exception):
 
 
 class Bases:
-    """The bases of one process's tasks; for one thread.
+    """The base snapshots of one process's tasks; for one thread.
 
     Args:
-        spec: the application; snapshots are held against its stores, and against the topics of its brokers.
-        directory: where the copies lie, locked.
-        repository: where the snapshots are.
-        say: told what an operator should read at once, from either thread.
-        patience: how long the repository's server may let this process wait.
-        faults: where tests let the process die.
-        open_shelf: opens a repository.
+        spec: the application; snapshots are validated against its stores and its topics.
+        directory: state directory of the copies, locked.
+        repository: URL of the snapshots.
+        say: receives operator messages, from either thread.
+        patience: timeouts of the repository.
+        faults: fault points for tests.
+        open_repository: opens an application repository.
         fetch: fetches a task.
 
     Raises:
-        Invalid: there can be no repository at the URL, or no client for it.
+        Invalid: the URL is no repository URL, or its client is not installed.
     """
 
     def __init__(
@@ -146,37 +142,37 @@ class Bases:
         *,
         patience: Patience = PATIENT,
         faults: FaultPoints = NO_FAULTS,
-        open_shelf: Callable[[str, str, Patience], ApplicationRepository] = ApplicationRepository.at,
+        open_repository: Callable[[str, str, Patience], ApplicationRepository] = ApplicationRepository.at,
         fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
         place_of(repository)
-        self._open_shelf, self._run_fetch = open_shelf, fetch
+        self._open_repository, self._run_fetch = open_repository, fetch
         self._spec, self._patience = spec, patience
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._worker = ThreadPoolExecutor(1, "base")
-        self._coming: dict[str, _Coming] = {}
-        self._without: set[str] = set()
-        """Tasks that have no base, and are read from the start of their changelogs."""
-        self._said_none = False
+        self._pending: dict[str, _PendingFetch] = {}
+        self._without_base: set[str] = set()
+        """Tasks without a base; they are read from the start of their changelogs."""
+        self._reported_none = False
 
-    def look(self, stop: Event, seconds: float = LOOK_SECONDS) -> None:
-        """See, before anything is done, whether there is a repository. One that is away may come back.
+    def check_repository(self, stop: Event, seconds: float = LOOK_SECONDS) -> None:
+        """Check at the start whether the repository exists; one that does not answer may come back.
 
-        A process that has copies starts with them: it does not need the repository before a task without one is there.
+        A process with copies starts with them: it needs the repository only for a task without one.
 
         Args:
-            stop: set to wait no longer.
-            seconds: how long to wait at most.
+            stop: set to stop waiting.
+            seconds: maximum time to wait.
 
         Raises:
             NotFound: there is no repository at the URL; this object is closed.
-            Invalid, Corrupted: it cannot be used, and there is no copy here; this object is closed.
+            Invalid, Corrupted: it cannot be used, and there is no local copy; this object is closed.
         """
-        looking = self._worker.submit(lambda: self._open().read_head())
+        check = self._worker.submit(lambda: self._open().read_head())
         until = time.monotonic() + seconds
-        while not looking.done() and not stop.is_set() and time.monotonic() < until:
-            wait([looking], _SLICE)
-        if not looking.done():
+        while not check.done() and not stop.is_set() and time.monotonic() < until:
+            wait([check], _SLICE)
+        if not check.done():
             if not stop.is_set():
                 self._say(
                     f"The repository {self._repository} has not answered within {seconds:g} s; tasks that have no copy "
@@ -184,7 +180,7 @@ class Bases:
                 )
             return
         try:
-            looking.result()
+            check.result()
         except StatecoreError as error:
             if not isinstance(error, Retryable) and (isinstance(error, NotFound) or not self._has_copies()):
                 self.close()
@@ -196,81 +192,77 @@ class Bases:
         return not all(is_empty_task(self._directory.task_path(task)) for task in tasks)
 
     def _open(self) -> ApplicationRepository:
-        return self._open_shelf(self._repository, self._directory.application_id, self._patience)
+        return self._open_repository(self._repository, self._directory.application_id, self._patience)
 
-    def is_coming(self, task: str) -> bool:
-        """Whether a task has to wait for its base, which is fetched from now on.
+    def is_pending(self, task: str) -> bool:
+        """Whether a task has to wait for its base; starts the fetch.
 
         Returns:
-            ``False`` where the task has a directory already, where its base has just been put there, and where there is
-            none.
+            ``False`` if the task has a directory already, its base has just been put in place, or there is no base.
 
         Raises:
-            Retryable, NotFound, Invalid: the repository could not be reached, is not there, or may not be looked into;
-                or the base could not be put in its place. Asked again, it is tried again.
-            Capacity: there is no room for it, and so none to read the task from the start of its changelogs either;
-                what came of it stays, and asked again, it goes on.
+            Retryable, NotFound, Invalid: the repository could not be reached, does not exist, or cannot be read; or the
+                base could not be put in place. The next call retries.
+            Capacity: there is not enough space for it, and so none to read the task from the start of its changelogs
+                either; the partial fetch stays, and the next call resumes it.
         """
-        if task in self._without:
+        if task in self._without_base:
             return False
         if not is_empty_task(self._directory.task_path(task)):
-            self.give_up(task)  # somebody put a directory there meanwhile, and that is what is followed
+            self.cancel_fetch(task)  # a directory was created meanwhile; that one is followed
             return False
-        coming = self._coming.get(task)
-        if coming is None:
+        pending = self._pending.get(task)
+        if pending is None:
             stop = Event()
-            self._coming[task] = _Coming(stop, self._worker.submit(self._fetch, task, stop))
+            self._pending[task] = _PendingFetch(stop, self._worker.submit(self._fetch, task, stop))
             return True
-        if not coming.fetched.done():
+        if not pending.fetched.done():
             return True
-        del self._coming[task]
+        del self._pending[task]
         try:
-            base = coming.fetched.result()
+            base = pending.fetched.result()
         except (Retryable, Capacity):
             raise
         except _NoRepositoryError as error:
             raise error.why from error
         except StatecoreError as error:
-            self._say(f"Task {task} has no base, and is read from the start of its changelogs: {error}")
+            self._say(f"Task {task} has no base snapshot and is read from the start of its changelogs: {error}")
             base = None
         if base is None:
-            self._without.add(task)
+            self._without_base.add(task)
         elif self._put(task):
-            self._say(f"Task {task} begins with {base}.")
+            self._say(f"Task {task} starts from {base}.")
         self._worker.submit(_discard, self._base(task), self._faults)
         return False
 
-    def give_up(self, task: str) -> None:
-        """Fetch the base of a task no longer, and delete what came of it; nothing where there is none.
-
-        Returns at once: the fetch ends between two of its steps.
-        """
-        self._without.discard(task)  # when it comes back, there may be a snapshot
-        coming = self._coming.pop(task, None)
-        if coming is not None:
-            coming.stop.set()
-            coming.fetched.cancel()
-        if coming is not None or self._base(task).exists():
-            self._worker.submit(_discard, self._base(task), self._faults)  # behind the fetch, by the same thread
+    def cancel_fetch(self, task: str) -> None:
+        """Cancel the fetch of a task's base and delete its files. Returns at once: the fetch ends between two steps."""
+        self._without_base.discard(task)  # when the task is added again, there may be a snapshot
+        pending = self._pending.pop(task, None)
+        if pending is not None:
+            pending.stop.set()
+            pending.fetched.cancel()
+        if pending is not None or self._base(task).exists():
+            self._worker.submit(_discard, self._base(task), self._faults)  # after the fetch, on the same thread
 
     def find(self, task: str) -> str | None:
-        """The newest snapshot, where it has a task.
+        """The id of the newest snapshot if it has a task.
 
         Raises:
             Retryable, Corrupted: the repository could not be read.
         """
-        shelf = self._open()
-        head = shelf.read_head()
+        repository = self._open()
+        head = repository.read_head()
         newest = None if head is None else head.head.newest
         if newest is None:
             return None
-        parts = shelf.manifest(newest).value.parts
+        parts = repository.manifest(newest).value.parts
         return newest.snapshot if any(part.task == task for part in parts) else None
 
     def close(self) -> None:
-        """Stop fetching; what came so far is there for the next process."""
-        for coming in self._coming.values():
-            coming.stop.set()
+        """Stop fetching; partial fetches stay for the next process."""
+        for pending in self._pending.values():
+            pending.stop.set()
         self._worker.shutdown(cancel_futures=True)
 
     def _work(self, task: str) -> Path:
@@ -279,83 +271,83 @@ class Bases:
     def _base(self, task: str) -> Path:
         return self._work(task) / _BASE
 
-    def _beside(self, task: str) -> StateDirectory:
+    def _fetch_directory(self, task: str) -> StateDirectory:
         return StateDirectory(self._base(task) / "state", self._directory.application_id)
 
     def _fetch(self, task: str, stop: Event) -> str | None:
-        base, beside = self._base(task), self._beside(task)
-        if (base / _LOGS).exists() and not is_empty_task(beside.task_path(task)):
+        base, fetch_directory = self._base(task), self._fetch_directory(task)
+        if (base / _LOGS).exists() and not is_empty_task(fetch_directory.task_path(task)):
             return f"a snapshot of {self._repository} that an earlier process has fetched"
         try:
-            shelf = self._open()
+            repository = self._open()
         except (NotFound, Invalid) as error:
             raise _NoRepositoryError(error) from error
         try:
-            shelf.head()
+            repository.head()
         except NotFound as error:
-            self._say_none(error)
+            self._report_none(error)
             return None
-        make_directories(beside.path.parent)
+        make_directories(fetch_directory.path.parent)
         remove_durably(base / _LOGS)
         declared = base / "stores.json"
         write_durably(declared, spec_to_json(self._spec).encode())
         request = FetchRequest(
             repository=self._repository,
             application_id=self._directory.application_id,
-            state_dir=str(beside.path.parent),
+            state_dir=str(fetch_directory.path.parent),
             tasks=(task,),
             spec_path=str(declared),
             processes=1,
-            replace=True,  # a task that is there without its logs: nobody can tell which snapshot it is of
+            replace=True,  # an existing task without logs.json: its snapshot is unknown
         )
         try:
-            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, shelf=shelf)
+            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, repository=repository)
         except NotFound as error:
-            self._say_none(error)
+            self._report_none(error)
             return None
-        self._said_none = False
-        self._remember(task, report, shelf)
+        self._reported_none = False
+        self._write_logs(task, report, repository)
         return f"snapshot {report.snapshot} of {report.repository}, {report.downloaded_bytes:,} bytes"
 
-    def _say_none(self, error: NotFound) -> None:
-        """Once for all tasks."""
-        if not self._said_none:
-            self._say(f"Each new copy is read from the start of its changelogs, because there is no snapshot: {error}")
-        self._said_none = True
+    def _report_none(self, error: NotFound) -> None:
+        """Report once for all tasks that there is no snapshot."""
+        if not self._reported_none:
+            self._say(f"New copies are read from the start of their changelogs, because there is no snapshot: {error}")
+        self._reported_none = True
 
-    def _remember(self, task: str, report: FetchReport, shelf: ApplicationRepository) -> None:
-        """Write what the snapshot knows of the changelogs."""
-        entry = shelf.head().entry(report.snapshot)
+    def _write_logs(self, task: str, report: FetchReport, repository: ApplicationRepository) -> None:
+        """Write the snapshot's record of the changelogs."""
+        entry = repository.head().entry(report.snapshot)
         if entry is None:
             raise Retryable(
-                f"The head of {shelf.url} names the snapshot {report.snapshot} no more.",
+                f"The head of {repository.url} no longer lists the snapshot {report.snapshot}.",
                 code="snapshot-deleted",
                 action="A newer one is fetched.",
                 task=task,
                 snapshot=report.snapshot,
             )
-        manifest = shelf.manifest(entry).value
+        manifest = repository.manifest(entry).value
         (reference,) = (part for part in manifest.parts if part.task == task)
         logs = StandbyLogStates(self._base(task) / _LOGS)
-        for store in shelf.parts([reference])[task].part.stores:
+        for store in repository.parts([reference])[task].part.stores:
             for end in store.changelogs:
                 logs.reached(base_end(end, store.cut_ms, store.horizon_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:
-        """Put a base in its place; whether nothing was there."""
+        """Move a base to the task's directory; returns whether there was none."""
         place = self._directory.task_path(task)
-        write_durably(self._work(task) / _LOGS, (self._base(task) / _LOGS).read_bytes())  # before somebody opens it
+        write_durably(self._work(task) / _LOGS, (self._base(task) / _LOGS).read_bytes())  # before the task is opened
         self._faults.reach("base.before-rename")
         make_directories(place.parent)
         try:
             _make_room(place)
-            self._beside(task).task_path(task).rename(place)
+            self._fetch_directory(task).task_path(task).rename(place)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             remove_durably(self._work(task) / _LOGS)
-            self._say(f"Task {task} has a directory meanwhile, and does not begin with a snapshot.")
+            self._say(f"Task {task} got a directory meanwhile, and does not start from a snapshot.")
             return False
         sync_file(place.parent)
         self._faults.reach("base.after-rename")
@@ -363,7 +355,7 @@ class Bases:
 
 
 def _make_room(place: Path) -> None:
-    """Delete what an empty task directory has (:func:`is_empty_task`), so that a rename may replace it."""
+    """Empty a task directory without state (:func:`is_empty_task`), so that a rename may replace it."""
     if place.is_dir():
         for one in place.iterdir():
             if one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock"):
@@ -371,7 +363,7 @@ def _make_room(place: Path) -> None:
 
 
 class _UntilStopped(NullProgress):
-    """Ends a fetch between two of its steps, when the process is told to stop."""
+    """Progress that ends a fetch between two steps when the process is stopped."""
 
     def __init__(self, stop: Event) -> None:
         self._stop = stop
@@ -388,4 +380,4 @@ class _UntilStopped(NullProgress):
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise Retryable("The fetch was stopped.", code="fetch-stopped", action="It goes on where it was.")
+            raise Retryable("The fetch was stopped.", code="fetch-stopped", action="The next run resumes it.")

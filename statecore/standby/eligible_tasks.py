@@ -1,7 +1,7 @@
-"""Which tasks of an application can be followed: those whose changelogs are there, and whose stores are all decided.
+"""Finds the tasks that can be followed: those whose changelogs exist and whose stores are all decided.
 
-What a task lacks refuses that one, and no other. Its number of partitions tells the tasks of a subtopology; where none
-of its changelogs is there, or known, one entry stands for all of them: ``1_?``.
+A missing changelog excludes only its own task. The number of partitions determines the tasks of a subtopology; if none
+of its changelogs exists or is known, one entry stands for all its tasks: ``1_?``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class EligibleTasks:
     """The tasks of an application.
 
     Attributes:
-        stores: the stores that are followed, of each task that can be; none where Kafka Streams restores all of them.
-        refused: why each of the others cannot be.
+        stores: followed stores of each eligible task; none where Kafka Streams restores all of them.
+        refused: why each of the others cannot be followed.
     """
 
     stores: Mapping[str, tuple[FollowedSpec, ...]]
@@ -34,11 +34,11 @@ class EligibleTasks:
 
     @property
     def names(self) -> list[str]:
-        """Every task that is known."""
+        """All known tasks."""
         return [*self.stores, *(task for task in self.refused if not is_all(task))]
 
     def all_of(self, task: str) -> str | None:
-        """The entry of :attr:`refused` that stands for a task; ``None`` where its subtopology's tasks are known."""
+        """The entry of :attr:`refused` that covers a task; ``None`` if its subtopology's tasks are known."""
         entry = f"{task.rpartition('_')[0]}_{_ALL}"
         return entry if entry in self.refused else None
 
@@ -49,42 +49,38 @@ def is_all(task: str) -> bool:
 
 
 def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
-    """Ask the brokers for the changelogs of all stores.
-
-    Args:
-        spec: the application.
-        cluster: where its changelogs are.
+    """Read the changelogs of all stores from the brokers.
 
     Raises:
         NotFound: none of the changelogs exists.
         Retryable: no broker answered.
-        Invalid: this client may not see a topic.
+        Invalid: this client is not authorized for a topic.
     """
-    kept = [store for store in spec.stores if store.is_restorable]
-    topics = _described(cluster, sorted({store.changelog for store in kept} - {UNKNOWN_CHANGELOG}))
+    restorable = [store for store in spec.stores if store.is_restorable]
+    topics = _described(cluster, sorted({store.changelog for store in restorable} - {UNKNOWN_CHANGELOG}))
     stores: dict[str, tuple[FollowedSpec, ...]] = {}
     refused: dict[str, StatecoreError] = {}
     known = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
-    told = {task.rpartition("_")[0] for task in known}
-    firsts = dict.fromkeys(task_of(store, 0) for store in kept)
-    untold = [first for first in firsts if first.rpartition("_")[0] not in told]
-    for task in (*known, *untold):
-        name = f"{task.rpartition('_')[0]}_{_ALL}" if task in untold else task
+    known_subtopologies = {task.rpartition("_")[0] for task in known}
+    firsts = dict.fromkeys(task_of(store, 0) for store in restorable)
+    unknown_firsts = [first for first in firsts if first.rpartition("_")[0] not in known_subtopologies]
+    for task in (*known, *unknown_firsts):
+        name = f"{task.rpartition('_')[0]}_{_ALL}" if task in unknown_firsts else task
         try:
             of_task = followed_in(spec, task)
         except Invalid as error:
             refused[name] = error
             continue
-        gone = [store.changelog.topic for store in of_task if store.changelog.topic not in topics]
-        if task in untold and not gone:  # nothing but stores that Kafka Streams restores itself
-            gone = [store.changelog for store in kept if task_of(store, 0) == task]
-        if gone:
+        missing = [store.changelog.topic for store in of_task if store.changelog.topic not in topics]
+        if task in unknown_firsts and not missing:  # only stores that Kafka Streams restores
+            missing = [store.changelog for store in restorable if task_of(store, 0) == task]
+        if missing:
             refused[name] = NotFound(
-                f"The changelog {gone[0]} of task {name} does not exist.",
+                f"The changelog {missing[0]} of task {name} does not exist.",
                 code="changelog-not-found",
-                action="Find out who deleted it; Kafka Streams makes it when the application starts.",
+                action="Find out what deleted it; Kafka Streams creates it when the application starts.",
                 task=name,
-                topics=gone,
+                topics=missing,
             )
         else:
             stores[task] = of_task
@@ -92,11 +88,11 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
 
 
 def _described(cluster: Cluster, names: Sequence[str]) -> dict[str, TopicDescription]:
-    """The changelogs that there are. Raises ``NotFound``: there is none of them."""
+    """The existing changelogs. Raises ``NotFound``: there are none."""
     try:
         return cluster.describe_topics(names)
     except NotFound as error:
-        there = sorted(set(names) - set(error.context.get("topics", names)))
-        if not there:
+        existing = sorted(set(names) - set(error.context.get("topics", names)))
+        if not existing:
             raise
-        return cluster.describe_topics(there)
+        return cluster.describe_topics(existing)

@@ -1,4 +1,4 @@
-"""A member of a consumer group whose members share tasks by what each of them has.
+"""Consumer group member that assigns tasks by the state each member has.
 
 ::
 
@@ -7,19 +7,19 @@
         while running:
             assigned = group.poll(1.0)
             if assigned is not None:
-                take_up(assigned.roles)
+                apply(assigned.roles)
             group.publish(sums_of_my_tasks())
 
-Members subscribe to the application's changelogs and are given no partition of them; tasks travel in user data
-(`assignment/protocol.py`). The leader asks for another assignment when it reads the ends and finds other tasks than
-those it assigned, as when a changelog was given more partitions.
+Members subscribe to the application's changelogs but get no partitions; tasks travel in user data
+(`assignment/protocol.py`). The leader triggers a rebalance when the changelog ends it reads show other tasks than those
+it assigned, e.g. after partitions were added.
 
-kafka-python calls an assignor on its I/O loop (`kafka_group.py`), where whatever takes long stops heartbeats. There,
-only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
-:meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
-a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.
+kafka-python calls an assignor on its I/O loop (`kafka_group.py`), where slow code stops heartbeats. So the user data is
+encoded by :meth:`TaskGroup.publish` and the ends are read by :meth:`TaskGroup.poll`, both on the caller's thread. Only
+the leader's assignment is computed on the loop, for at most a third of the session timeout: meanwhile the leader sends
+no heartbeats, and the broker would replace it.
 
-Under which conditions a member may delete a copy that it was not given is in `assigned.py`.
+`assignment_result.py` says under which conditions a member may delete a copy it was not assigned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from statecore.standby.assignment.protocol import (
     is_readable,
     only_known,
 )
-from statecore.standby.assignment_result import AssignmentResult, HandedOver
+from statecore.standby.assignment_result import AssignmentResult, ReceivedAssignment
 from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
 
 __all__ = ["AssignmentResult", "Ends", "GroupSettings", "TaskGroup"]
@@ -57,14 +57,14 @@ Ends = Callable[[], Mapping[str, int]]
 
 
 class TaskGroup:
-    """A member of the group; a context manager. ``poll`` and ``publish`` are for one thread.
+    """A group member and context manager. ``poll`` and ``publish`` must be called from one thread.
 
     Args:
-        cluster: where the brokers are; its own connections are not used.
-        settings: how it takes part.
-        ends: reads every task with the end sum of its changelogs; called by ``start`` and ``poll``.
-        assignment: how tasks are assigned, if this member decides.
-        clock: seconds that never go back.
+        cluster: the brokers; its own connections are not used.
+        settings: group settings.
+        ends: reads the end sum of every task's changelogs; called by ``start`` and ``poll``.
+        assignment: assignment settings, used if this member is the leader.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -84,23 +84,23 @@ class TaskGroup:
         self._clock = clock
         self._consumer: GroupConsumer | None = None
         self._lock = threading.Lock()
-        """Guards what is handed over between the caller's thread and the I/O loop: all from here to ``_joins``."""
+        """Guards state shared by the caller's thread and the I/O loop: the attributes from here to ``_joins``."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
-        self._handed: deque[HandedOver | StatecoreError] = deque()
+        self._received: deque[ReceivedAssignment | StatecoreError] = deque()
         self._round, self._sent_round = 0, -1
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
         self._led_tasks: Set[str] = frozenset()
-        self._fell_out = False
+        self._left_group = False
         self._joins = 0
 
         self._sums: Mapping[str, int] = {}
         self._roles: Mapping[str, Role] = {}
         self._assigned: AssignmentResult | None = None
         self._generation = NOT_IN_THE_GROUP
-        self._taken: HandedOver | None = None
-        """What the assignment that is in force came in."""
-        self._believed: Mapping[str, int] = {}
+        self._current: ReceivedAssignment | None = None
+        """The message that carried the current assignment."""
+        self._assumed_sums: Mapping[str, int] = {}
         self._asked = False
         self._probe_at: float | None = None
         self._ends_read_at = 0.0
@@ -108,24 +108,24 @@ class TaskGroup:
 
     @property
     def decision(self) -> Assignment | None:
-        """What this member decided for all when it was the leader last; ``None`` when it was not, or could not."""
+        """This member's last assignment as the leader; ``None`` if it was not the leader or could not assign."""
         with self._lock:
             return self._led[1]
 
     @property
     def ends(self) -> Mapping[str, int]:
-        """Every task there is with its end sum, as they were read last."""
+        """End sum of every existing task, as last read."""
         with self._lock:
             return self._ends
 
     def start(self, sums: Mapping[str, int]) -> None:
-        """Get ready to join; the group is joined by the first ``poll``.
+        """Prepare to join; the first ``poll`` joins the group.
 
         Args:
-            sums: the offset sum of each task that lies on this member's disk.
+            sums: offset sum of each task on this member's disk.
 
         Raises:
-            Invalid: the settings do not fit, or there is too much to say.
+            Invalid: the settings are inconsistent, or the user data is too large.
             StatecoreError: the ends could not be read.
         """
         ends = dict(self._read_ends())
@@ -137,20 +137,20 @@ class TaskGroup:
         self._consumer = self._make_consumer(self._cluster, self.settings, self)
 
     def poll(self, timeout: float) -> AssignmentResult | None:
-        """Take part: heartbeats are sent as long as this is called every ``max.poll.interval.ms``.
+        """Take part in the group; must be called at least every ``max.poll.interval.ms``.
 
-        While the group is joined there are none: who then does not call this for ``session.timeout.ms`` falls out.
+        No heartbeats are sent during a join: a member that then does not poll for ``session.timeout.ms`` is removed.
 
         Args:
-            timeout: seconds to wait for an assignment; 0 takes part once, for a moment.
+            timeout: seconds to wait for an assignment; 0 polls once.
 
         Returns:
-            A new assignment, or that the member fell out of the group; ``None`` when all stays as it was.
+            A new assignment, or a lost membership; ``None`` if nothing changed.
 
         Raises:
-            Fenced: another process has taken this member's instance id.
-            Invalid: the group belongs to another kind of consumer, or refuses this member; or it has no right to it.
-            Capacity: the group has as many members as the broker lets in.
+            Fenced: another process uses this member's instance id.
+            Invalid: the group belongs to another kind of consumer, refuses this member, or is not authorized.
+            Capacity: the group has ``group.max.size`` members.
             Retryable: no broker answered.
         """
         consumer = self._started()
@@ -158,8 +158,8 @@ class TaskGroup:
         self._refresh_ends()
         took_part = False
         while True:
-            if consumer.fell_out:
-                self.fell_out()
+            if consumer.left_group:
+                self.left_group()
             found = self._next()
             left = until - self._clock()
             if found is not None or (took_part and left <= 0):
@@ -173,62 +173,61 @@ class TaskGroup:
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:
-        """Say what this member has now, and that it does what the last assignment from ``poll`` asked for.
+        """Publish this member's offset sums and confirm the last assignment returned by ``poll``.
 
-        Another assignment is asked for when an active task was given up for somebody else, when all warm-ups have
-        caught up, and when a copy has less than that for which it was assigned.
+        Triggers a rebalance when an active task was revoked, when all warm-ups have caught up, and when a copy has
+        less than the assignment was based on.
 
         Args:
-            sums: the offset sum of each task on this member's disk.
+            sums: offset sum of each task on this member's disk.
 
         Raises:
-            Invalid: there is too much to say.
+            Invalid: the user data is too large.
         """
         roles = {} if self._assigned is None else self._assigned.roles
-        gave_up = [task for task in _having(self._roles, Role.ACTIVE) if roles.get(task) is not Role.ACTIVE]
+        revoked = [task for task in _tasks_in_role(self._roles, Role.ACTIVE) if roles.get(task) is not Role.ACTIVE]
         self._sums, self._roles = dict(sums), roles
-        ask = bool(gave_up)
+        ask = bool(revoked)
         if not self._asked:
-            less = self._less_than_believed()
-            warm = _having(roles, Role.WARMUP)
+            less = self._has_less_than_assumed()
+            warm = _tasks_in_role(roles, Role.WARMUP)
             ends, near = self.ends, self.assignment_settings.recovery_lag
             ready = bool(warm) and all(ends.get(task, 0) - sums.get(task, 0) <= near for task in warm)
             self._asked = less or ready
             ask = ask or self._asked
         self._encode(ask=ask)
 
-    def take_back(self, task: str) -> bool:
-        """Say from the next join on that this member has nothing of a task, because it is about to be deleted.
+    def withdraw(self, task: str) -> bool:
+        """Stop advertising a task that is about to be deleted, from the next join on.
 
-        To be asked right before a task is deleted that others keep by the last assignment; ``publish`` what is there
-        afterwards.
+        Call this right before deleting a task that the last assignment gave to others; ``publish`` the rest afterwards.
 
         Returns:
-            Whether it may be deleted: by the last assignment nobody counts on this member's copy, nor can by a next.
+            Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
 
         Raises:
-            Invalid: there is too much to say.
+            Invalid: the user data is too large.
         """
-        assigned, taken = self._assigned, self._taken
+        assigned, taken = self._assigned, self._current
         if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
             return False
         sums = {name: held for name, held in self._sums.items() if name != task}
         data = self._subscription(sums, self._round)
         with self._lock:
-            # The group waits so long for a member that does not join before it goes on with what that has said before.
+            # After this long the group continues without a member that does not join, using its previous user data.
             waited = (self._clock() - taken.at) * 1000 >= self.settings.max_poll_interval_ms / 2
-            if self._fell_out or self._handed or self._joins != taken.joins or waited:
+            if self._left_group or self._received or self._joins != taken.joins or waited:
                 return False
             self._user_data = data
         self._sums = sums
         return True
 
     def probe(self) -> None:
-        """Ask for another assignment, at the next ``poll``."""
+        """Trigger a rebalance at the next ``poll``."""
         self._encode(ask=True)
 
     def close(self) -> None:
-        """Leave the group; a static member stays in it until its session ends, so that it can be restarted."""
+        """Leave the group; a static member stays until its session times out, so that it can be restarted."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -244,21 +243,21 @@ class TaskGroup:
     # On the I/O loop
 
     def user_data(self) -> bytes:
-        """For kafka-python: what is sent when the group is joined."""
+        """Called by kafka-python: user data of a join request."""
         with self._lock:
             self._sent_round = self._round
             self._joins += 1
             return self._user_data
 
-    def fell_out(self) -> None:
-        """For kafka-python: the group goes on without this member, which may come back."""
+    def left_group(self) -> None:
+        """Called by kafka-python: the group continues without this member, which may rejoin."""
         with self._lock:
-            self._fell_out = True
+            self._left_group = True
 
     def lead(self, generation: int, leader: str, subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """For kafka-python: what each member is given, by who was made the leader.
+        """Called by kafka-python on the leader: compute every member's assignment.
 
-        Whatever goes wrong is raised by ``poll``: out of here it would leave all others waiting.
+        Errors are raised by the next ``poll``: raised here they would leave all other members waiting.
         """
         until = self._clock() + self.settings.session_timeout_ms / 3_000
         with self._lock:
@@ -280,43 +279,43 @@ class TaskGroup:
                     action="Report this as a defect, with the log.",
                 )
             with self._lock:
-                self._handed.append(error)
+                self._received.append(error)
             return dict.fromkeys(subscriptions, KEEP)
         with self._lock:
             self._led, self._led_tasks = (generation, decision.assignment), ends.keys()
         return decision.data
 
-    def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
-        """For kafka-python: what this member was given."""
+    def receive_assignment(self, generation: int, data: bytes, *, partitions: bool) -> None:
+        """Called by kafka-python: this member's assignment."""
         with self._lock:
-            self._handed.append(HandedOver(generation, data, partitions, self._joins, self._clock()))
+            self._received.append(ReceivedAssignment(generation, data, partitions, self._joins, self._clock()))
 
     # On the caller's thread
 
     def _next(self) -> AssignmentResult | None:
         while True:
             with self._lock:
-                fell_out, self._fell_out = self._fell_out, False
-                found = self._handed.popleft() if self._handed and not (fell_out and self._assigned) else None
+                left_group, self._left_group = self._left_group, False
+                found = self._received.popleft() if self._received and not (left_group and self._assigned) else None
                 led = self._led[0]
-            if fell_out and self._assigned is not None:
-                self._assigned, self._believed, self._probe_at = None, {}, None
-                self._generation, self._taken = NOT_IN_THE_GROUP, None
+            if left_group and self._assigned is not None:
+                self._assigned, self._assumed_sums, self._probe_at = None, {}, None
+                self._generation, self._current = NOT_IN_THE_GROUP, None
                 return AssignmentResult(NOT_IN_THE_GROUP, "", lost=True)
             if found is None:
                 return None
             if isinstance(found, StatecoreError):
                 raise found
-            taken = self._take(found, led == found.generation)
+            taken = self._apply(found, led == found.generation)
             if taken is not None:
                 return taken
 
-    def _take(self, handed: HandedOver, leads: bool) -> AssignmentResult | None:
+    def _apply(self, handed: ReceivedAssignment, leads: bool) -> AssignmentResult | None:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
-        before, self._generation, self._taken = self._generation, handed.generation, None
+        before, self._generation, self._current = self._generation, handed.generation, None
         if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(handed.data):
-            # The broker may have kept for a static member what the release before has said. It is asked for once.
+            # The broker may have kept an assignment that an older release encoded for a static member. Rejoin once.
             self._asked = True
             self._encode(ask=True)
             return None
@@ -327,21 +326,21 @@ class TaskGroup:
             raise Invalid(
                 f"The group {self.settings.group_id} refuses this member. {given.refusal}",
                 code="group-member-refused",
-                action=f"{given.action} Then start it again; the others go on.",
+                action=f"{given.action} Then start it again; the other members continue.",
                 group=self.settings.group_id,
             )
         given = only_known(given, self.ends)
-        self._believed, self._asked, self._probe_at = given.believed, False, None
-        is_of_before = given.process != self.settings.process
-        if self._less_than_believed() or (is_of_before and self._has_nothing_of(given.roles)):
-            # A static member that came back with less on its disk: the broker gave it what it had before.
+        self._assumed_sums, self._asked, self._probe_at = given.assumed_sums, False, None
+        is_of_earlier_process = given.process != self.settings.process
+        if self._has_less_than_assumed() or (is_of_earlier_process and self._has_nothing_of(given.roles)):
+            # A static member came back with less on its disk: the broker returned its previous assignment.
             self._asked = True
             self._encode(ask=True)
             return None
         if given.probing and leads:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
-        self._taken = handed
+        self._current = handed
         self._assigned = AssignmentResult(
             handed.generation,
             member_id,
@@ -355,11 +354,11 @@ class TaskGroup:
         return self._assigned
 
     def _has_nothing_of(self, tasks: Iterable[str]) -> bool:
-        """Whether there is nothing of one of these on the disk, though its changelogs have records."""
+        """Whether one of these tasks has no local state though its changelogs have records."""
         return any(not self._sums.get(task, 0) and self._ends.get(task, 0) for task in tasks)
 
-    def _less_than_believed(self) -> bool:
-        return any(self._sums.get(task, 0) < believed for task, believed in self._believed.items())
+    def _has_less_than_assumed(self) -> bool:
+        return any(self._sums.get(task, 0) < assumed for task, assumed in self._assumed_sums.items())
 
     def _encode(self, *, ask: bool = False) -> None:
         following = self._round + ask
@@ -382,12 +381,12 @@ class TaskGroup:
         try:
             ends = dict(self._read_ends())
         except (Retryable, NotFound) as error:
-            if not self._ends_are_old:  # once an outage, and not at every look
-                LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
+            if not self._ends_are_old:  # once per outage
+                LOG.warning("The ends of the changelogs could not be read, the previous ones are used: %s", error)
             self._ends_are_old = True
             return
         if self._ends_are_old:
-            LOG.info("The ends of the changelogs are read again")
+            LOG.info("The ends of the changelogs can be read again")
         self._ends_are_old = False
         with self._lock:
             new = self._led[1] is not None and ends.keys() != self._led_tasks
@@ -405,5 +404,5 @@ class TaskGroup:
         return self._consumer
 
 
-def _having(roles: Mapping[str, Role], role: Role) -> list[str]:
+def _tasks_in_role(roles: Mapping[str, Role], role: Role) -> list[str]:
     return [task for task, given in roles.items() if given is role]

@@ -1,17 +1,16 @@
-"""A process that shares the tasks of an application with others, by a consumer group of their own.
+"""A process that shares an application's standby tasks with others through a consumer group of their own.
 
 ::
 
-    start      a standby for every task directory that is there      before the group is joined (KAFKA-17411)
-    attend     heartbeats; a new assignment is remembered            also between two pieces of a long first read
-    take up    tasks that were given are followed, open ones         without being closed
-               others are closed, and stay on the disk
-    publish    what each task has now                                after each round
-    clean      tasks that this process was not given                 where that was asked for
+    start              open a standby for every task directory found     before joining the group (KAFKA-17411)
+    attend             send heartbeats; remember a new assignment        also between two chunks of a long first read
+    take up            follow assigned tasks, without reopening them     close the others; they stay on disk
+    publish            offset sums of all tasks                          after each round
+    clean              delete tasks that were assigned to others         if requested
 
-Cleaning takes two steps. Where a task's time is over, another assignment is asked for. When that is there, all members
-have just said what they have, and the tasks go that those who keep them have all of, before this process says anything
-else to the group (`standby/assignment_result.py` has the reasons).
+Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
+members have just published their state, and the tasks that their owners have completely are deleted before this process
+publishes anything else (`assignment_result.py` has the reasons).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.eligible_tasks import followed_tasks
 from statecore.standby.group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.request import StandbyRequest
-from statecore.standby.state_cleaner import CleaningSettings, clean_unowned, could_go
+from statecore.standby.state_cleaner import CleaningSettings, clean_unowned, removable_tasks
 from statecore.standby.task_manager import TaskManager
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
@@ -47,19 +46,17 @@ _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
 class GroupMember:
-    """This process's part in the fleet, for one thread; :meth:`start` it, and :meth:`close` it in any case.
+    """This process's group membership, for one thread; always :meth:`close` it after :meth:`start`.
 
     Args:
-        request: what is asked for; it names a group.
-        spec: the application.
-        cluster: where its changelogs are.
-        directory: where the copies lie, locked.
+        request: names a group.
+        directory: state directory of the copies, locked.
         kept: the tasks that this process follows.
-        tasks: those that lie on the disk; whoever takes one up gets it from there.
-        say: told what an operator should read at once.
-        sleep: waits for so many seconds.
-        clock: seconds that never go back.
-        faults: where tests let the process die.
+        tasks: tasks found on disk at start; a task is opened through it.
+        say: receives operator messages.
+        sleep: waits a number of seconds.
+        clock: monotonic clock, in seconds.
+        faults: fault points for tests.
     """
 
     def __init__(
@@ -86,26 +83,26 @@ class GroupMember:
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
         self._topics = tuple(sorted(changelogs))
         self._on_disk: dict[str, dict[TopicPartition, int]] = {}
-        """Offsets of tasks that lie here and are not followed."""
+        """Offsets of local tasks that are not followed."""
         self._log_ends: dict[TopicPartition, int] = {}
-        """Where the changelogs end, as it was read last, or seen since."""
+        """Changelog ends, as last read or seen since."""
         self._shortened: frozenset[str] = frozenset()
-        """Tasks of which a changelog has lost records to something else than compaction."""
+        """Tasks with a changelog that lost records to retention or deletion, not compaction."""
         self._group: TaskGroup | None = None
         self._pending: AssignmentResult | None = None
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
-        self._look_again_at = 0.0
-        """When it is looked for unowned tasks next."""
-        self._said: dict[str, dict[str, str]] = {}
+        self._next_unowned_check = 0.0
+        """Time of the next check for unowned tasks."""
+        self._last_messages: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:
-        """Look at what is on the disk, open it as far as the setting allows, and get ready to join.
+        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join.
 
         Raises:
             NotFound: a changelog does not exist.
             Retryable: no broker answered.
-            Invalid: the settings, or the directory, are wrong.
+            Invalid: the settings or the directory are invalid.
         """
         request = self._request
         self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
@@ -114,7 +111,7 @@ class GroupMember:
         for task, error in self._startup.refused.items():
             self._say(f"Task {task} is left as it is: {error}")
         for corrupt in self._startup.corrupt.values():
-            self._say(_corrupt_in_words(corrupt))
+            self._say(_describe_corrupt(corrupt))
         self._group = self._make_group(
             self._cluster,
             GroupSettings(
@@ -124,7 +121,7 @@ class GroupMember:
                 instance_id=request.instance_id,
                 host=request.host or socket.gethostname(),
                 session_timeout_ms=request.session_timeout,
-                # The group goes on with what a static member has said before if its session outlasts this.
+                # If its session outlasts this, the group uses the previous user data of a static member.
                 max_poll_interval_ms=max(GroupSettings.max_poll_interval_ms, request.session_timeout),
                 heartbeat_interval_ms=min(3_000, request.session_timeout // 3),
             ),
@@ -136,54 +133,50 @@ class GroupMember:
                 probing_interval_ms=request.probing_interval,
             ),
         )
-        self._kept.when_less(self.publish)
-        self._ends()  # behind what was read of the disk: what is beyond them is of another log
+        self._kept.on_state_loss(self.publish)
+        self._ends()  # after the offsets on disk were read: an offset beyond the end belongs to another log
         self._group.start(self._sums())
 
     @property
-    def is_told(self) -> bool:
-        """Whether there is another assignment to be taken up."""
+    def has_pending_assignment(self) -> bool:
+        """Whether a new assignment is pending."""
         return self._pending is not None
 
     def attend(self, timeout: float) -> bool:
-        """Take part in the group for a while.
-
-        Args:
-            timeout: seconds to wait at most.
-
-        Returns:
-            :attr:`is_told`.
+        """Poll the group for at most ``timeout`` seconds; returns :attr:`has_pending_assignment`.
 
         Raises:
-            Fenced: another process has taken this one's instance id.
-            Invalid, Capacity: the group does not take this process.
+            Fenced: another process uses this one's instance id.
+            Invalid, Capacity: the group refuses this process.
         """
         if self._pending is None:
             try:
                 self._pending = self._joined.poll(timeout)
-                self._said.pop("group", None)
+                self._last_messages.pop("group", None)
             except Retryable as error:
                 self._say_changes("group", {"": str(error)})
                 self._sleep(timeout)
-        return self.is_told
+        return self.has_pending_assignment
 
     def take_up(self) -> None:
-        """Follow the tasks that were given, close the others, and say so to the group."""
+        """Apply the pending assignment: follow its tasks, close the others, and publish."""
         assigned, self._pending = self._pending, None
         if assigned is None:
             return
         if assigned.lost:
-            self._elsewhere = {}  # nobody says any more that the others have what they had
-            self._say(f"This process fell out of the group {self._request.group}; it follows what it has meanwhile.")
+            self._elsewhere = {}  # what the other members have is no longer known
+            self._say(
+                f"The broker removed this process from the group {self._request.group}; it follows its tasks meanwhile."
+            )
             return
         self._elsewhere = assigned.elsewhere
         for name in self._kept.names:
             if name not in assigned.roles:
                 self._drop(name)
                 if name in self._joined.ends:
-                    self._say(f"Task {name} is kept by others now; its copy stays here.")
+                    self._say(f"Task {name} is assigned to other processes now; its copy stays here.")
                 else:
-                    self._say(f"Task {name} is followed by nobody now: its changelog is gone. Its copy stays here.")
+                    self._say(f"Task {name} is not followed any more: its changelog was deleted. Its copy stays here.")
         for name, role in assigned.roles.items():
             self._kept.take_up(name, role)
             self._on_disk.pop(name, None)
@@ -192,33 +185,33 @@ class GroupMember:
             try:
                 self._startup.close_rest()
             except StatecoreError as error:
-                self._say(f"A task that others keep could not be closed: {error}")
+                self._say(f"A task that is assigned to other processes could not be closed: {error}")
         self._say_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
         self.publish()
         if assigned.is_new:
             self._clean()
 
     def publish(self) -> None:
-        """Say to the group what each task has now. Raises ``Invalid``: there is too much to say."""
+        """Publish the offset sums of all tasks. Raises ``Invalid``: the user data is too large."""
         self._joined.publish(self._sums())
 
-    def look_for_unowned(self) -> None:
-        """Ask for another assignment where there are tasks to be cleaned by it, that often as copies are probed.
+    def probe_for_cleanup(self) -> None:
+        """Trigger a rebalance, once a probing interval, if there are tasks that it would allow to delete.
 
-        Somebody else keeps every task that this process was not given. Whether they have all of it is said with the
-        next assignment: of one that was made when they began nobody knows.
+        Other members own every task not assigned to this process. Whether they have all of it is known only from the
+        next assignment, not from the one in which they started.
         """
         settings = self._cleaning
-        if settings is None or not self._has_assignment or self._clock() < self._look_again_at:
+        if settings is None or not self._has_assignment or self._clock() < self._next_unowned_check:
             return
-        self._look_again_at = self._clock() + self._request.probing_interval / 1000
+        self._next_unowned_check = self._clock() + self._request.probing_interval / 1000
         force, kept = self._request.cleanup_even_best, self._kept.names
         others = self._joined.ends.keys() - set(kept)
-        if could_go(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
+        if removable_tasks(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
             self._joined.probe()
 
     def _clean(self) -> None:
-        """Delete tasks that others keep and have all of, by what they have just said; others where that was told."""
+        """Delete tasks that their owners have completely; others only if the request forces it."""
         settings = self._cleaning
         if settings is None:
             return
@@ -230,21 +223,22 @@ class GroupMember:
             settings=settings,
             force=self._request.cleanup_even_best,
             shortened=self._shortened,
-            agreed=self._joined.take_back,
+            may_delete=self._joined.withdraw,
             faults=self._faults,
         )
-        # What an earlier cleaning had left may have been of a task that lies here again.
+        # Leftovers of an earlier cleaning may be of a task that exists here again.
         gone = {task for task in (*done.deleted, *done.left) if not self._directory.task_path(task).exists()}
         for task in gone:
             self._on_disk.pop(task, None)
         for task in gone.intersection(done.deleted):
-            self._say(f"Task {task} is deleted here: others have it.")
-        for task, path in done.aside.items():
+            self._say(f"Task {task} is deleted here: other processes have it.")
+        for task, path in done.moved_away.items():
             self._on_disk.pop(task, None)
-            self._say(f"Task {task} is out of the way here, though others may have less of it: {path}, for a week.")
+            self._say(f"Task {task} is moved to {path} for a week: other processes may have less of it.")
         self._say_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
-        out_of_the_way = "is out of the way here, and not deleted yet"
-        self._say_changes("left", {task: f"Task {task} {out_of_the_way}: {why}" for task, why in done.left.items()})
+        self._say_changes(
+            "left", {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.left.items()}
+        )
         self.publish()
 
     @property
@@ -253,7 +247,7 @@ class GroupMember:
         return None if delay is None else CleaningSettings(delay)
 
     def close(self) -> None:
-        """Leave the group, and close what nobody took."""
+        """Leave the group, and close the tasks that were not taken from startup."""
         try:
             if self._group is not None:
                 self._group.close()
@@ -263,21 +257,21 @@ class GroupMember:
     @property
     def _joined(self) -> TaskGroup:
         if self._group is None:
-            raise Invalid("The fleet has not been started.", code="fleet-not-started", action="Call start first.")
+            raise Invalid("The group member is not started.", code="fleet-not-started", action="Call start first.")
         return self._group
 
     def _drop(self, name: str) -> None:
         held = self._kept.drop(name)
         self._on_disk[name] = {changelog: one.offset for changelog, one in held.items()}
         for changelog, one in held.items():
-            if one.was_seen:
+            if one.is_confirmed:
                 self._log_ends[changelog] = max(self._log_ends.get(changelog, 0), one.offset + 1)
 
     def _sums(self) -> dict[str, int]:
-        """What this process has of each task.
+        """Offset sum of each local task.
 
-        What is beyond the end of its changelog counts nothing: the topic was created again, or has lost records, and
-        whoever has less has a sound copy.
+        An offset beyond the end of its changelog counts nothing: the topic was recreated or has lost records, and a
+        member with a smaller offset has the sound copy.
         """
         ends = self._log_ends
         on_disk = {
@@ -287,12 +281,12 @@ class GroupMember:
         return {**on_disk, **self._kept.sums(ends)}
 
     def _caught_up_elsewhere(self) -> dict[str, int]:
-        """The best sums of others, of tasks that they have all of: a sum alone does not tell which store is behind."""
+        """Best offset sums of tasks that others have completely; a smaller sum does not say which store lags."""
         ends, near = self._joined.ends, self._request.recovery_lag
         return {task: held for task, held in self._elsewhere.items() if task in ends and ends[task] - held <= near}
 
     def _offsets(self, found: TaskSum) -> dict[TopicPartition, int]:
-        """The offsets of a task in the changelogs that are followed, by which the others count too."""
+        """Offsets of a task in the followed changelogs, the ones that other members count too."""
         try:
             followed = {store.changelog for store in followed_in(self._spec, found.task)}
         except StatecoreError:
@@ -300,9 +294,9 @@ class GroupMember:
         return {changelog: offset for changelog, offset in found.offsets.items() if changelog in followed}
 
     def _ends(self) -> Mapping[str, int]:
-        """Every task with the end sum of the changelogs that are followed."""
+        """End sum of the followed changelogs of every task."""
         found = followed_tasks(self._spec, self._cluster)
-        refused = {name: f"Task {name} is followed by nobody: {error}" for name, error in found.refused.items()}
+        refused = {name: f"Task {name} is followed by no process: {error}" for name, error in found.refused.items()}
         self._say_changes("refused", refused)
         followed = found.stores
         ends = self._ask_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
@@ -314,19 +308,19 @@ class GroupMember:
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
     def _say_changes(self, kind: str, words: Mapping[str, str]) -> None:
-        """Say what was not so before. Where nothing but numbers has changed, as offsets do, it is the same."""
-        before = self._said.get(kind, {})
-        self._said[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
+        """Emit messages that changed since the last call; a change of numbers only (offsets) does not count."""
+        before = self._last_messages.get(kind, {})
+        self._last_messages[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
         for name, text in words.items():
             if before.get(name) != now[name]:
                 self._say(text)
 
 
-def _corrupt_in_words(corrupt: CorruptTask) -> str:
+def _describe_corrupt(corrupt: CorruptTask) -> str:
     copy = "no snapshot is known to have a copy"
     if corrupt.copy:
         copy = f"snapshot {corrupt.copy} has a copy"
     elif corrupt.copy_unknown:
-        copy = f"nobody knows whether a snapshot has a copy ({corrupt.copy_unknown.rstrip('.')})"
+        copy = f"whether a snapshot has a copy is unknown ({corrupt.copy_unknown.rstrip('.')})"
     reason = f": {corrupt.reason.rstrip('.')}" if corrupt.reason else ""
-    return f"Task {corrupt.task} was corrupt, and lies in {corrupt.aside.path}; {copy}{reason}."
+    return f"Task {corrupt.task} was corrupt, and was moved to {corrupt.aside.path}; {copy}{reason}."

@@ -1,16 +1,16 @@
-"""kafka-python's consumer as a member of a group: the one module that touches kafka-python's group protocol.
+"""Group membership over kafka-python's consumer; the only module that uses kafka-python's group protocol.
 
 Private parts of kafka-python 3.0.12 that are used:
 
-- ``request_rejoin``: without it nobody can ask for another assignment.
-- ``_heartbeat_enabled``: a static member whose id somebody else took stops its heartbeats, and says so in its log only.
-  For the same reason ``heartbeat``: whoever heard nothing for a session asks the broker what it is.
-- ``_join_task``: the join that is under way. kafka-python forgets it when its answer comes between two polls: it joins
-  once more, which makes all others join once more, or waits for ever without heartbeats when it had another reason to
-  join that is gone since. :class:`_Join` stands in its place until the answer is taken.
-- ``_client``, ``_manager``, ``_conns``, ``_sock``: the socket of a connection that still has something to send when the
-  consumer is closed is left to the garbage collector.
-- ``reset_generation``: who takes an answer so late that its session has ended has fallen out of the group.
+- ``request_rejoin``: the only way to trigger a rebalance.
+- ``_heartbeat_enabled``: a static member that is fenced stops its heartbeats and only logs it. For the same reason
+  ``heartbeat``: a member that heard nothing for a session rejoins to learn its state.
+- ``_join_task``: the pending join. kafka-python forgets it when its response arrives between two polls: then it joins
+  again, which makes all members rejoin, or waits forever without heartbeats if the reason to rejoin has gone.
+  :class:`_Join` replaces it until the response is processed.
+- ``_client``, ``_manager``, ``_conns``, ``_sock``: a connection that still has something to send when the consumer is
+  closed leaves its socket to the garbage collector.
+- ``reset_generation``: a member that processes a response after its session ended has left the group.
 """
 
 from __future__ import annotations
@@ -28,27 +28,25 @@ from statecore.errors import Capacity, Fenced, Invalid, Retryable, StatecoreErro
 
 ASSIGNOR = "statecore-tasks"
 NOT_IN_THE_GROUP = -1
-"""The generation of who is not in the group."""
+"""Generation of a consumer that is not in the group."""
 
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """How a process takes part.
+    """Settings of a group member.
 
     Attributes:
-        group_id: the fleet's own group, never the application's.
-        topics: what is subscribed to: the application's changelogs.
-        spec: digest of what this process knows the application to be; all members must have the same.
-        instance_id: ``group.instance.id``: a restart within the session timeout moves nothing; ``None`` for a member
-            that leaves when it is closed.
-        host: whose loss would take this member's copies; members with the same never have two copies of a task, as long
-            as there are others.
-        capacity: this member's share of the tasks, as a weight.
-        session_timeout_ms: ``session.timeout.ms``: after how long without a heartbeat its tasks are given to others.
+        group_id: the standby group's own id, never the application's.
+        topics: the application's changelogs, which are subscribed to.
+        spec: digest of the application spec; it must be the same for all members.
+        instance_id: ``group.instance.id``: a restart within the session timeout moves no task; ``None`` if dynamic.
+        host: failure domain: members with the same host never have two copies of a task, as long as there are others.
+        capacity: relative weight of this member's share of the tasks.
+        session_timeout_ms: ``session.timeout.ms``.
         heartbeat_interval_ms: ``heartbeat.interval.ms``.
-        max_poll_interval_ms: ``max.poll.interval.ms``: who does not poll for so long loses its tasks.
-        ends_age_ms: after how many milliseconds the ends are read anew.
-        process: a number that no earlier process with the same instance id has had.
+        max_poll_interval_ms: ``max.poll.interval.ms``.
+        ends_age_ms: changelog ends older than this are read again.
+        process: random id of this process, to tell it from earlier ones with the same instance id.
     """
 
     group_id: str
@@ -65,35 +63,30 @@ class GroupSettings:
 
 
 class OnLoop(Protocol):
-    """Who is asked and told on kafka-python's I/O loop, where whatever takes long stops heartbeats."""
+    """Callbacks on kafka-python's I/O loop, where slow code stops heartbeats."""
 
     def user_data(self) -> bytes:
-        """What is sent when the group is joined."""
+        """User data of a join request."""
         ...
 
-    def fell_out(self) -> None:
-        """The group goes on without this member, which may come back."""
+    def left_group(self) -> None:
+        """The group continues without this member, which may rejoin."""
         ...
 
     def lead(self, generation: int, leader: str, subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """What each member is given, by who was made the leader; must not raise: all others would wait."""
+        """The leader's assignment for every member; must not raise, or all others would wait."""
         ...
 
-    def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
-        """What this member was given, and whether partitions are among it."""
+    def receive_assignment(self, generation: int, data: bytes, *, partitions: bool) -> None:
+        """This member's assignment, and whether it includes partitions."""
         ...
 
 
 class GroupConsumer:
-    """A member of the group, as far as kafka-python is concerned.
-
-    Args:
-        cluster: where the brokers are.
-        settings: how it takes part.
-        group: who is asked and told.
+    """The kafka-python consumer of a group member.
 
     Raises:
-        Invalid: the settings do not fit.
+        Invalid: the settings are inconsistent.
         Retryable: no broker answered.
     """
 
@@ -103,7 +96,7 @@ class GroupConsumer:
 
         self._group, self._settings, self._cluster = group, settings, cluster
         self._was_in = False
-        self._said_bytes = 0
+        self._user_data_bytes = 0
         self._polled_at = time.monotonic()
         known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
         try:
@@ -130,19 +123,19 @@ class GroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """The member's id at the broker."""
+        """Member id at the broker."""
         return str(self._consumer.group_metadata().member_id)
 
     @property
-    def fell_out(self) -> bool:
-        """Whether it was in the group and is no more; said once."""
+    def left_group(self) -> bool:
+        """Whether it has left the group since it was in it; true once."""
         if self._consumer.group_metadata().generation_id != NOT_IN_THE_GROUP:
             return False
         was_in, self._was_in = self._was_in, False
         return was_in
 
     def poll(self, milliseconds: int, *, ask: bool) -> None:
-        """Take part for a while; with ``ask`` the group is joined anew. Raises as `TaskGroup.poll`."""
+        """Poll once; with ``ask`` rejoin the group. Raises like `TaskGroup.poll`."""
         from kafka.errors import KafkaError
 
         coordinator: Any = self._consumer._coordinator
@@ -153,7 +146,7 @@ class GroupConsumer:
             if not isinstance(join, _Join):
                 join = coordinator._join_task = _Join(join)
             if join.answered and self._polled_at - polled_at > self._settings.session_timeout_ms / 1000:
-                # Without heartbeats since the answer, the group has gone on: what the answer says is of the past.
+                # Without heartbeats since the response, the group has continued without this member: it is outdated.
                 coordinator._join_task = None
                 coordinator.reset_generation()
         unheard = not coordinator._heartbeat_enabled or coordinator.heartbeat.session_timeout_expired()
@@ -165,7 +158,7 @@ class GroupConsumer:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Leave the group; a static member stays until its session ends."""
+        """Leave the group; a static member stays until its session times out."""
         manager: Any = self._consumer._client._manager
         transports = [connection.transport for connection in list(manager._conns.values())]
         self._consumer.close(autocommit=False, timeout_ms=5_000)
@@ -175,22 +168,22 @@ class GroupConsumer:
                 sock.close()
 
     def metadata(self) -> bytes:
-        """For the assignor: the group is about to be joined."""
-        if self.fell_out:
-            self._group.fell_out()
-        said = self._group.user_data()
-        self._said_bytes = len(said)
-        return said
+        """Called by the assignor before a join."""
+        if self.left_group:
+            self._group.left_group()
+        data = self._group.user_data()
+        self._user_data_bytes = len(data)
+        return data
 
     def lead(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """For the assignor: this member decides."""
+        """Called by the assignor on the leader."""
         own = self._consumer.group_metadata()
         return self._group.lead(own.generation_id, own.member_id, members)
 
     def assigned(self, generation: int, data: bytes, *, partitions: bool) -> None:
-        """For the assignor: the group was joined."""
+        """Called by the assignor after a join."""
         self._was_in = True
-        self._group.hand_over(generation, data, partitions=partitions)
+        self._group.receive_assignment(generation, data, partitions=partitions)
 
     def _translated(self, error: Exception) -> StatecoreError:
         from kafka import errors
@@ -200,7 +193,7 @@ class GroupConsumer:
             return foreign_group(group)
         if isinstance(error, errors.FencedInstanceIdError):
             return Fenced(
-                f"Another process has joined the group {group} as {instance}, its tasks are this one's no longer.",
+                f"Another process has joined the group {group} as {instance} and has taken over this one's tasks.",
                 code="instance-fenced",
                 action="Stop one of the two, or give each an instance id of its own.",
                 group=group,
@@ -208,35 +201,35 @@ class GroupConsumer:
             )
         if isinstance(error, errors.GroupMaxSizeReachedError):
             return Capacity(
-                f"The group {group} has as many members as the broker lets in.",
+                f"The group {group} has as many members as the broker allows.",
                 code="group-full",
                 action="Run fewer processes, or raise group.max.size at the brokers.",
                 group=group,
             )
         if isinstance(error, errors.InvalidSessionTimeoutError):
             return Invalid(
-                f"The brokers do not take a session timeout of {self._settings.session_timeout_ms} ms.",
+                f"The brokers refuse a session timeout of {self._settings.session_timeout_ms} ms.",
                 code="session-timeout-invalid",
                 action="Choose one between group.min.session.timeout.ms and group.max.session.timeout.ms.",
                 group=group,
             )
         if isinstance(error, errors.GroupAuthorizationFailedError | errors.TopicAuthorizationFailedError):
             return Invalid(
-                f"This client has no right to the group {group}, or to a changelog: {reason(error)}.",
+                f"This client is not authorized for the group {group}, or for a changelog: {reason(error)}.",
                 code="group-authorization-failed",
                 action="Grant READ on the group, and DESCRIBE on the changelogs.",
                 group=group,
             )
         if isinstance(error, errors.UnknownError):
             return Retryable(
-                f"The broker could not keep what the members of the group {group} say and are told; this one says "
-                f"{self._said_bytes:,} bytes.",
+                f"The broker could not store the metadata of the group {group}; this member's user data has "
+                f"{self._user_data_bytes:,} bytes.",
                 code="group-metadata-too-large",
-                action="All of that has to fit into one record of __consumer_offsets (message.max.bytes, 1 MB): split "
-                "the fleet into groups, each with some of the tasks, or let copies go that nobody needs "
-                "(--cleanup-delay). If it is far less, look at the broker's log.",
+                action="User data and assignments of all members have to fit into one record of __consumer_offsets "
+                "(message.max.bytes, 1 MB): split the processes into several groups, each with some of the tasks, or "
+                "delete unneeded copies (--cleanup-delay). If it is far less, look at the broker's log.",
                 group=group,
-                size=self._said_bytes,
+                size=self._user_data_bytes,
             )
         if isinstance(error, errors.InvalidGroupIdError | errors.KafkaConfigurationError):
             return Invalid(
@@ -249,13 +242,13 @@ class GroupConsumer:
             f"The group {group} at {self._cluster.bootstrap_servers} cannot be reached: "
             f"{type(error).__name__} {reason(error)}.",
             code="broker-unreachable",
-            action="Check the brokers, and try again; the tasks on the disk stay as they are.",
+            action="Check the brokers, and try again; the tasks on disk stay as they are.",
             group=group,
         )
 
 
 class _Join:
-    """A join that is never called done, so that the next poll takes its answer, also when it is there already."""
+    """A pending join that never reports done, so that the next poll processes its response in any case."""
 
     is_done = False
 
@@ -265,7 +258,7 @@ class _Join:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is there."""
+        """Whether the response has arrived."""
         return bool(self._task.is_done)
 
 
@@ -294,10 +287,10 @@ def _assignor(consumer: GroupConsumer) -> Any:
 
 
 def foreign_group(group: str) -> Invalid:
-    """That a group is no fleet's."""
+    """Error for a group of other consumers."""
     return Invalid(
-        f"The group {group} belongs to consumers of another kind.",
+        f"The group {group} belongs to another kind of consumer.",
         code="group-of-another-application",
-        action="Give the fleet a group id that nothing else uses, also not the application, or stop those consumers.",
+        action="Choose a group id that nothing else uses, not even the application, or stop those consumers.",
         group=group,
     )

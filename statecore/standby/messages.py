@@ -1,4 +1,4 @@
-"""What is said of tasks that are kept warm: what is wrong, once for all that it is wrong with, and that they go on."""
+"""Deduplicates operator messages of standby tasks."""
 
 from __future__ import annotations
 
@@ -9,62 +9,53 @@ from statecore.words import some_of
 
 
 class Messages:
-    """Says each thing when it comes, and not again while it lasts.
-
-    Args:
-        say: told what an operator should read at once.
-    """
+    """Emits a problem when it appears, once for all tasks that have it, and not again while it lasts."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._wrong: dict[str, str] = {}
-        self._go_on: list[str] = []
-        self._are_away = False
+        self._problems: dict[str, str] = {}
+        self._recovered: list[str] = []
+        self._are_unreachable = False
 
     def away(self, error: StatecoreError) -> None:
-        """No broker tells how far any task could be followed."""
-        if not self._are_away:
-            self._are_away = True
-            self._say(f"Nothing is followed until the brokers answer, and the copies stay as they are: {error}")
+        """No broker answers, so no task can be followed."""
+        if not self._are_unreachable:
+            self._are_unreachable = True
+            self._say(f"No task is followed until the brokers answer; the copies stay as they are: {error}")
 
     def answered(self) -> None:
-        """The brokers have told it."""
-        if self._are_away:
-            self._are_away = False
-            self._say("The brokers answer again, and the copies are followed.")
+        """The brokers answered."""
+        if self._are_unreachable:
+            self._are_unreachable = False
+            self._say("The brokers answer again; the copies are followed.")
 
     def wrong(self, tasks: Iterable[str], why: str) -> None:
-        """Something keeps tasks from being followed, or a part of them.
-
-        Args:
-            tasks: their names.
-            why: in a sentence, or several.
-        """
-        new = [task for task in tasks if self._wrong.get(task) != why]
-        self._wrong |= dict.fromkeys(new, why)
+        """A problem keeps tasks, or some of their stores, from being followed."""
+        new = [task for task in tasks if self._problems.get(task) != why]
+        self._problems |= dict.fromkeys(new, why)
         if new:
             self._say(f"{_named(new)}: {why}")
 
     def left(self, task: str, error: StatecoreError) -> None:
-        """A task is left for a while."""
-        if self._wrong.get(task) != str(error):
-            self._wrong[task] = str(error)
-            self._say(f"Task {task} is left as it is, and tried again later: {error}")
+        """A task failed and is retried later."""
+        if self._problems.get(task) != str(error):
+            self._problems[task] = str(error)
+            self._say(f"Task {task} failed and is retried later; its copy stays as it is: {error}")
 
     def follows(self, task: str) -> None:
-        """Nothing is wrong with a task."""
-        if self._wrong.pop(task, None) is not None:
-            self._go_on.append(task)
+        """A task has no problem."""
+        if self._problems.pop(task, None) is not None:
+            self._recovered.append(task)
 
     def forget(self, task: str) -> None:
-        """A task is kept no longer."""
-        self._wrong.pop(task, None)
+        """A task was removed."""
+        self._problems.pop(task, None)
 
     def round_is_over(self) -> None:
-        """Say which tasks go on since the last round."""
-        if self._go_on:
-            self._say(f"{_named(self._go_on)} {'is' if len(self._go_on) == 1 else 'are'} followed again.")
-            self._go_on = []
+        """Report the tasks that recovered in this round."""
+        if self._recovered:
+            self._say(f"{_named(self._recovered)} {'is' if len(self._recovered) == 1 else 'are'} followed again.")
+            self._recovered = []
 
 
 def _named(tasks: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""What is measured of tasks that are kept warm: the same that the line of a round counts.
+"""Metrics of standby tasks: the same figures as the line of a round.
 
-A gauge has no value where nobody knows one: 0 would say that a copy is caught up of which nobody knows how far it is.
+A gauge has no value while its figure is unknown: 0 would say that the copy is caught up.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from statecore.standby.report import StandbyTaskReport
 
 
 class StandbyMetrics:
-    """The metrics of one process's tasks.
+    """Metrics of one process's tasks.
 
     Args:
-        metrics: who is told.
-        application_id: whose tasks they are.
-        reports: how the tasks stand now; asked from the thread that collects.
+        reports: current reports of the tasks; called from the thread that collects.
     """
 
     def __init__(
@@ -30,15 +28,7 @@ class StandbyMetrics:
         )
 
     def opened(self, task: str, report: Callable[[], StandbyTaskReport]) -> Callable[[], None]:
-        """A task is open from now on.
-
-        Args:
-            task: its name.
-            report: how it stands now.
-
-        Returns:
-            A function to be called when it is closed.
-        """
+        """Register an open task; returns a function to call when it is closed."""
 
         def remaining() -> float | None:
             lag = report().lag
@@ -47,11 +37,11 @@ class StandbyMetrics:
         return self._metrics.observe(RESTORE_REMAINING, remaining, self._of(task))
 
     def updated(self, task: str, records: int) -> None:
-        """So many records of a task were followed."""
+        """Count records of a task."""
         self._metrics.add(UPDATED, records, self._of(task))
 
     def close(self) -> None:
-        """Tell no more."""
+        """Unregister the gauges."""
         for end in self._ends:
             end()
 

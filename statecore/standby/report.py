@@ -1,4 +1,4 @@
-"""How warm copies stand, for people and for machines."""
+"""Reports of standby tasks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ class StandbyStoreReport:
     """A store that follows its changelog.
 
     Attributes:
-        store: its name.
-        changelog: its changelog partition, ``<topic>-<partition>``.
-        offset: the last applied offset; -4 where nothing was.
-        lag: how many offsets it was behind when the brokers were asked last; ``None`` before.
-        records: how many records were read since the job began.
+        changelog: changelog partition, ``<topic>-<partition>``.
+        offset: last applied offset; -4 if there is none.
+        lag: offsets behind the changelog end in the last round; ``None`` before.
+        records: records read since the job began.
         rebuilt: how often it was emptied and read from the start.
-        error: what stopped it in the last round, or ``None``.
+        error: what stopped it in the last round.
     """
 
     store: str
@@ -31,14 +30,13 @@ class StandbyStoreReport:
 
 @dataclass(frozen=True)
 class StandbyTaskReport:
-    """A task that is kept warm.
+    """A standby task.
 
     Attributes:
-        task: the task.
         role: ``standby``, or ``warmup`` while it catches up to take a task over.
-        stores: its stores; none where it could not be opened.
-        error: why it was left, or ``None``.
-        exit_code: of the worst error of the task's last round; 0 without one.
+        stores: empty if the task could not be opened.
+        error: why the task failed, or ``None``.
+        exit_code: exit code of the worst error of the last round; 0 without one.
     """
 
     task: str
@@ -49,20 +47,17 @@ class StandbyTaskReport:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets its stores were behind together; ``None`` where that is not known of one."""
+        """Lag of all its stores together; ``None`` if that of one is unknown."""
         lags = [store.lag for store in self.stores]
         return None if None in lags or not lags else sum(lag for lag in lags if lag is not None)
 
 
 @dataclass(frozen=True)
 class StandbyReport:
-    """How the copies stand.
+    """State of all standby tasks of a process.
 
     Attributes:
-        application_id: whose.
-        state_dir: where they lie.
-        rounds: how many rounds there were.
-        tasks: the tasks.
+        rounds: number of rounds so far.
     """
 
     application_id: str
@@ -72,9 +67,9 @@ class StandbyReport:
 
     @property
     def exit_code(self) -> int:
-        """That of the worst error; 0 without one."""
+        """Exit code of the worst error; 0 without one."""
         return max((task.exit_code for task in self.tasks), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as one JSON object."""
+        """The report as a JSON object."""
         return {**asdict(self), "exit_code": self.exit_code}

@@ -1,4 +1,4 @@
-"""What a standby is asked for."""
+"""The request of a standby process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from statecore.jobs.task_names import check_instance, only_tasks
 from statecore.standby.assignment.model import AssignmentSettings
 
 DEFAULT_INTERVAL_MS = 30_000
-"""That of Kafka Streams' ``commit.interval.ms``."""
+"""Default of Kafka Streams' ``commit.interval.ms``."""
 
 
 FLEET = "Fleet"
-"""The heading of what concerns a group."""
+"""Section of the options of a group."""
 
 DEFAULT_SESSION_MS = 45_000
-"""That of Kafka's consumers."""
+"""Default of a Kafka consumer's ``session.timeout.ms``."""
 
 _GROUP_FIELDS = (
     "instance_id",
@@ -42,7 +42,7 @@ _GROUP_FIELDS = (
     "session_timeout",
     "max_open_stores",
 )
-"""Without a group they would do nothing."""
+"""Fields that need a group."""
 
 
 def _check_least(name: str, value: int) -> None:
@@ -50,14 +50,13 @@ def _check_least(name: str, value: int) -> None:
         raise Invalid(f"{_option(name)} is {value}.", code="number-invalid", action="Give 1 or more.", parameter=name)
 
 
-def _check_said(name: str, value: str) -> None:
-    """Refuse what a variable that is not set has left: members that all have no name would throw each other out."""
+def _check_not_empty(name: str, value: str) -> None:
+    """Refuse the value of an unset variable: members with the same empty instance id would fence each other."""
     if not value.strip():
         raise Invalid(
-            f"{_option(name)} is empty, as a variable that is not set leaves it.",
+            f"{_option(name)} is empty, perhaps because a variable is not set.",
             code="value-empty",
-            action="Give it a value that is there wherever the command is started, or leave it out: such as "
-            '"$(hostname)" in a script, %H in a unit of systemd.',
+            action='Give it a value, such as "$(hostname)" in a script or %H in a systemd unit, or leave it out.',
             parameter=name,
         )
 
@@ -69,7 +68,7 @@ def _option(name: str) -> str:
 def _check_interval(_: str, interval: int) -> None:
     if interval < 1:
         raise Invalid(
-            f"{interval} ms is no time between two rounds.",
+            f"{interval} ms is no valid interval between two rounds.",
             code="duration-invalid",
             action="Give a time such as 30s.",
             parameter="interval",
@@ -78,7 +77,7 @@ def _check_interval(_: str, interval: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StandbyRequest(OfSpec):
-    """A request to keep warm copies of tasks of one application."""
+    """A request to follow tasks of one application as standbys."""
 
     state_dir: str = field(
         metadata=declare(
@@ -105,8 +104,8 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="where snapshots are, s3://bucket/prefix or file:///path: a new copy begins with the newest one of "
-            "its task, and follows the rest",
+            help="URL of the snapshots, s3://bucket/prefix or file:///path: a new copy starts from the newest snapshot "
+            "of its task",
             section=WHAT,
             otherwise="a new copy is read from the start of its changelogs",
             check=check_repository,
@@ -117,7 +116,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Duration(),
             title="Interval",
-            help="time between two rounds, at the end of which rows and offsets are committed: commit.interval.ms of a "
+            help="time between two rounds; each commits rows and offsets at its end, like commit.interval.ms of a "
             "standby task",
             section=WHAT,
             check=_check_interval,
@@ -137,10 +136,10 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Text("ID"),
             title="Group",
-            help="share the tasks with the other processes of this consumer group, which nothing else uses, least of "
-            "all the application",
+            help="share the tasks with the other processes of this consumer group; nothing else may use it, above all "
+            "not the application",
             section=FLEET,
-            check=_check_said,
+            check=_check_not_empty,
         ),
     )
     replicas: int = field(
@@ -158,10 +157,9 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Text("ID"),
             title="Instance id",
-            help="group.instance.id, another one in each process: with it a restart within the session timeout moves "
-            "no task",
+            help="group.instance.id, unique for each process: a restart within the session timeout then moves no task",
             section=FLEET,
-            check=_check_said,
+            check=_check_not_empty,
         ),
     )
     host: str | None = field(
@@ -169,11 +167,11 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Text("NAME"),
             title="Host",
-            help="whose loss would take this process's copies, such as a zone; no two copies of a task have the same, "
-            "as long as there are others",
+            help="failure domain of this process, such as a zone; two copies of a task have different ones as long as "
+            "there are enough",
             section=FLEET,
             otherwise="the name of this machine",
-            check=_check_said,
+            check=_check_not_empty,
         ),
     )
     recovery_lag: int = field(
@@ -190,7 +188,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Whole(words="a number of copies"),
             title="Warm-ups",
-            help="how many copies are brought up to date at a time in order to move a task: max.warmup.replicas",
+            help="how many copies are warmed up at a time to move tasks: max.warmup.replicas",
             section=FLEET,
             check=_check_least,
         ),
@@ -200,7 +198,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Duration(),
             title="Probing interval",
-            help="after how long is looked again whether those have caught up: probing.rebalance.interval.ms",
+            help="time between two checks whether warm-ups have caught up: probing.rebalance.interval.ms",
             section=FLEET,
             check=_check_least,
         ),
@@ -210,7 +208,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Duration(),
             title="Session timeout",
-            help="after how long without a sign of life this process's tasks are given to others: session.timeout.ms",
+            help="time without a heartbeat after which this process's tasks are given to others: session.timeout.ms",
             section=FLEET,
             check=_check_least,
         ),
@@ -220,7 +218,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Duration(),
             title="Cleaning",
-            help="delete copies that this process was not given, and that were not changed for so long, where others "
+            help="delete copies that are not assigned to this process and were not changed for this time, if others "
             "have as much: state.cleanup.delay.ms",
             section=FLEET,
             otherwise="never",
@@ -231,7 +229,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Flag(),
             title="Clean even the best copy",
-            help="let copies go also where others have less, or where nobody knows what they have; those are moved to "
+            help="also remove copies of which others have less, or an unknown amount; those are moved to "
             ".statecore/unowned for a week",
             section=FLEET,
         ),
@@ -241,8 +239,8 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Whole(words="a number of stores"),
             title="Open stores",
-            help="how many databases are open at once before the group has said which tasks are this process's; others "
-            "are read closed",
+            help="how many databases are open at once before the group has assigned tasks; others are read without "
+            "opening them",
             section=LIMITS,
         ),
     )
@@ -251,8 +249,7 @@ class StandbyRequest(OfSpec):
         metadata=declare(
             Size(),
             title="Memory",
-            help="memory for the records of the store that is being followed; what it does not hold lies on disk "
-            "meanwhile",
+            help="memory for the records of the store that is being read; the rest is spilled to disk",
             section=LIMITS,
             check=check_memory_budget,
         ),
@@ -260,41 +257,41 @@ class StandbyRequest(OfSpec):
     timeout: float = field(default=30.0, metadata=PATIENCE)
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.tasks and self.instance is not None:
             raise Invalid(
-                "Both tasks and the share of an instance were asked for.",
+                "Both tasks and the share of an instance are given.",
                 code="options-conflict",
                 action="Give --task or --instance.",
                 options=["instance", "tasks"],
             )
         if self.group is None:
-            alone = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
-            if alone:
+            group_only = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
+            if group_only:
                 raise Invalid(
-                    f"{_option(alone[0])} is of a group, and none was given.",
+                    f"{_option(group_only[0])} needs a group, and none is given.",
                     code="option-missing",
                     action="Give --group too.",
                     option="group",
                 )
         elif self.cleanup_even_best and self.cleanup_delay is None:
             raise Invalid(
-                "--cleanup-even-best says what is cleaned, and nothing was to be cleaned.",
+                "--cleanup-even-best needs --cleanup-delay.",
                 code="option-missing",
                 action="Give --cleanup-delay too.",
                 option="cleanup_delay",
             )
         elif self.tasks or self.instance is not None or self.once:
             raise Invalid(
-                "A group says which tasks are this process's, for as long as it runs.",
+                "The group assigns the tasks of this process for as long as it runs.",
                 code="options-conflict",
-                action="Give --group, or else --task, --instance or --once.",
+                action="Give either --group, or --task, --instance or --once.",
                 options=["group", "instance", "once", "tasks"],
             )
 
     def wants(self, task: str) -> bool:
-        """Whether a task is asked for."""
+        """Whether the request includes a task."""
         if self.tasks:
             return task in self.tasks
         return self.instance is None or Instance.parse(self.instance).has(task)

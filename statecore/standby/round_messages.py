@@ -1,7 +1,7 @@
-"""Which rounds of a standby are worth a line.
+"""Limits the report lines of standby rounds.
 
-Rounds follow each other at once while a task has much to read, and soon while its snapshot is fetched: hours of lines
-that say the same would hide what an operator has to read.
+While a task has much to read, or its snapshot is fetched, rounds follow each other at once; hours of equal lines would
+hide what an operator has to read.
 """
 
 from __future__ import annotations
@@ -14,29 +14,24 @@ from statecore.standby.report import StandbyReport
 
 
 class RoundMessages:
-    """Passes on how the copies stand: after whole rounds, after others where something changed or an interval is over.
+    """Reports after complete rounds; after others only if something changed or an interval has passed.
 
     Args:
-        told: told how the copies stand.
-        interval: seconds after which it is told in any case.
-        clock: seconds that never go back.
+        told: receives the reports.
+        interval: seconds after which a report is due in any case.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, told: Callable[[StandbyReport], object], interval: float, clock: Clock = time.monotonic) -> None:
-        self._told, self._interval, self._clock = told, interval, clock
+        self._report, self._interval, self._clock = told, interval, clock
         self._state: object = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def round(self, report: StandbyReport, *, is_whole: bool) -> None:
-        """A round has ended.
-
-        Args:
-            report: how the copies stand.
-            is_whole: whether the next one begins after the interval only.
-        """
-        # Not the lag: it is another one after each round.
+        """Report the end of a round; it is whole if the next one starts only after the interval."""
+        # Without the lag, which changes in every round.
         state = [(task.task, task.role, task.exit_code, task.lag is None) for task in report.tasks]
         now = self._clock()
-        if is_whole or state != self._state or now - self._told_at >= self._interval:
-            self._state, self._told_at = state, now
-            self._told(report)
+        if is_whole or state != self._state or now - self._reported_at >= self._interval:
+            self._state, self._reported_at = state, now
+            self._report(report)

@@ -1,8 +1,7 @@
-"""Warm copies as a service: tasks that follow their changelogs in rounds, until the process is told to stop.
+"""Standby service: tasks that follow their changelogs in rounds until the process is stopped.
 
-The application's lock is held from before the first database is opened until after the last one is closed. Which tasks
-they are is said by the request, or by a consumer group that the process shares with others (`standby_fleet.py`). What
-becomes of a task that fails is the business of `kept_tasks.py`.
+The application's lock is held from before the first database is opened until the last one is closed. The tasks are
+selected by the request, or assigned by a consumer group (`group_member.py`). `task_manager.py` handles failed tasks.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from statecore.tasks.task_stores import TaskStores
 _SLICE = 0.5
 
 _ATTEMPTS = 2
-"""How often a request to the repository is sent: whoever stops a standby waits for the one that is on its way."""
+"""Attempts of a repository request; few, because stopping a standby waits for the current request."""
 
 
 def run_standby(
@@ -52,34 +51,33 @@ def run_standby(
     faults: FaultPoints = NO_FAULTS,
     connect: Callable[..., Cluster] = Cluster,
 ) -> StandbyReport:
-    """Keep warm copies until ``stop`` is set, or for one round; then close them, so that Kafka Streams can start.
+    """Follow tasks until ``stop`` is set, or for one round; then close them so that Kafka Streams can start.
 
     Args:
-        request: which.
-        stop: set to end the job; the piece that is being read is applied before.
-        told: told how the copies stand: after each round; while a first read is on its way, when it changed what
-            becomes of a task, and each time that the interval is over.
-        say: told what an operator should read at once.
-        metrics: who is told of records, lag and tasks.
-        faults: where tests let the process die.
-        connect: makes the client of the brokers.
+        stop: set to end the job; the chunk being read is applied before.
+        told: receives a report after each round; during a first read, when the state of a task changed and after each
+            interval.
+        say: receives operator messages.
+        metrics: metrics sink.
+        faults: fault points for tests.
+        connect: creates the broker client.
 
     Returns:
-        How the copies stood when they were closed.
+        The report at the time the tasks were closed.
 
     Raises:
-        Fenced: the application, or another job, has the directory; or another process has taken this one's instance id.
+        Fenced: the application or another job uses the directory, or another process uses this one's instance id.
         NotFound: none of the changelogs exists, none of the tasks, or there is no repository at the URL.
-        Invalid: the spec, or the directory, is wrong, or the group belongs to others; or the repository cannot be used,
-            and there is no copy to be followed without it.
-        Retryable: no broker answered when the job began.
+        Invalid: the spec or the directory is invalid, the group belongs to other consumers, or the repository cannot be
+            used and there is no local copy to follow.
+        Retryable: no broker answered at the start.
     """
     spec = spec_of(request)
     if request.group == spec.application_id:
         raise Invalid(
             f"{request.group} is the application's own consumer group.",
             code="group-of-another-application",
-            action="Give the fleet a group id that nothing else uses.",
+            action="Choose a group id that nothing else uses.",
             group=request.group,
         )
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
@@ -95,8 +93,8 @@ def run_standby(
         if request.repository is not None:
             patience = Patience(_ATTEMPTS, request.timeout / _ATTEMPTS)
             bases = Bases(spec, directory, request.repository, say, patience=patience, faults=faults)
-            bases.look(stop)
-        wanted = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
+            bases.check_repository(stop)
+        selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
@@ -112,16 +110,16 @@ def run_standby(
                 find_copy=None if bases is None else bases.find,
                 faults=faults,
             )
-            check = nobody if wanted is None else wanted.check
+            check = nobody if selection is None else selection.check
             kept = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, directory, kept, told, metrics)
-            if wanted is not None:
-                return job.run_static(wanted, stop)
+            if selection is not None:
+                return job.run_static(selection, stop)
             return job.run_fleet(GroupMember(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
 
 
 class _Standby:
-    """One run."""
+    """One run of the service."""
 
     def __init__(
         self,
@@ -133,21 +131,21 @@ class _Standby:
         metrics: Metrics,
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
-        self._news = RoundMessages(told, request.interval / 1000)
+        self._messages = RoundMessages(told, request.interval / 1000)
         self.kept, self._metrics = kept, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
 
-    def run_static(self, wanted: TaskSelection, stop: Event) -> StandbyReport:
-        """The tasks that the request says."""
+    def run_static(self, selection: TaskSelection, stop: Event) -> StandbyReport:
+        """Follow the tasks that the request selects."""
         self._left_out = tuple(
             StandbyTaskReport(name, Role.STANDBY.name.lower(), (), str(why), why.exit_code)
-            for name, why in wanted.left_out.items()
+            for name, why in selection.left_out.items()
         )
         tags = {"application-id": self._spec.application_id}
         end = self._metrics.observe(STANDBY_FAILED, lambda: float(len(self._left_out)), tags)
         try:
-            for name in wanted.names:
+            for name in selection.names:
                 self.kept.take_up(name)
             while not stop.is_set():
                 self._round(stop.is_set)
@@ -162,16 +160,16 @@ class _Standby:
         return self._report(tasks)
 
     def run_fleet(self, fleet: GroupMember, stop: Event) -> StandbyReport:
-        """The tasks that the group gives to this process."""
+        """Follow the tasks that the group assigns."""
         try:
             fleet.start()
             while not stop.is_set():
                 fleet.take_up()
                 self._round(lambda: stop.is_set() or fleet.attend(0))
-                if fleet.is_told:
+                if fleet.has_pending_assignment:
                     continue
                 fleet.publish()
-                fleet.look_for_unowned()
+                fleet.probe_for_cleanup()
                 until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
                     if fleet.attend(min(_SLICE, left)):
@@ -184,11 +182,11 @@ class _Standby:
         return self._report(tasks)
 
     def _round(self, stopped: Callable[[], bool]) -> None:
-        self._directory.check_locked()  # without it every task would fail, and be tried again, for ever
+        self._directory.check_locked()  # without the lock every task would fail and be retried forever
         self._rounds += 1
         self.kept.round(stopped)
         is_whole = not (self.kept.is_behind or self.kept.is_waiting)
-        self._news.round(self._report(self.kept.report()), is_whole=is_whole)
+        self._messages.round(self._report(self.kept.report()), is_whole=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -1,14 +1,14 @@
-"""Task directories that nobody owns any more go, as Kafka Streams' cleaner lets them go, but never the best copy.
+"""Deletes task directories that no process owns, like Kafka Streams' cleaner, but never the best copy.
 
 Kafka Streams deletes a task directory that no thread of the process owns and that was not changed for
-``state.cleanup.delay.ms`` (``StateDirectory.cleanRemovedTasks``), by the modification time of the directory itself.
-Whether anybody else has the task's state it does not ask. Here a directory goes only where somebody is known to be at
-least as far with the task; what nobody has said counts as not known. Whoever wants the others to go too says so: they
-are out of the way then, and kept for a week.
+``state.cleanup.delay.ms`` (``StateDirectory.cleanRemovedTasks``), by the modification time of the directory. It does
+not ask whether another process has the task's state. Here a directory is deleted only if another member is known to be
+at least as far with the task; unpublished state counts as unknown. With ``force`` the others are moved away and kept
+for a week.
 
-The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata`` and ``global/`` stay, whatever
-their age, and so does a task that somebody has open. What goes is moved aside first, by one rename, and then deleted: a
-cleaner that is killed leaves no half of a task, and the next one deletes what lies aside.
+The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata``, ``global/`` and tasks that are
+open always stay. A directory is first moved by one rename and then deleted: a cleaner that is killed leaves no half of
+a task, and the next one deletes what was moved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
 from statecore.spec.model import ApplicationSpec
-from statecore.standby.unreplicated_stores import followed_sum, untold
+from statecore.standby.unreplicated_stores import followed_sum, why_unreplicated
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
@@ -30,7 +30,7 @@ from statecore.statedir.work_directory import CLEANED, UNOWNED
 from statecore.tasks.offset_sums import Standing, TaskSum, read_task_sum
 
 CLEANUP_DELAY = "state.cleanup.delay.ms"
-"""Kafka Streams' setting: how long a task directory that nobody owns stays."""
+"""Kafka Streams' setting: how long an unowned task directory stays."""
 
 DEFAULT_CLEANUP_DELAY_MS = 600_000
 """Ten minutes, as in Kafka Streams."""
@@ -38,10 +38,10 @@ DEFAULT_CLEANUP_DELAY_MS = 600_000
 
 @dataclass(frozen=True)
 class CleaningSettings:
-    """When task directories go.
+    """Cleanup settings.
 
     Attributes:
-        cleanup_delay_ms: ``state.cleanup.delay.ms``: least milliseconds since the directory was changed last.
+        cleanup_delay_ms: ``state.cleanup.delay.ms``: minimum time since the last change of the directory.
 
     Raises:
         Invalid: the delay is negative.
@@ -60,15 +60,15 @@ class CleaningSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> CleaningSettings:
-        """The settings that Kafka Streams' configuration says. Raises ``Invalid``: the delay is no number."""
-        said = properties.get(CLEANUP_DELAY)
-        if said is None:
+        """Read Kafka Streams' properties. Raises ``Invalid``: the delay is no number."""
+        value = properties.get(CLEANUP_DELAY)
+        if value is None:
             return cls()
         try:
-            return cls(int(said))
+            return cls(int(value))
         except ValueError as error:
             raise Invalid(
-                f"{CLEANUP_DELAY} is {said!r}.",
+                f"{CLEANUP_DELAY} is {value!r}.",
                 code="setting-invalid",
                 action="Give milliseconds, from 0 on.",
                 setting=CLEANUP_DELAY,
@@ -77,19 +77,19 @@ class CleaningSettings:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What one round of cleaning did.
+    """Result of one cleanup.
 
     Attributes:
-        deleted: tasks whose directories went.
-        kept: tasks that nobody owns and whose time is over, and why they stay.
-        left: tasks whose directories are aside and could not be deleted, and why; the next round tries again.
-        aside: tasks that went though nobody else may have all of their state, and where they lie for a week.
+        deleted: tasks whose directories were deleted.
+        kept: expired unowned tasks, and why they stay.
+        left: tasks whose directories were moved but could not be deleted, and why; the next cleanup retries.
+        moved_away: tasks that were moved away for a week though no other process may have all of their state.
     """
 
     deleted: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
-    aside: Mapping[str, Path] = field(default_factory=dict)
+    moved_away: Mapping[str, Path] = field(default_factory=dict)
 
 
 def clean_unowned(
@@ -101,63 +101,60 @@ def clean_unowned(
     settings: CleaningSettings | None = None,
     force: bool = False,
     shortened: Collection[str] = (),
-    agreed: Callable[[str], bool] = lambda _: True,
+    may_delete: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
 ) -> Cleaned:
-    """Delete the task directories that nobody owns and nobody needs.
+    """Delete the task directories that no process owns or needs.
 
     Args:
         directory: the application's, locked.
         owned: tasks that are assigned to this process, or that it has open.
-        others: the best offset sum of each task elsewhere, over the changelogs that are followed; a task that is not in
-            it is nowhere else, as far as is known.
-        spec: what is declared.
-        settings: how long they stay.
-        force: let them go though nobody else may have their state: they are moved to ``.statecore/unowned``, and the
-            first cleaning after a week deletes them.
-        shortened: tasks whose logs have lost records to something else than compaction, so that others may have made
-            their copies anew from what is left. They are moved as with ``force``.
-        agreed: asked right before a task goes: whether nobody counts on it. Others stay, and nothing is said of them.
+        others: best offset sum of each task elsewhere, over the followed changelogs; a missing task is known only here.
+        force: also remove tasks whose state no other process may have: they are moved to ``.statecore/unowned``, and
+            the first cleanup after a week deletes them.
+        shortened: tasks whose changelogs have lost records to something other than compaction, so that others may have
+            rebuilt their copies from the rest. They are moved as with ``force``.
+        may_delete: called right before a task is removed: whether no member relies on it. Otherwise it stays,
+            unreported.
         clock: seconds since the epoch.
-        faults: points at which a test lets the process die.
 
     Raises:
         Fenced: the application's lock is not held.
-        Invalid: its directory may not be read.
+        Invalid: its directory cannot be read.
     """
     directory.check_locked()
     now_ms = int(clock() * 1000)
     delete_expired(directory, UNOWNED, now_ms)
     kept: dict[str, str] = {}
-    aside: dict[str, Path] = {}
-    for task, found in _due(directory, owned, spec, settings, now_ms):
+    moved_away: dict[str, Path] = {}
+    for task, found in _expired(directory, owned, spec, settings, now_ms):
         if isinstance(found, OSError):
             kept[task] = str(found)
             continue
         reason = why_kept(directory, found, others.get(task), spec)
-        if reason and not (force and may_be_forced(found)):
+        if reason and not (force and is_forcible(found)):
             kept[task] = reason
             continue
-        if not agreed(task):
+        if not may_delete(task):
             continue
         faults.reach("cleaning.before-aside")
         below = UNOWNED if reason or task in shortened else CLEANED
         try:
-            refuse_open_stores(directory.task_path(task))  # it may have been opened since it was looked at
+            refuse_open_stores(directory.task_path(task))  # it may have been opened since it was read
             moved = quarantine_task(directory, task, below, now_ms)
         except StatecoreError as error:
             directory.check_locked()
             kept[task] = error.what
         else:
             if below == UNOWNED:
-                aside[task] = moved.path
+                moved_away[task] = moved.path
         faults.reach("cleaning.after-aside")
     deleted, left = _delete(directory, faults)
-    return Cleaned(tuple(deleted), kept, left, aside)
+    return Cleaned(tuple(deleted), kept, left, moved_away)
 
 
-def could_go(
+def removable_tasks(
     directory: StateDirectory,
     owned: Collection[str],
     others: Collection[str],
@@ -167,74 +164,65 @@ def could_go(
     force: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """Task directories that would go if those who keep their tasks had all of them.
+    """Task directories that would be deleted if their owners had all of their state.
 
     Args:
-        directory: the application's.
-        owned: as in :func:`clean_unowned`.
-        others: tasks that others keep.
-        spec: what is declared.
-        settings: how long they stay.
-        force: see :func:`clean_unowned`.
-        clock: seconds since the epoch.
+        others: tasks that other members own.
 
     Raises:
-        Invalid: its directory may not be read.
+        Invalid: the directory cannot be read.
     """
     return [
         task
-        for task, found in _due(directory, owned, spec, settings, int(clock() * 1000))
+        for task, found in _expired(directory, owned, spec, settings, int(clock() * 1000))
         if isinstance(found, TaskSum)
         and (
-            (force and may_be_forced(found))
+            (force and is_forcible(found))
             or not why_kept(directory, found, INT64_MAX if task in others else None, spec)
         )
     ]
 
 
-def may_be_forced(found: TaskSum) -> bool:
-    """Whether a task may go by force: not one that is another application's, or that somebody may have open."""
+def is_forcible(found: TaskSum) -> bool:
+    """Whether ``force`` may remove a task: not another application's, nor one that may be open."""
     return not found.is_held and found.standing not in (Standing.OPEN, Standing.UNREADABLE, Standing.FOREIGN)
 
 
 def why_kept(
     directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
 ) -> str:
-    """Why a directory stays whose time is over; empty where it may go.
+    """Why an expired directory stays; empty if it may be deleted.
 
     Args:
-        directory: the application's.
-        found: what it holds.
-        elsewhere: the best offset sum of its task elsewhere; ``None`` where nobody has said any.
-        spec: what is declared.
+        elsewhere: the best offset sum of its task elsewhere; ``None`` if none was published.
     """
     if found.is_held or found.standing is Standing.OPEN:
         return found.reason if found.standing is Standing.OPEN else "Another process has one of its stores open."
     if found.standing is Standing.UNREADABLE:
-        return f"Nobody knows whether another process has it open: {found.reason}"
+        return f"Whether another process has it open is unknown: {found.reason}"
     if found.standing is Standing.EMPTY:
         return ""
     if found.standing is not Standing.KNOWN:
-        return f"What it holds cannot be compared with others' copies: {found.reason}"
+        return f"It cannot be compared with other copies: {found.reason}"
     unsaid = next((one for one in found.stores if one.unsaid), None)
     if unsaid is not None:
-        return f"Its store {unsaid.store} cannot be compared with others' copies: {unsaid.reason}"
+        return f"Its store {unsaid.store} cannot be compared with other copies: {unsaid.reason}"
     if elsewhere is None:
-        return "Nobody else is known to have a copy of it."
+        return "No other process is known to have a copy of it."
     held = followed_sum(found, spec)
     if held > elsewhere:
         return f"It is the best copy: its offset sum is {held:,}, and the best one elsewhere {elsewhere:,}."
-    return untold(directory, found, spec)
+    return why_unreplicated(directory, found, spec)
 
 
-def _due(
+def _expired(
     directory: StateDirectory,
     owned: Collection[str],
     spec: ApplicationSpec | None,
     settings: CleaningSettings | None,
     now_ms: int,
 ) -> Iterator[tuple[str, TaskSum | OSError]]:
-    """The tasks that nobody owns and whose time is over, and what they hold, or why nobody can look."""
+    """Expired unowned tasks with their offset sums, or the error of reading them."""
     delay_ms = (settings or CleaningSettings()).cleanup_delay_ms
     for task in directory.task_directories():
         if task in owned:
@@ -247,7 +235,7 @@ def _due(
 
 
 def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], dict[str, str]]:
-    """Delete all that lies aside, also what a cleaner has left that was killed."""
+    """Delete all moved directories, including those of a cleaner that was killed."""
     deleted, left = [], {}
     for one in quarantined(directory, CLEANED):
         try:

@@ -1,4 +1,4 @@
-"""Which tasks are kept warm where no group says it: those that were named, a share of them, or all."""
+"""Selects the standby tasks of a process without a group: the named ones, an instance's share, or all."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ from statecore.words import number_of, some_of
 
 
 class TaskSelection:
-    """The tasks that a request without a group wants.
+    """Tasks of a request without a group.
 
     Args:
-        request: which.
-        spec: the application.
-        cluster: where its changelogs are.
-        directory: where copies may lie; they tell tasks that no changelog tells.
-        clock: seconds that never go back.
+        directory: also searched for tasks of subtopologies whose changelogs do not exist.
+        clock: monotonic clock, in seconds.
 
     Raises:
-        NotFound: a task was named that there cannot be, or there is none of the changelogs.
-        Invalid: no task is wanted.
+        NotFound: a named task cannot exist, or none of the changelogs does.
+        Invalid: no task is selected.
         Retryable: no broker answered, and no task was named.
 
     Attributes:
         names: the tasks.
-        left_out: why no task of some subtopology is kept, by the entry that stands for all of them.
+        left_out: why no task of a subtopology is followed, by the entry that stands for all of them (``1_?``).
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class TaskSelection:
         except Retryable as error:
             if not request.tasks:
                 raise
-            # A copy that is there is opened meanwhile; it is followed as soon as the brokers answer.
+            # Existing copies are opened already; they are updated as soon as the brokers answer.
             absent = [task for task in request.tasks if not directory.task_path(task).is_dir()]
             self._refused = dict.fromkeys(absent, error)
         else:
@@ -67,30 +64,30 @@ class TaskSelection:
             self._refused = dict(found.refused)
         self.names: Sequence[str] = request.tasks
         if not request.tasks:
-            there = [task for task in directory.task_directories() if found.all_of(task) is not None]
-            self.names = [task for task in (*found.names, *there) if request.wants(task)]
-            told = {found.all_of(task) for task in there}
-            self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in told}
+            local = [task for task in directory.task_directories() if found.all_of(task) is not None]
+            self.names = [task for task in (*found.names, *local) if request.wants(task)]
+            covered = {found.all_of(task) for task in local}
+            self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in covered}
             if not self.names and self.left_out:
                 raise next(iter(self.left_out.values()))
             if not self.names:
                 raise Invalid(
-                    f"None of the {number_of(len(found.names), 'task')} of {spec.application_id} is wanted.",
+                    f"None of the {number_of(len(found.names), 'task')} of {spec.application_id} is selected.",
                     code="no-task-selected",
-                    action="Name tasks that there are, or more of them.",
+                    action="Name existing tasks, or a larger share.",
                 )
 
     def check(self, task: str) -> None:
-        """Refuse a task that cannot be followed, before it is opened, or a directory is made for it.
+        """Refuse a task that cannot be followed, before it is opened or a directory is created for it.
 
-        The brokers are asked again after a while: a changelog may have come.
+        Asks the brokers again after a while, because a missing changelog may have been created.
 
         Raises:
-            NotFound: a changelog of it does not exist, or there cannot be such a task.
+            NotFound: a changelog does not exist, or local is no such task.
             Invalid: a store of it is undecided.
             Retryable: no broker answered.
         """
-        if self._why(task) is None:
+        if self._refusal(task) is None:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:
             self._asked_at = self._clock()
@@ -98,11 +95,11 @@ class TaskSelection:
             self._refused = dict(found.refused)
             if (unknown := self._unknown(found)) is not None:
                 self._refused.update(dict.fromkeys(unknown.context["tasks"], unknown))
-        if (why := self._why(task)) is not None:
+        if (why := self._refusal(task)) is not None:
             raise why
 
     def _unknown(self, found: EligibleTasks) -> NotFound | None:
-        """Why tasks that were named cannot be; ``None`` where all can."""
+        """Error for named tasks that the application does not have; ``None`` if it has all."""
         unknown = [name for name in self._named if name not in found.names and found.all_of(name) is None]
         if not unknown:
             return None
@@ -110,10 +107,10 @@ class TaskSelection:
             f"{self._spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
             f"changelogs, it has {some_of(found.names)}.",
             code="task-not-found",
-            action="Name tasks that there are; nothing was changed.",
+            action="Name existing tasks; nothing was changed.",
             tasks=unknown,
         )
 
-    def _why(self, task: str) -> StatecoreError | None:
+    def _refusal(self, task: str) -> StatecoreError | None:
         found = EligibleTasks({}, self._refused)
         return self._refused.get(task) or self._refused.get(found.all_of(task) or "")

@@ -1,1 +1,1 @@
-"""Backup: a state directory published as a snapshot, file by file."""
+"""Backup: publishes the files of a state directory as a snapshot."""

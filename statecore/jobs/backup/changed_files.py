@@ -1,9 +1,9 @@
-"""SST and blob files that have changed where they lie. RocksDB never writes to one again, so that is damage, no news.
+"""Detects damaged SST and blob files: RocksDB never rewrites one, so changed content is damage.
 
-A file is known by its database (``IDENTITY``) and its number. But two instances that started from one snapshot have the
-same database, and each of them goes on to give the next numbers to files of its own. So where hashes differ, the
-MANIFESTs are asked, which say of every SST file the random identity that RocksDB gave it: no large file is read for
-that. A blob file has none. It is the same one where the same SST file refers to it.
+A file is identified by its database (``IDENTITY``) and its number. But two instances that started from one snapshot
+have the same database identity, and each continues with the next numbers for its own files. So where hashes differ, the
+MANIFESTs are compared, which record RocksDB's random identity of every SST file; no large file is read for that. A blob
+file has none; it is the same if the same SST file refers to it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from statecore.stores.rocksdb.files import understood
 _IDENTITY = "IDENTITY"
 
 
-def refuse_changed(shelf: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: Newest) -> None:
-    """Make sure that no SST file and no blob file has other bytes now than the newest snapshot has of the same file.
+def refuse_changed(
+    repository: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: Newest
+) -> None:
+    """Check that no SST or blob file differs from the same file in the newest snapshot.
 
     Args:
-        shelf: where the newest snapshot lies.
-        copies: the stores that are to be published.
-        files: of these.
-        newest: what counts.
+        repository: the repository.
+        copies: stores to publish.
+        files: their files.
+        newest: the newest snapshot.
 
     Raises:
-        Corrupted: one has.
-        Invalid, Retryable: nobody could look.
+        Corrupted: a file differs.
+        Invalid, Retryable: the repository cannot be read.
     """
     for copy in copies:
         before = newest.store(key(copy))
         stored = {} if before is None else {database.segment: database.base for database in before.databases}
         for segment, found in files[key(copy)].items():
-            for file, digest in _changed(shelf, found, stored.get(segment, ())):
+            for file, digest in _changed(repository, found, stored.get(segment, ())):
                 raise Corrupted(
-                    f"Nothing was published: {copy.taken.name} has a file that has changed since the newest snapshot, "
-                    f"and RocksDB never writes to one again. {_source(copy, segment) / file.path.name} has the SHA-256 "
-                    f"{file.sha256}, and that snapshot says {digest}.",
+                    f"Nothing was published: a file of {copy.taken.name} has changed since the newest snapshot, and "
+                    f"RocksDB never rewrites one. {_source(copy, segment) / file.path.name} has the SHA-256 "
+                    f"{file.sha256}, and the snapshot records {digest}.",
                     code="immutable-file-changed",
-                    action="Look who writes to it, and at the disk. Then take the store from a snapshot (statecore "
-                    "fetch --replace), or have it built again (statecore restore --replace).",
+                    action="Find out what wrote to it, and check the disk. Then replace the store from a snapshot "
+                    "(statecore fetch --replace), or rebuild it (statecore restore --replace).",
                     task=copy.taken.task,
                     store=copy.taken.spec.name,
                     path=str(_source(copy, segment) / file.path.name),
@@ -59,23 +61,25 @@ def refuse_changed(shelf: ApplicationRepository, copies: Iterable[StoreCopy], fi
 
 
 def _changed(
-    shelf: ApplicationRepository, found: Sequence[LocalFile], stored: Sequence[BaseFile]
+    repository: ApplicationRepository, found: Sequence[LocalFile], stored: Sequence[BaseFile]
 ) -> list[tuple[LocalFile, str]]:
-    """The files of rows of a database that have changed, each with the hash that it had."""
-    there = {file.name: file for file in stored}
-    differ = [file for file in found if file.path.name in there and file.sha256 != there[file.path.name].sha256]
-    if any(file.path.name == _IDENTITY for file in differ) or _IDENTITY not in there:
+    """Changed data files of a database, each with its earlier hash."""
+    stored_files = {file.name: file for file in stored}
+    differ = [
+        file for file in found if file.path.name in stored_files and file.sha256 != stored_files[file.path.name].sha256
+    ]
+    if any(file.path.name == _IDENTITY for file in differ) or _IDENTITY not in stored_files:
         return []
     differ = [file for file in differ if file.path.suffix in DATA_SUFFIXES]
     if not differ:
         return []
-    same = _identities(_stored_entries(shelf, stored)) & _identities(_entries(found))
+    same = _identities(_stored_entries(repository, stored)) & _identities(_entries(found))
     names = {name for name, _ in same}
-    return [(file, there[file.path.name].sha256) for file in differ if file.path.name in names]
+    return [(file, stored_files[file.path.name].sha256) for file in differ if file.path.name in names]
 
 
 def _identities(entries: Mapping[int, LiveFile]) -> set[tuple[str, bytes]]:
-    """Names of SST files, and of the blob files that they refer to, each with the identity of the SST file."""
+    """Names of SST files and of the blob files they refer to, each with the identity of the SST file."""
     found = {(file.name, file.identity) for file in entries.values() if file.identity}
     linked = [file for file in entries.values() if file.identity and file.oldest_blob]
     return found | {(blob_name(file.oldest_blob), file.identity) for file in linked}
@@ -86,13 +90,12 @@ def _entries(found: Iterable[LocalFile]) -> Mapping[int, LiveFile]:
     return understood(path.parent, path.read_bytes()).files
 
 
-def _stored_entries(shelf: ApplicationRepository, stored: Iterable[BaseFile]) -> Mapping[int, LiveFile]:
-    """What the MANIFEST in the repository says; nothing where it is damaged, and so does not tell which files are the
-    same."""
+def _stored_entries(repository: ApplicationRepository, stored: Iterable[BaseFile]) -> Mapping[int, LiveFile]:
+    """Live files of the MANIFEST in the repository; none if it is damaged."""
     for file in stored:
         if file.name.startswith("MANIFEST-"):
             try:
-                content = shelf.read(file.extent, f"{file.name} of the newest snapshot")
+                content = repository.read(file.extent, f"{file.name} of the newest snapshot")
                 return read_manifest(content).files if sha256(content).hexdigest() == file.sha256 else {}
             except (Corrupted, ValueError):
                 return {}
@@ -100,7 +103,7 @@ def _stored_entries(shelf: ApplicationRepository, stored: Iterable[BaseFile]) ->
 
 
 def _source(copy: StoreCopy, segment: int | None) -> Path:
-    """The database that a copy was made of."""
+    """The database that was copied."""
     directory, interval = copy.taken.directory, segment_interval_of(copy.taken.spec)
     for one in directory.segments:
         if interval and one.start is not None and one.start // interval == segment:

@@ -1,7 +1,7 @@
-"""What the brokers say of the changelogs of a snapshot: are these the topics that its offsets are of?
+"""Compares the offsets of a backup with the changelogs on the brokers.
 
-A snapshot whose offset lies outside the log that there is would make Kafka Streams restore the store from the start,
-or, beyond the end, miss what is written up to there. So it is refused while somebody is there who can do something.
+An offset before the start of its log would make Kafka Streams restore the store from the start; one beyond the end
+would make it miss the records written up to there. Both are refused while an operator can still act.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 @dataclass(frozen=True)
 class Logs:
-    """What the brokers said, or that nobody asked them.
+    """State of the changelogs, or that the brokers were not asked.
 
     Attributes:
-        ends: of each store, by task and name, how far it has come in what its changelogs were like then.
-        read_ms: when they were asked, in ms since the epoch; ``None`` where nobody did. By the cluster's clock where
-            horizons are known.
-        partitions: how many partitions each topic has; none likewise.
-        only_markers: what lies behind ends, where it was seen to be markers of transactions and nothing else.
-        horizons: for how long each topic kept deletes then; none where the cluster did not tell the time.
+        ends: by task and store name, the store's ends and the logs at that time.
+        read_ms: when the brokers were asked, in ms since the epoch, by the cluster's clock if ``horizons`` are known;
+            ``None`` if they were not.
+        partitions: number of partitions of each topic; ``None`` if the brokers were not asked.
+        only_markers: tails that consist of transaction markers only.
+        horizons: delete retention of each topic; empty if the cluster did not tell its time.
     """
 
     ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
@@ -43,34 +43,32 @@ class Logs:
     horizons: Mapping[str, int] = field(default_factory=dict)
 
     def cut_ms(self, store: tuple[str, str]) -> int | None:
-        """The cut time of a store, by task and name: when its ends were read, if nothing lay behind them then.
+        """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
 
-        Deletes that lie behind its ends are younger than that. Where something lay behind them already, nobody knows.
+        Deletes after its ends are younger than that.
         """
         return self.read_ms if self.has_all(store) else None
 
     def has_all(self, store: tuple[str, str]) -> bool:
-        """Whether nothing was seen to lie behind the ends of a store, by task and name."""
+        """Whether a store (task, name) had no tail."""
         ends = self.ends[store]
         return self.read_ms is not None and all(
-            one.end == one.log_end or _behind(one) in self.only_markers for one in ends
+            one.end == one.log_end or _tail(one) in self.only_markers for one in ends
         )
 
     def horizon_ms(self, store: tuple[str, str]) -> int | None:
-        """For how long deletes were kept behind the ends of a store, by task and name, at its cut time. Of a time
-        before that nobody knows it.
-        """
+        """Delete retention after the ends of a store (task, name) at its :meth:`cut_ms`; ``None`` if unknown."""
         if self.cut_ms(store) is None:
             return None
         return least_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
 
 
-def not_asked(stores: Iterable[StoreCopy]) -> Logs:
-    """The ends as the stores say them."""
-    return Logs({_key(store): tuple(_end(store, *said) for said in _said(store)) for store in stores})
+def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
+    """The ends that the stores record, without the brokers."""
+    return Logs({_key(store): tuple(_end(store, *offset) for offset in _sorted_offsets(store)) for store in stores})
 
 
-def asked(
+def ends_from_brokers(
     spec: ApplicationSpec,
     stores: Iterable[StoreCopy],
     refuse: Refuse,
@@ -78,88 +76,84 @@ def asked(
     timeout: float,
     clock: Callable[[], float] = time.time,
 ) -> Logs:
-    """The ends, and what the brokers say of their logs now.
+    """The ends of stores, and the state of their logs now.
 
     Args:
-        spec: how the brokers are reached.
+        spec: the application.
         stores: the stores.
-        refuse: told every reason why an offset does not fit its log.
-        timeout: seconds that one call may take.
-        clock: seconds since the epoch, by this machine's clock: it counts where the cluster does not tell the time.
+        refuse: receives every offset that does not fit its log.
+        timeout: seconds per call.
+        clock: seconds since the epoch on this machine; used if the cluster does not tell its time.
 
     Raises:
         NotFound: a topic or partition does not exist.
         Retryable: the brokers cannot be reached.
-        Invalid: they do not let this client in.
+        Invalid: this client is not authorized.
     """
     every = list(stores)
-    wanted = [partition for store in every for partition, _ in _said(store)]
+    wanted = [partition for store in every for partition, _ in _sorted_offsets(store)]
     try:
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
-            told_ms = cluster.time_ms()
-            read_ms = int(clock() * 1000) if told_ms is None else told_ms
+            cluster_ms = cluster.time_ms()
+            read_ms = int(clock() * 1000) if cluster_ms is None else cluster_ms
             topics = cluster.describe_topics({partition.topic for partition in wanted})
             offsets = cluster.log_offsets(wanted)
-            ends = {_key(store): tuple(_asked(store, topics, offsets)) for store in every}
-            behind = {_behind(one) for found in ends.values() for one in found if one.end < one.log_end}
-            # Without transactions there are no markers, and what lies behind are records.
+            ends = {_key(store): tuple(_ends_of(store, topics, offsets)) for store in every}
+            tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
+            # Without transactions there are no markers, so a tail consists of records.
             exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-            only_markers = of_markers(cluster, behind) if exactly_once else set()
+            only_markers = of_markers(cluster, tails) if exactly_once else set()
     except Retryable as error:
-        raise error.restated(error.what, action=f"{error.action} Or do without the brokers (--offline).") from error
+        raise error.restated(
+            error.what, action=f"{error.action} Or use --offline to do without the brokers."
+        ) from error
     for store in every:
         for one in ends[_key(store)]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    horizons = {} if told_ms is None else {name: horizon_seen(topic) for name, topic in topics.items()}
+    horizons = {} if cluster_ms is None else {name: horizon_seen(topic) for name, topic in topics.items()}
     return Logs(ends, read_ms, partitions, only_markers, horizons)
 
 
 def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:
-    """Refuse stores whose rows may be ahead of their offsets, unless nothing lies behind these that they could be of.
-
-    Args:
-        stores: the stores.
-        logs: what the brokers say of their changelogs, after the stores were copied.
-        refuse: told of each that is refused.
-    """
+    """Refuse stores whose rows may be ahead of their offsets, unless they have no tail."""
     for store in stores:
         if store.may_be_ahead and not logs.has_all(_key(store)):
             what = (
-                f"{store.taken.name} is versioned and transactional. Such a store does not say whether it was closed "
-                "or was restoring, so its rows may be ahead of its offset, and versions must not be applied again. "
-                "It is taken where nothing lies behind its offset in the changelog: close the application, and ask "
-                "the brokers (without --offline); or name the stores that are wanted (--store)."
+                f"{store.taken.name} is versioned and transactional. Such a store does not record whether it was "
+                "closed or was restoring, so its rows may be ahead of its offset, and versions must not be applied "
+                "again. It can be published if its changelog has no records after its offset: close the application, "
+                "and ask the brokers (without --offline); or name other stores (--store)."
             )
             refuse(_problem("versioned-store-ahead", what, store))
 
 
-def _asked(
+def _ends_of(
     store: StoreCopy, topics: Mapping[str, TopicDescription], offsets: Mapping[TopicPartition, LogOffsets]
 ) -> Iterator[ChangelogEnd]:
-    for partition, offset in _said(store):
+    for partition, offset in _sorted_offsets(store):
         log, topic_id = offsets[partition], topics[partition.topic].topic_id
         end = _end(store, partition, offset).end
         yield ChangelogEnd(*partition, topic_id, offset, end, log.log_start, log.log_end, log.leader_epoch)
 
 
-def _behind(end: ChangelogEnd) -> OffsetRange:
+def _tail(end: ChangelogEnd) -> OffsetRange:
     return OffsetRange(end.topic, end.partition, end.end, end.log_end)
 
 
 def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
     if end.offset == OFFSET_UNKNOWN:
         return
-    what = f"{store.taken.name} says offset {end.offset} of {end.topic_partition}, and the log"
+    what = f"{store.taken.name} has offset {end.offset} of {end.topic_partition}, and the log"
     if end.end > end.log_end:
         what += (
-            f" ends before {end.log_end}: the topic was made anew or truncated, or this is another cluster. "
+            f" ends before {end.log_end}: the topic was recreated or truncated, or this is another cluster. "
             "Restore the store (statecore restore --replace), or check bootstrap_servers."
         )
         refuse(_problem("offset-beyond-log-end", what, store))
     elif end.end < end.log_start:
         what += (
-            f" begins at {end.log_start}: what lies between is gone, and Kafka Streams would restore the store "
+            f" starts at {end.log_start}: the records between were deleted, and Kafka Streams would restore the store "
             "from the start. Let the application do so, or restore it (statecore restore --replace)."
         )
         refuse(_problem("offset-below-log-start", what, store))
@@ -174,11 +168,11 @@ def _key(store: StoreCopy) -> tuple[str, str]:
     return store.taken.task, store.taken.spec.name
 
 
-def _said(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
+def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
     return sorted(store.offsets.items())
 
 
 def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> ChangelogEnd:
-    """The end that an offset means: a global store's is the next one."""
+    """Convert an offset to an end; a global store records the next offset already."""
     end = 0 if offset == OFFSET_UNKNOWN else offset + (store.taken.changelog is not None)
     return ChangelogEnd(*partition, "", offset, end)

@@ -1,29 +1,28 @@
-"""The databases of a snapshot, each as it was at one moment, closed, and at an offset that is right for its rows.
+"""Copies databases for a backup: each consistent, closed, and with an offset that is right for its rows.
 
-Files get a second name in a scratch directory of the application's; nothing in the task directories is changed. A copy
-is written to where the original cannot be published as it lies: its status says open, or the segments of a store say
-different offsets. That adds small files above the linked ones, which stay as they are.
+Files are hard-linked into a scratch directory of the application; the task directories are not changed. A copy is
+written to if the original cannot be published unchanged: its status is open, or the segments of a store have different
+offsets. That adds small files to the linked ones, which stay unchanged.
 
-**Which offset is right.** What is on the disk of a database is of its last flush, rows and offset together. After a
-kill, or while the application runs, the segments of a store have been flushed at different times. Under at-least-once
-rows may be ahead of their offset, never behind, and records that are applied again change nothing. So the smallest
-offset of all segments is right for each of them. (Kafka Streams itself takes that of the newest segment, and loses what
-the others lack.) Under exactly-once rows that are ahead of their offset may be of a transaction that was aborted: such
-a store is refused, unless it is transactional.
+**Which offset is right.** On disk a database is as of its last flush, rows and offset together. After a kill, or while
+the application runs, the segments of a store were flushed at different times. Under at-least-once rows may be ahead of
+their offset, never behind, and reapplying records changes nothing. So the smallest offset of all segments is right for
+each of them. (Kafka Streams itself uses that of the newest segment, and loses what the others lack.) Under exactly-once
+rows ahead of their offset may belong to an aborted transaction: such a store is refused, unless it is transactional.
 
 **Transactional stores** (``enable.transactional.statestores``, Kafka Streams 4.4) write rows, offset and position of a
-commit in one batch, after the transaction was committed. What is on the disk of a database is one of its commits, so a
-running exactly-once application may be copied. Restoring bypasses that: its rows may be ahead of their offset, but they
-are of committed records, as are those of segments that were flushed later than others. Such a store writes no status:
-where all databases of a store have none, it is transactional, whatever the spec says. A status that says open is of a
-life without transactional stores, and refused as before. One that says closed may be, too; while the application has
-the store open and has flushed it, it is transactional all the same.
+commit in one batch, after the transaction was committed. So on disk a database is as of one of its commits, and a
+running exactly-once application may be copied. Restoring bypasses that: rows may be ahead of their offset, but they are
+of committed records, as are those of segments that were flushed later than others. Such a store writes no status: if
+all its databases have none, it is transactional, whatever the spec declares. An open status was written without
+transactional stores, and is refused. A closed one may be from that time too; if the application has the store open and
+has flushed it, it is transactional all the same.
 
-**A segment of which nothing was flushed** has no offset to be counted. Its rows are newer than the moment when it was
-made, so an offset that was flushed before that moment is right for it, too; where there is none, the store is refused.
+**A segment without a flush** has no offset to be counted. Its rows are newer than its creation, so an offset that was
+flushed before the creation is right for it too; if there is none, the store is refused.
 
-**Versioned stores** do not take records again, so they are refused where rows may be ahead of their offset. Of a
-transactional one no status tells that: it is taken where nothing lies behind its offset in the changelog
+**Versioned stores** cannot apply records again, so they are refused if rows may be ahead of their offset. A
+transactional one has no status to tell: it is accepted if its changelog has no tail
 (:mod:`statecore.jobs.backup.changelog_check`).
 """
 
@@ -52,21 +51,20 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.partial_stores import half_deleted, segmentation_of
 
-_LOOKS = 5
+_ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, witnessed=False)
 
 
 @dataclass(frozen=True)
 class StoreCopy:
-    """A store as it is published.
+    """A store to publish.
 
     Attributes:
-        taken: the store.
-        databases: its databases by segment, ``None`` where it has none; closed, and nobody else's.
-        offsets: what each of them says.
-        written: whether one of them was written to.
-        linked: names of the SST files and blob files of the originals, by segment.
-        may_be_ahead: whether its rows may be ahead of its offsets, while records must not be applied to it again.
+        databases: its closed, private databases by segment; ``None`` as key if it has no segments.
+        offsets: offsets in each database.
+        written: whether a copy was written to.
+        linked: names of the SST and blob files of the originals, by segment.
+        may_be_ahead: whether its rows may be ahead of its offsets, and records must not be applied again.
     """
 
     taken: TakenStore
@@ -78,20 +76,20 @@ class StoreCopy:
 
     @property
     def left_to_restore(self) -> bool:
-        """Whether it is empty: Kafka Streams restores it from the start."""
+        """Whether it is empty, so that Kafka Streams restores it from the start."""
         return not self.databases
 
 
 class Copier:
-    """Takes stores of one application.
+    """Copies the stores of one application.
 
     Args:
         where: the scratch directory.
         exactly_once: the application's guarantee.
-        transactional: whether its stores are transactional, as the spec says.
-        running: whether the application is at work there.
-        refuse: told every reason why a store cannot be taken.
-        note: told what an operator should know of one that is taken.
+        transactional: whether the spec declares transactional stores.
+        running: whether the application is running.
+        refuse: receives every reason why a store cannot be copied.
+        note: receives notes on copied stores.
     """
 
     def __init__(
@@ -109,11 +107,11 @@ class Copier:
         self.refuse, self.note = refuse, note
 
     def copy(self, store: TakenStore) -> StoreCopy | None:
-        """A store, or nothing where it was refused.
+        """Copy a store; ``None`` if it was refused.
 
         Raises:
             Corrupted: a database is damaged.
-            Fenced, Retryable, Capacity: a database cannot be looked at now.
+            Fenced, Retryable, Capacity: a database cannot be copied now.
         """
         try:
             return self._copy(store)
@@ -125,60 +123,60 @@ class Copier:
         if not self.running:
             _refuse_half_deleted(store)
         held = self.running and any(writer_of(database) for database in store.directory.databases)
-        moments = self._moments(store)
-        if not moments and store.spec.kind.is_segmented and store.changelog is not None:
+        checkpoints = self._checkpoints(store)
+        if not checkpoints and store.spec.kind.is_segmented and store.changelog is not None:
             self.note(
                 f"{store.name} has no segment, and so no offset: Kafka Streams restores it from the start of its "
-                "changelog, as it would here."
+                "changelog, as it would in this directory."
             )
             return StoreCopy(store, {}, {store.changelog: OFFSET_UNKNOWN})
-        empty = {segment: moment for segment, moment in moments.items() if moment.is_empty}
-        full = {segment: moment for segment, moment in moments.items() if segment not in empty}
+        empty = {segment: checkpoint for segment, checkpoint in checkpoints.items() if checkpoint.is_empty}
+        full = {segment: checkpoint for segment, checkpoint in checkpoints.items() if segment not in empty}
         if not full:
             _refuse_half_deleted(store)
             raise _unfit(
                 "store-not-flushed",
-                "nothing of it is on the disk",
-                "It gets there when the application is closed" + (", or flushes it." if self.running else "."),
+                "nothing of it has been flushed to disk",
+                "That happens when the application is closed" + (", or flushes it." if self.running else "."),
             )
-        looks = {segment: self._look(moment, store) for segment, moment in full.items()}
-        is_open = any(status not in (None, STATUS_CLOSED) for status, _ in looks.values())
-        offsets = self._offsets(store, {segment: said for segment, (_, said) in looks.items()})
+        states = {segment: self._read_state(checkpoint, store) for segment, checkpoint in full.items()}
+        is_open = any(status not in (None, STATUS_CLOSED) for status, _ in states.values())
+        offsets = self._offsets(store, {segment: recorded for segment, (_, recorded) in states.items()})
         self._check(store, is_open)
-        transactional = self.transactional or all(status is None for status, _ in looks.values())
-        # Without transactions an open store says so as soon as anything of it is flushed.
-        transactional |= held and not is_open and any(_is_flushed(moment) for moment in full.values())
-        if len({tuple(sorted(said.items())) for _, said in looks.values()}) > 1:
-            self._lowered(store, looks, offsets, transactional)
+        transactional = self.transactional or all(status is None for status, _ in states.values())
+        # Without transactions an open store has status open as soon as anything is flushed.
+        transactional |= held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
+        if len({tuple(sorted(recorded.items())) for _, recorded in states.values()}) > 1:
+            self._note_lowered(store, states, offsets, transactional)
         self._check_empty(empty, full, offsets)
         written = {
             segment
-            for segment, (status, said) in looks.items()
-            if status not in (None, STATUS_CLOSED) or said != offsets
+            for segment, (status, recorded) in states.items()
+            if status not in (None, STATUS_CLOSED) or recorded != offsets
         }
         for segment in written:
             with _of_source(full[segment]):
-                _write(full[segment].path, store, looks[segment][1], offsets)
+                _write(full[segment].path, store, states[segment][1], offsets)
         if is_open:
-            self.note(f"{store.name} was not closed: it is taken as it was flushed last, at {_words(offsets)}.")
+            self.note(f"{store.name} was not closed: it is copied as of its last flush, at {_describe(offsets)}.")
         return StoreCopy(
             store,
-            {segment: moment.path for segment, moment in full.items()},
+            {segment: checkpoint.path for segment, checkpoint in full.items()},
             offsets,
             bool(written),
-            {segment: frozenset(file.name for file in moment.data_files) for segment, moment in full.items()},
+            {segment: frozenset(file.name for file in checkpoint.data_files) for segment, checkpoint in full.items()},
             may_be_ahead=transactional and store.spec.kind.is_versioned,
         )
 
-    def _moments(self, store: TakenStore) -> dict[int | None, DatabaseCheckpoint]:
-        """The databases of a store, with those that were made while the others were copied.
+    def _checkpoints(self, store: TakenStore) -> dict[int | None, DatabaseCheckpoint]:
+        """Checkpoints of a store's databases, including those created while others were copied.
 
-        Such a one may have rows older than an offset that was copied after it was made.
+        A new one may have rows older than an offset that was copied after its creation.
         """
         found: dict[int | None, DatabaseCheckpoint] = {}
-        for _ in range(_LOOKS):
+        for _ in range(_ROUNDS):
             there = self._databases(store)
-            found = {segment: moment for segment, moment in found.items() if segment in there}
+            found = {segment: checkpoint for segment, checkpoint in found.items() if segment in there}
             new = {segment: path for segment, path in there.items() if segment not in found}
             if not new:
                 return dict(sorted(found.items(), key=lambda item: segment_order(item[0])))
@@ -193,7 +191,7 @@ class Copier:
                     if not self.running or segment is None:
                         raise
         raise Retryable(
-            f"{store.name} gets new segments faster than they can be copied.",
+            f"New segments of {store.name} are created faster than they can be copied.",
             code="segments-changing",
             action="Run this again, or close the application.",
             task=store.task,
@@ -205,46 +203,48 @@ class Copier:
         if not store.spec.kind.is_segmented:
             return dict.fromkeys((None,), store.directory.path) if store.directory.databases else {}
         if interval is None:
-            raise _unfit("segment-interval-unknown", "its segments have no interval", "Declare its retention.")
+            raise _unfit("segment-interval-unknown", "its segment interval is unknown", "Declare its retention.")
         found: dict[int | None, Path] = {}
         for segment in store.directory.segments:
             if segment.start is None or segment.start % interval:
                 raise _unfit(
                     "segment-interval-mismatch",
                     f"{segment.path} is no segment of an interval of {interval} ms",
-                    "Correct retention or segment_interval in the spec, or move away what is no segment.",
+                    "Correct retention or segment_interval in the spec, or move the directory away.",
                 )
             found[segment.start // interval] = segment.path
         return found
 
-    def _look(self, moment: DatabaseCheckpoint, store: TakenStore) -> tuple[int | None, dict[TopicPartition, int]]:
-        """Status and offsets of a database of the right kind, without rows of an older format."""
+    def _read_state(
+        self, checkpoint: DatabaseCheckpoint, store: TakenStore
+    ) -> tuple[int | None, dict[TopicPartition, int]]:
+        """Status and offsets of a database; checks its kind and row format."""
         with (
-            _of_source(moment),
-            RocksDBStore(moment.path, store.spec.kind, read_only=True, settings=KEEP_FILES) as opened,
+            _of_source(checkpoint),
+            RocksDBStore(checkpoint.path, store.spec.kind, read_only=True, settings=KEEP_FILES) as opened,
         ):
-            status, said = opened.status, opened.committed_offsets()
-        if said:
-            return status, said
-        if OFFSETS_COLUMN_FAMILY not in read_database_state(moment.path).column_families:
+            status, recorded = opened.status, opened.committed_offsets()
+        if recorded:
+            return status, recorded
+        if OFFSETS_COLUMN_FAMILY not in read_database_state(checkpoint.path).column_families:
             raise _unfit(
                 "database-of-older-release",
-                f"{moment.source} was written by an older release of Kafka Streams",
+                f"{checkpoint.source} was written by an older release of Kafka Streams",
                 f"Start the application on {CURRENT.name} once, and close it.",
             )
         raise _unfit(
             "offset-missing",
-            f"{moment.source} has no offset",
-            "Close the application, or try again later: the next flush brings one."
+            f"{checkpoint.source} has no offset",
+            "Close the application, or try again later: the next flush writes one."
             if self.running
             else "Start the application and close it, or declare 'changelog: none' if it does not log the store.",
         )
 
     def _offsets(
-        self, store: TakenStore, said: Mapping[int | None, Mapping[TopicPartition, int]]
+        self, store: TakenStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
         """The smallest offset of each partition."""
-        partitions = {partition for offsets in said.values() for partition in offsets}
+        partitions = {partition for offsets in recorded.values() for partition in offsets}
         wrong = sorted(
             str(partition)
             for partition in partitions
@@ -253,17 +253,17 @@ class Copier:
         if wrong:
             raise _unfit(
                 "changelog-mismatch",
-                f"it has an offset of {', '.join(wrong)}, and the spec says that its "
-                f"{'topic' if store.changelog is None else 'changelog'} is {store.changelog or store.spec.changelog}",
+                f"it has an offset of {', '.join(wrong)}, and the spec declares its "
+                f"{'topic' if store.changelog is None else 'changelog'} as {store.changelog or store.spec.changelog}",
                 "Correct the spec.",
             )
-        if any(partitions != offsets.keys() for offsets in said.values()):
+        if any(partitions != offsets.keys() for offsets in recorded.values()):
             raise _unfit("segment-offsets-differ", "its segments have offsets of different partitions", _RECOVER)
-        offsets = dict(sorted(smallest_offsets(said.values()).items()))
+        offsets = dict(sorted(smallest_offsets(recorded.values()).items()))
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
                 "global-offset-unknown",
-                f"it says {_words(offsets)}, with which Kafka Streams fails at every start",
+                f"it has {_describe(offsets)}, with which Kafka Streams fails at every start",
                 _RECOVER,
             )
         return offsets
@@ -273,8 +273,8 @@ class Copier:
             if self.transactional:
                 raise _unfit(
                     "transactional-store-open",
-                    "its status says open, which transactional stores do not write: it was open without them, and its "
-                    "rows may be of a transaction that was not committed",
+                    "its status is open, which transactional stores do not write: it was opened as another kind, and "
+                    "its rows may be of a transaction that was not committed",
                     "Close the application, and correct transactional_state_stores in the spec: it runs without them."
                     if self.running
                     else _RESTORE,
@@ -282,13 +282,13 @@ class Copier:
             if self.running:
                 raise _unfit(
                     "uncommitted-rows",
-                    "the application has flushed it since it opened it, and what was flushed may be of a transaction "
+                    "the application has flushed it since opening it, and the flushed rows may be of a transaction "
                     "that is not committed",
                     "Close the application: it is exactly-once, and its stores are not transactional.",
                 )
             raise _unfit(
                 "not-closed-cleanly",
-                "it was not closed cleanly, and under exactly-once its rows may be of a transaction that was aborted",
+                "it was not closed cleanly, and under exactly-once its rows may be of an aborted transaction",
                 "Start the application, which restores it, and close it; or restore it (statecore restore --replace).",
             )
         if is_open and store.spec.kind.is_versioned:
@@ -296,27 +296,27 @@ class Copier:
                 "versioned-store-open",
                 "it is versioned and was not closed, so its rows may be ahead of its offset, and versions must not be "
                 "applied again",
-                "Close the application; or name the stores that are wanted (--store).",
+                "Close the application; or name other stores (--store).",
             )
 
-    def _lowered(
+    def _note_lowered(
         self,
         store: TakenStore,
-        looks: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
+        states: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
         offsets: Mapping[TopicPartition, int],
         transactional: bool,
     ) -> None:
-        greatest = {partition: max(said[partition] for _, said in looks.values()) for partition in offsets}
+        greatest = {partition: max(recorded[partition] for _, recorded in states.values()) for partition in offsets}
         if self.exactly_once and not transactional:
             raise _unfit(
                 "segment-offsets-differ",
-                f"its segments disagree: one says {_words(offsets)}, another {_words(greatest)}",
-                "Restore it (statecore restore --replace). Where the application enables transactional state stores, "
+                f"its segments disagree: one has {_describe(offsets)}, another {_describe(greatest)}",
+                "Restore it (statecore restore --replace). If the application enables transactional state stores, "
                 "declare transactional_state_stores: true in the spec instead: then all are right.",
             )
         self.note(
-            f"{store.name}: its segments were flushed at different times, up to {_words(greatest)}; all of them are "
-            f"lowered to the smallest, {_words(offsets)}, and the application restores what follows."
+            f"{store.name}: its segments were flushed at different times, up to {_describe(greatest)}; all get the "
+            f"smallest, {_describe(offsets)}, and the application restores the rest."
         )
 
     def _check_empty(
@@ -325,16 +325,17 @@ class Copier:
         full: Mapping[int | None, DatabaseCheckpoint],
         offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Make sure that the offset is older than segments of which nothing is there: it must be right for these too.
+        """Check that the offset is older than unflushed segments, so that it is right for these too.
 
-        Offsets that a compaction has rewritten look newer than they are, which refuses more than it had to.
+        A compaction makes offsets look newer than they are, which only refuses more than necessary.
         """
-        flushed = [moment.flushed for moment in full.values() if moment.flushed is not None]
-        for moment in empty.values():
-            if moment.begun is None or not flushed or min(flushed) >= moment.begun:
+        flushed = [checkpoint.flushed for checkpoint in full.values() if checkpoint.flushed is not None]
+        for checkpoint in empty.values():
+            if checkpoint.begun is None or not flushed or min(flushed) >= checkpoint.begun:
                 raise _unfit(
                     "segment-not-flushed",
-                    f"nothing of {moment.source} is on the disk, and {_words(offsets)} may be newer than its rows",
+                    f"nothing of {checkpoint.source} has been flushed to disk, and {_describe(offsets)} may be newer "
+                    "than its rows",
                     "Close the application, or run this again later." if self.running else _RESTORE,
                 )
 
@@ -361,27 +362,27 @@ def _refuse_damaged(store: TakenStore, database: Path) -> None:
         raise error.restated(f"{store.name}: {error.what}", task=store.task, store=store.spec.name) from error
 
 
-def _is_flushed(moment: DatabaseCheckpoint) -> bool:
-    """Whether offsets were flushed since the database was opened last."""
-    name, _ = current_manifest(moment.path)
-    return moment.manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
+def _is_flushed(checkpoint: DatabaseCheckpoint) -> bool:
+    """Whether offsets were flushed since the database was last opened."""
+    name, _ = current_manifest(checkpoint.path)
+    return checkpoint.manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
 
 
 def _write(
-    path: Path, store: TakenStore, said: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    path: Path, store: TakenStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
 ) -> None:
     with RocksDBStore(path, store.spec.kind, settings=_WRITTEN) as opened:
-        if said != offsets:
+        if recorded != offsets:
             opened.commit(dict(offsets))
 
 
 @contextmanager
-def _of_source(moment: DatabaseCheckpoint) -> Iterator[None]:
-    """Errors about a copy, as errors about the database."""
+def _of_source(checkpoint: DatabaseCheckpoint) -> Iterator[None]:
+    """Report errors about a copy as errors about its database."""
     try:
         yield
     except StatecoreError as error:
-        copy, source = str(moment.path), str(moment.source)
+        copy, source = str(checkpoint.path), str(checkpoint.source)
         context = {
             name: value.replace(copy, source) if isinstance(value, str) else value
             for name, value in error.context.items()
@@ -393,5 +394,5 @@ def _unfit(code: str, why: str, action: str) -> Invalid:
     return Invalid(f"{why}.", code=code, action=action)
 
 
-def _words(offsets: Mapping[TopicPartition, int]) -> str:
+def _describe(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

@@ -1,4 +1,4 @@
-"""What a snapshot of a state directory took, and what became of it: for people and for programs."""
+"""Report of a backup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.jobs.attempt import Attempt
 
 
 class Outcome(StrEnum):
-    """What became of a snapshot."""
+    """Outcome of a backup."""
 
     PUBLISHED = "published"
     EARLIER = "published by an earlier try"
@@ -22,22 +22,19 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class StoreTaken:
-    """A store of one task that is part of a snapshot.
+    """A published store of one task.
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: its name.
-        kind: its kind.
-        offsets: what its databases say, by ``<topic>-<partition>``.
-        tail: offsets behind them in the log, which an application that starts from it restores; -1 where no broker was
-            asked.
-        databases: how many it has; 0 where Kafka Streams restores it from the start.
-        files: files of it.
-        bytes: their bytes.
-        new_files: those that the newest snapshot did not have, or that were not there any more.
-        new_bytes: their bytes.
-        written: whether its databases were changed on the way: closed, or lowered to one offset.
-        left_to_restore: whether it is empty, because Kafka Streams restores it from the start.
+        offsets: offsets in its databases, by ``<topic>-<partition>``.
+        tail: offsets after them in the log, which an application that starts from it restores; -1 without brokers.
+        databases: number of databases; 0 if Kafka Streams restores it from the start.
+        files: number of files.
+        bytes: bytes of the files.
+        new_files: files that were missing in the newest snapshot, or lost since.
+        new_bytes: bytes of the new files.
+        written: whether copies were changed: closed, or set to one offset.
+        left_to_restore: whether it is empty, so that Kafka Streams restores it from the start.
     """
 
     task: str
@@ -56,20 +53,19 @@ class StoreTaken:
 
 @dataclass(frozen=True)
 class BackupReport(Attempt):
-    """The result of one snapshot of one application's state directory.
+    """The result of one backup of an application's state directory.
 
-    Attributes beside those of the try:
-        finished: when it ended.
-        repository: where it was published.
-        outcome: what became of it.
-        snapshot: its id; of the newest where nothing had changed; empty where there is none.
-        identity: hash of what all stores of that snapshot are made of; empty likewise.
-        running: whether the application was at work meanwhile.
+    Attributes besides those of the attempt:
+        finished: end time.
+        repository: URL of the repository.
+        snapshot: id of the snapshot; of the newest one if nothing had changed; empty if there is none.
+        identity: hash of what all its stores are made of; empty if there is none.
+        running: whether the application was running.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
-        put_bytes: bytes that were put into the repository.
-        notes: what an operator should know although nothing failed.
-        stores: what was taken, by task and store.
+        put_bytes: uploaded bytes.
+        notes: notes for the operator.
+        stores: published stores, by task and store.
     """
 
     finished: str
@@ -86,22 +82,22 @@ class BackupReport(Attempt):
 
     @property
     def files(self) -> int:
-        """All files that were taken."""
+        """Number of all files."""
         return sum(store.files for store in self.stores)
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of all files."""
         return sum(store.bytes for store in self.stores)
 
     @property
     def new_files(self) -> int:
-        """Those that the newest snapshot did not have."""
+        """Number of files that were missing in the newest snapshot."""
         return sum(store.new_files for store in self.stores)
 
     @property
     def new_bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of these files."""
         return sum(store.new_bytes for store in self.stores)
 
     def to_json(self) -> dict[str, Any]:

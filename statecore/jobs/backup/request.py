@@ -1,4 +1,4 @@
-"""What a snapshot of a state directory is asked for."""
+"""The request of a backup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.jobs.task_names import only_tasks
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRequest(OfApplication, Planned):
-    """A request to publish stores of one application as they lie in its state directory."""
+    """A request to publish stores of one application from its state directory."""
 
     state_dir: str = field(
         metadata=declare(
@@ -25,7 +25,7 @@ class BackupRequest(OfApplication, Planned):
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="where the snapshot is published: s3://bucket/prefix, or file:///path",
+            help="URL of the repository: s3://bucket/prefix, or file:///path",
             section=WHERE,
             check=check_repository,
         ),
@@ -39,8 +39,7 @@ class BackupRequest(OfApplication, Planned):
         metadata=declare(
             Flag(),
             title="Do not ask the brokers",
-            help="do without the brokers: whether the offsets fit the topics is then found out by whoever fetches the "
-            "snapshot",
+            help="do not compare the offsets with the topics; a fetch of the snapshot checks that",
             section=LIMITS,
         ),
     )

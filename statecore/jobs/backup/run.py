@@ -1,20 +1,19 @@
-"""The snapshot of a state directory: what Kafka Streams wrote is published as it lies, file by file.
+"""Backup of a state directory: publishes Kafka Streams' databases file by file.
 
-Order of things, and why a kill at any moment is harmless::
+Phases, and why a kill at any point is harmless::
 
-    look      the head of the repository                   a retry finds what an earlier try has published
-    link      under the application's .lock, or beside     in a scratch directory of the application's, which the
-              the application: files get second names      next snapshot sweeps
-              of one moment; then the lock is let go
-    check     do the offsets fit the brokers' logs?        nothing was changed before this line
+    look      the head of the repository                   a retry finds what an earlier attempt published
+    link      under the application's .lock, or beside     in a scratch directory of the application, which the
+              the running application: hard links of a     next backup cleans
+              consistent state; then the lock is released
+    check     compare offsets with the brokers' logs       nothing was changed before this point
     hash      every file, from the disk                    the same
-    compare   is what the newest snapshot has still        the same
-              there?
-    upload    files that it has not                        garbage, or what a retry finds
-    publish   parts, manifest, head                        (statecore.repository.publication)
+    compare   verify what the newest snapshot already has  the same
+    upload    new files                                    garbage, or what a retry finds
+    publish   task manifests, manifest, head               (statecore.repository.publication)
 
-One snapshot is the whole of what was asked for: where one store cannot be taken, nothing is published, and every
-reason is said at once. Where nothing has changed since the newest snapshot, that one stands.
+A snapshot has all requested stores: if one cannot be copied, nothing is published, and all reasons are reported at
+once. If nothing has changed since the newest snapshot, no new one is published.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.backup.changed_files import refuse_changed
-from statecore.jobs.backup.changelog_check import Logs, asked, not_asked, refuse_ahead
+from statecore.jobs.backup.changelog_check import Logs, ends_from_brokers, ends_without_brokers, refuse_ahead
 from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.problems import refused
 from statecore.jobs.backup.report import BackupReport, Outcome, StoreTaken
@@ -44,17 +43,17 @@ from statecore.jobs.backup.task_manifests import (
     Files,
     Newest,
     StoreKey,
-    believed_of,
     is_unchanged,
     is_whole,
     key,
     listed,
     newest_of,
-    parts_of,
     planned_store,
     refuse_older,
     snapshot_of,
     taken_store,
+    task_manifests_of,
+    verified_of,
 )
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
@@ -83,56 +82,56 @@ def run_backup(
     say: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> BackupReport:
-    """Publish stores of one application as they lie in its state directory.
+    """Publish stores of one application from its state directory.
 
     Args:
-        request: what of it, and where to.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once, line by line.
+        request: the request.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages, line by line.
         clock: seconds since the epoch.
 
     Returns:
-        What was taken, and what became of it; with ``request.plan_only`` nothing was published.
+        The report; with ``request.plan_only`` nothing was published.
 
     Raises:
-        Invalid: something that was asked for cannot be taken, or does not fit spec, brokers or repository; all reasons
-            are said, and nothing was published.
-        NotFound: there is no application, task, store, topic or repository of that name.
-        Fenced: somebody is at work in the directory, or others publish what this one was about to.
-        Corrupted: a database, or what the repository has, is damaged; nothing was published.
-        Retryable, Capacity: brokers, repository or disk were not there, or have no room.
+        Invalid: a requested store cannot be copied, or does not fit the spec, the brokers or the repository; with all
+            reasons, and nothing was published.
+        NotFound: there is no such application, task, store, topic or repository.
+        Fenced: another job uses the directory, or publishes the same stores.
+        Corrupted: a database, or the repository, is damaged; nothing was published.
+        Retryable, Capacity: brokers, repository or disk are unavailable, or full.
         StatecoreError: a defect of this program.
     """
     try:
         spec = spec_of(request)
         directory = application_directory(Path(request.state_dir), spec.application_id)
-        shelf = ApplicationRepository.at(request.repository, spec.application_id)
-        home = RepositoryHome(shelf, request.request_id)
+        repository = ApplicationRepository.at(request.repository, spec.application_id)
+        home = RepositoryHome(repository, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
-        return _Snapshot(request, around, directory, shelf, clock).run()
+        return _Snapshot(request, around, directory, repository, clock).run()
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, _doing(request.state_dir)) from error
+        raise as_statecore_error(error, _activity(request.state_dir)) from error
 
 
 class _Snapshot(Job):
-    """One try of a snapshot."""
+    """One attempt of a backup."""
 
     def __init__(
         self,
         request: BackupRequest,
         around: Surroundings,
         directory: StateDirectory,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
-            around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request.state_dir)
+            around, request_id=request.request_id, state_dir=request.state_dir, doing=_activity(request.state_dir)
         )
         self.request, self.clock = request, clock
-        self.directory, self.shelf = directory, shelf
+        self.directory, self.repository = directory, repository
         self.running = False
         self.listed: dict[StoreKey, dict[int | None, list[LocalFile]]] = {}
         self.problems: list[Reason] = []
@@ -140,10 +139,10 @@ class _Snapshot(Job):
         self._counting = threading.Lock()
 
     def run(self) -> BackupReport:
-        """Take it. There is no plan to be kept: a retry looks anew, and finds what was published."""
+        """Run the backup; there is no stored plan, because a retry starts over and finds what was published."""
         with self.phase("look"):
             publication = Publication(
-                self.shelf,
+                self.repository,
                 self.spec,
                 request=self.request.request_id,
                 origin="snapshot",
@@ -154,14 +153,14 @@ class _Snapshot(Job):
         if earlier is not None:
             return self._report(Outcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
         if not self.request.plan_only:
-            self.shelf.check_writable()
+            self.repository.check_writable()
         with ExitStack() as kept:
             with self.phase("link"):
                 where, selection, copies = self._link(kept)
             self.faults.reach("snapshot.after-links")
             with self.phase("check"):
-                logs = self._ask(copies)
-            newest = newest_of(self.shelf, selection.tasks)
+                logs = self._check_changelogs(copies)
+            newest = newest_of(self.repository, selection.tasks)
             if self.request.plan_only:
                 hashes = extents_of(newest.parts.values()).keys()
                 planned = [
@@ -175,8 +174,8 @@ class _Snapshot(Job):
             return self._publish(publication, copies, files, logs, newest, where)
 
     def _link(self, kept: ExitStack) -> tuple[Path, Selection, list[StoreCopy]]:
-        """Everything as it is at one moment; who waits for the application's lock need not wait any longer."""
-        with self._held(kept):
+        """Link a consistent state of all stores, then release the application's lock."""
+        with self._locked(kept):
             self.faults.reach("snapshot.after-lock")
             selection = select_taken(self.directory, self.spec, self.request, self.problems.append)
             self.notes += selection.notes
@@ -207,27 +206,27 @@ class _Snapshot(Job):
         self._refuse()
         if not copies:
             raise NotFound(
-                f"Nothing in {self.directory.path} is to be published.",
+                f"{self.directory.path} has no store to publish.",
                 code="nothing-to-publish",
-                action="Check what was asked for, and the spec.",
+                action="Check the request and the spec.",
                 state_dir=str(self.directory.state_dir),
             )
         for note in self.notes:
             self.say(f"note: {note}")
         if not self.running and not self.request.plan_only:
-            self.say("Every file is linked: the application may be started.")
+            self.say("All files are linked: the application may be started.")
         return where, selection, copies
 
     @contextmanager
-    def _held(self, kept: ExitStack) -> Iterator[None]:
-        """Hold the application's lock; or look beside it, where the application itself has it."""
+    def _locked(self, kept: ExitStack) -> Iterator[None]:
+        """Hold the application's lock; or work beside the application that holds it."""
         try:
             lock = self.directory.lock()
         except Fenced:
             if not self._application_runs():
                 raise
             self.running = True
-            self.say(f"The application runs in {self.directory.path}: what it has flushed is taken.")
+            self.say(f"The application is running in {self.directory.path}: its flushed state is copied.")
             yield
             return
         with lock:
@@ -237,7 +236,7 @@ class _Snapshot(Job):
                 lock.withdraw()
 
     def _application_runs(self) -> bool:
-        """Whether who holds the lock is the application: another job has no store open."""
+        """Whether the lock holder is the application; other jobs have no store open."""
         holder = lock_holder(self.directory.path / LOCK_FILE)
         if holder is None or holder.process == os.getpid():
             return False
@@ -250,31 +249,33 @@ class _Snapshot(Job):
         return any(writer is not None and writer.process == holder.process for writer in writers)
 
     def _check_files(self, selection: Selection, copies: Sequence[StoreCopy]) -> None:
-        """Refuse where ``.checkpoint`` says other offsets than the stores: at the next start these would count."""
+        """Refuse stores whose offsets differ from ``.checkpoint``, which overrides them at the next start."""
         for task in selection.tasks:
             file = self.directory.task_path(task) / CHECKPOINT_FILE
-            said = read_offsets(file)
+            file_offsets = read_offsets(file)
             for copy in copies:
                 if copy.taken.task != task:
                     continue
                 for partition, offset in copy.offsets.items():
-                    other = said.get(partition, offset)
+                    other = file_offsets.get(partition, offset)
                     if other not in (offset, OFFSET_UNKNOWN):
                         what = (
-                            f"{copy.taken.name} says offset {offset} of {partition}, and {file} says {other}, which "
-                            f"counts when the application starts next. Start it on {CURRENT.name} once and close it, "
-                            "or delete the file if it is a leftover."
+                            f"{copy.taken.name} has offset {offset} of {partition}, and {file} has {other}, which the "
+                            f"application uses at its next start. Start it on {CURRENT.name} once and close it, or "
+                            "delete the file if it is a leftover."
                         )
                         self.problems.append(
                             Reason(what, "checkpoint-file-mismatch", task=task, store=copy.taken.spec.name)
                         )
 
-    def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
+    def _check_changelogs(self, copies: Sequence[StoreCopy]) -> Logs:
         if self.request.offline:
-            logs = not_asked(copies)
+            logs = ends_without_brokers(copies)
         else:
             self.progress.phase("ask the brokers")
-            logs = asked(self.spec, copies, self.problems.append, timeout=self.request.timeout, clock=self.clock)
+            logs = ends_from_brokers(
+                self.spec, copies, self.problems.append, timeout=self.request.timeout, clock=self.clock
+            )
             self.progress.done()
         refuse_ahead(copies, logs, self.problems.append)
         self._refuse()
@@ -305,37 +306,37 @@ class _Snapshot(Job):
         where: Path,
     ) -> BackupReport:
         with self.phase("compare"):
-            refuse_changed(self.shelf, copies, files, newest)
-            believed = believed_of(self.shelf, copies, files, newest)
-            standing, known = believed.standing, believed.known
-            if believed.gone:
+            refuse_changed(self.repository, copies, files, newest)
+            verified = verified_of(self.repository, copies, files, newest)
+            reused, known = verified.reused, verified.known
+            if verified.lost_files:
                 self._note(
-                    f"{len(believed.gone)} files that the newest snapshot has are damaged or gone in "
-                    f"{self.shelf.url}; they are put again. Look at the object store."
+                    f"{len(verified.lost_files)} files of the newest snapshot are damaged or missing in "
+                    f"{self.repository.url}; they are uploaded again. Check the object store."
                 )
         to_put = {
             (of, segment): found
             for of, databases in files.items()
             for segment, found in databases.items()
-            if of not in standing
+            if of not in reused
         }
         new = {file.sha256: file.bytes for found in to_put.values() for file in found if file.sha256 not in known}
         with self.phase("upload"):
             self.progress.phase("upload", sum(new.values()), "bytes")
-            bases = put_bases(self.shelf, list(to_put.values()), known, self._counter(where))
+            bases = put_bases(self.repository, list(to_put.values()), known, self._upload_progress(where))
             self.progress.done()
         self.faults.reach("snapshot.after-files")
         put = dict(zip(to_put, bases, strict=True))
         snapshots = {}
         for copy in copies:
             of = key(copy)
-            stored = tuple(StoredDatabase(segment, (), put[of, segment]) for segment in files[of] if of not in standing)
-            snapshots[of] = snapshot_of(self.spec, copy, standing.get(of, stored), logs)
+            stored = tuple(StoredDatabase(segment, (), put[of, segment]) for segment in files[of] if of not in reused)
+            snapshots[of] = snapshot_of(self.spec, copy, reused.get(of, stored), logs)
         stores = [taken_store(copy, logs, snapshots[key(copy)], new) for copy in copies]
-        parts, whole = parts_of(snapshots), is_whole(self.spec, copies, logs)
+        task_manifests, whole = task_manifests_of(snapshots), is_whole(self.spec, copies, logs)
         if self.request.offline:
-            refuse_older(parts, newest)
-        has_all = is_unchanged(parts, newest, whole=whole) and not believed.have_moved(bases)
+            refuse_older(task_manifests, newest)
+        has_all = is_unchanged(task_manifests, newest, whole=whole) and not verified.have_moved(bases)
         if newest.manifest is not None and has_all:
             manifest = newest.manifest
             return self._report(
@@ -346,8 +347,8 @@ class _Snapshot(Job):
                 put_bytes=sum(new.values()),
             )
         with self.phase("publish"):
-            published = publication.publish(parts, whole=whole)
-        assert published is not None  # there are parts, and none is rebased
+            published = publication.publish(task_manifests, whole=whole)
+        assert published is not None  # there are task manifests, and none is rebased
         for warning in published.warnings:
             self._note(warning)
         return self._report(
@@ -358,8 +359,8 @@ class _Snapshot(Job):
             put_bytes=sum(new.values()),
         )
 
-    def _counter(self, where: Path) -> Callable[[int], None]:
-        """Counts what was put, for several threads, and keeps the scratch directory from looking forgotten."""
+    def _upload_progress(self, where: Path) -> Callable[[int], None]:
+        """Counts uploads of several threads, and touches the scratch directory so that it is not cleaned."""
 
         def done(count: int) -> None:
             with self._counting:
@@ -369,7 +370,7 @@ class _Snapshot(Job):
         return done
 
     def _note(self, note: str) -> None:
-        """Keep what an operator should know, and say it at once."""
+        """Record a note and report it as a warning."""
         self.notes.append(note)
         self.say(f"warning: {note}")
 
@@ -389,7 +390,7 @@ class _Snapshot(Job):
         return BackupReport(
             **asdict(self.attempt),
             finished=utc_now(),
-            repository=self.shelf.url,
+            repository=self.repository.url,
             outcome=outcome,
             snapshot=snapshot,
             identity=identity,
@@ -402,5 +403,5 @@ class _Snapshot(Job):
         )
 
 
-def _doing(state_dir: str) -> str:
+def _activity(state_dir: str) -> str:
     return f"a snapshot was taken of {state_dir}"

@@ -1,6 +1,6 @@
-"""Where the files of a snapshot have their second names while it is taken: a directory beside the application's tasks.
+"""Scratch directory for the hard links of a backup, in the application's work directory.
 
-It is locked for as long as its job lives, so that what a killed one has left is told from what another one works with.
+It is locked while its job lives, so that leftovers of a killed job can be told from directories in use.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from statecore.statedir.work_directory import SCRATCH_PREFIX
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 _HELD = "held"
-_YOUNG_SECONDS = 60.0
+_MIN_AGE_SECONDS = 60.0
 
 
 @contextmanager
 def scratch(directory: StateDirectory) -> Iterator[Path]:
-    """A directory on the file system of the state directory, until the end; those of jobs that were killed go.
+    """A directory on the file system of the state directory, removed at the end; also removes those of killed jobs.
 
     Raises:
-        Invalid, Capacity: it cannot be made.
+        Invalid, Capacity: it cannot be created.
     """
     path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
     try:
@@ -36,7 +36,7 @@ def scratch(directory: StateDirectory) -> Iterator[Path]:
         make_directories(path, 0o700)
         held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise system_error(error, f"{path} cannot be made", action=RUN_AS_APPLICATION, path=str(path)) from error
+        raise system_error(error, f"{path} cannot be created", action=RUN_AS_APPLICATION, path=str(path)) from error
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield path
@@ -48,7 +48,7 @@ def scratch(directory: StateDirectory) -> Iterator[Path]:
 def _sweep(work: Path) -> None:
     for path in work.glob(f"{SCRATCH_PREFIX}*"):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime < _YOUNG_SECONDS:
+            if time.time() - path.stat().st_mtime < _MIN_AGE_SECONDS:
                 continue
             held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -59,10 +59,10 @@ def _sweep(work: Path) -> None:
 
 
 def is_at_work(path: Path) -> bool:
-    """Whether a job still works with such a directory. Nothing is changed by the look.
+    """Whether a job still uses such a directory; read-only.
 
     Raises:
-        PermissionError: this user may not look.
+        PermissionError: this user may not read it.
     """
     try:
         held = os.open(path / _HELD, os.O_RDONLY | os.O_CLOEXEC)

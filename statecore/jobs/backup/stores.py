@@ -1,4 +1,4 @@
-"""Which stores of a state directory a snapshot takes, and what stands in the way; only names are read here."""
+"""Selects the stores of a backup and reports what prevents it; reads only names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from statecore.statedir.task_layout import StoreDirectory
 
 @dataclass(frozen=True)
 class TakenStore:
-    """A store that a snapshot takes.
+    """A store to back up.
 
     Attributes:
         task: its task, or ``global``.
-        spec: it, as declared.
-        directory: where it lies.
+        spec: the declared store.
+        directory: its directory.
     """
 
     task: str
@@ -43,18 +43,18 @@ class TakenStore:
 
     @property
     def changelog(self) -> TopicPartition | None:
-        """Its partition of its changelog; ``None`` for a global store, which has all of them."""
+        """Its changelog partition; ``None`` for a global store, which has all of them."""
         partition = TaskId.parse(self.task).partition
         return None if partition is None else TopicPartition(self.spec.changelog, partition)
 
 
 class Selection(NamedTuple):
-    """What a snapshot takes.
+    """The stores of a backup.
 
     Attributes:
-        tasks: the tasks that were asked for, or are there.
+        tasks: requested tasks, or all existing ones.
         stores: their stores, by task and name.
-        notes: what an operator should know of those that are left out.
+        notes: notes on stores that are left out.
     """
 
     tasks: tuple[str, ...]
@@ -63,20 +63,20 @@ class Selection(NamedTuple):
 
 
 def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse) -> Selection:
-    """The stores that a snapshot takes.
+    """Select the stores to back up.
 
-    Left out, and said: stores in memory, stores of the application's own classes, and stores that the application does
-    not log, because nothing is kept of the first, the format of the second is not known, and the third have no offset.
+    Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
+    stores, which have no offset.
 
     Args:
         directory: the application's.
-        spec: what is declared.
-        request: what of it is asked for.
-        refuse: told every reason why what was asked for cannot be taken.
+        spec: the application.
+        request: the request.
+        refuse: receives every reason why a requested store cannot be copied.
 
     Raises:
-        NotFound: a store or a task was named that is not there, or there is none at all.
-        Invalid: nobody has decided a kind or a changelog.
+        NotFound: a named store or task does not exist, or there is none at all.
+        Invalid: the kind or changelog of a store is undecided.
     """
     tasks = _tasks(directory, request)
     declared = {store.name for store in (*spec.stores, *spec.global_stores)}
@@ -91,70 +91,70 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
     wanted = {task: _declared(spec, task, request.stores) for task in tasks}
     undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
     refuse_undecided(spec, list(undecided))
-    wrong = _of_another_class(directory, spec, wanted, refuse)
+    wrong = _mismatched_classes(directory, spec, wanted, refuse)
     taken: list[TakenStore] = []
     for task in tasks:
-        there = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
+        existing = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
         for store in wanted[task]:
             if (task, store.name) in wrong:
                 continue
-            found = there.pop(store_directory(store.name, store.kind), None)
+            found = existing.pop(store_directory(store.name, store.kind), None)
             if store.kind is StoreKind.CUSTOM:
-                there.pop(store.name, None)  # such a class has its files where it likes
+                existing.pop(store.name, None)  # a custom class chooses its own paths
             if not store.is_restorable:
                 continue
             if found is None:
-                refuse(_missing(directory, task, store, there.values()))
+                refuse(_missing(directory, task, store, existing.values()))
             else:
                 taken.append(TakenStore(task, store, found))
         if not request.stores:
             custom = any(store.kind is StoreKind.CUSTOM for store in wanted[task])
-            for found in there.values():
-                if found.databases or not custom:  # else they are files of that store
+            for found in existing.values():
+                if found.databases or not custom:  # otherwise they are files of that store
                     refuse(_undeclared(spec, task, found))
     return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
 
 
-def _of_another_class(
+def _mismatched_classes(
     directory: StateDirectory,
     spec: ApplicationSpec,
     wanted: Mapping[str, Sequence[StoreSpec]],
     refuse: Refuse,
 ) -> set[tuple[str, str]]:
-    """Refuse wanted stores that are of the application's own class and declared as another kind, or the reverse."""
+    """Refuse custom stores that are declared as another kind, and the reverse."""
     found = set()
     for one in contradictions_in(directory, spec, wanted, by_content=False):
         tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
         if tasks and one.is_of_another_class:
-            what = f"{one}. Correct the kind in the spec, or move away what is a leftover."
+            what = f"{one}. Correct the kind in the spec, or move the directory away if it is a leftover."
             refuse(Reason(what, "kind-mismatch", task=tasks[0] if len(tasks) == 1 else "", store=one.store))
             found |= {(task, one.store) for task in tasks}
     return found
 
 
 def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[str, ...]:
-    there = directory.task_directories()
+    existing = directory.task_directories()
     if directory.stores(GLOBAL):
-        there.append(GLOBAL)
-    absent = [task for task in request.tasks if task not in there]
+        existing.append(GLOBAL)
+    absent = [task for task in request.tasks if task not in existing]
     if absent:
         raise NotFound(
-            f"{directory.path} has no task {', '.join(absent)}; it has {', '.join(there) or 'none'}.",
+            f"{directory.path} has no task {', '.join(absent)}; it has {', '.join(existing) or 'none'}.",
             code="task-not-found",
             action="Name tasks that have a directory.",
             tasks=absent,
         )
     wanted = [
         task
-        for task in there
+        for task in existing
         if (not request.tasks or task in request.tasks)
         and (not request.partitions or TaskId.parse(task).partition in request.partitions)
     ]
     if not wanted:
         raise NotFound(
-            f"{directory.path} has no task{' of these partitions' if there else ''} to take a snapshot of.",
+            f"{directory.path} has no task{' of these partitions' if existing else ''} to take a snapshot of.",
             code="task-not-found",
-            action="Give the state.dir of an instance that has run.",
+            action="Use the state.dir of an instance that has run.",
             state_dir=str(directory.state_dir),
         )
     return tuple(wanted)
@@ -172,12 +172,12 @@ def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Ite
         shape = "has segments" if other.segmented else "has no segments"
         what = (
             f"Store {store.name} of task {task} is declared as {store.kind}, and {other.path} {shape}: it is a store "
-            "of another kind. Correct the spec (statecore inspect tells kinds apart)."
+            "of another kind. Correct the spec (statecore inspect detects kinds)."
         )
         return Reason(what, "kind-mismatch", task=task, store=store.name)
     what = (
-        f"Store {store.name} of task {task} is declared, and there is no {where}. Correct the spec, or name the stores "
-        "that are wanted (--store)."
+        f"Store {store.name} of task {task} is declared, and {where} does not exist. Correct the spec, or name other "
+        "stores (--store)."
     )
     return Reason(what, "store-directory-missing", task=task, store=store.name)
 
@@ -185,8 +185,8 @@ def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Ite
 def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> Reason:
     what = (
         f"{found.path} is a directory of a store that {spec.source} does not declare for task {task}. Declare the "
-        "store, move the directory away where the application has it no more, or name the tasks (--task) or "
-        "stores (--store) that are wanted."
+        "store, move the directory away if the application no longer has it, or name tasks (--task) or stores "
+        "(--store)."
     )
     return Reason(what, "store-undeclared", task=task, store=found.store)
 
@@ -199,14 +199,14 @@ def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
     notes = []
     if custom:
         notes.append(
-            f"Left out: {', '.join(custom)}. They are of the application's own classes (kind custom), whose format is "
-            "not known; Kafka Streams restores them itself."
+            f"Left out: {', '.join(custom)}. They are custom stores (kind custom) of unknown format; Kafka Streams "
+            "restores them."
         )
     if unlogged:
         notes.append(
-            f"Left out: {', '.join(unlogged)}. The application does not log them (changelog: none), so nothing says "
-            "which moment their rows are of."
+            f"Left out: {', '.join(unlogged)}. The application does not log them (changelog: none), so they have no "
+            "offset."
         )
     if memory:
-        notes.append(f"Left out: {', '.join(memory)}. They lie in memory, and Kafka Streams restores them itself.")
+        notes.append(f"Left out: {', '.join(memory)}. They are in memory; Kafka Streams restores them.")
     return notes

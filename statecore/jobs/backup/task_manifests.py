@@ -1,4 +1,4 @@
-"""From the files of stores to the parts of a manifest, and what the newest snapshot has of them already."""
+"""Builds task manifests of a backup, and finds what the newest snapshot already has."""
 
 from __future__ import annotations
 
@@ -45,43 +45,43 @@ def key(copy: StoreCopy) -> StoreKey:
 
 
 class Newest(NamedTuple):
-    """What counts already.
+    """The newest snapshot.
 
     Attributes:
-        manifest: the newest snapshot; ``None`` where there is none.
-        parts: what it has of the tasks that are taken.
+        manifest: its manifest; ``None`` if there is no snapshot.
+        parts: its task manifests of the selected tasks.
     """
 
     manifest: Manifest | None
     parts: Mapping[str, TaskManifest]
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
-        """A store, if it has it."""
+        """A store of the snapshot, or ``None``."""
         part = self.parts.get(of[0])
         return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
 
 
-def newest_of(shelf: ApplicationRepository, tasks: Iterable[str]) -> Newest:
-    """What the newest snapshot has of some tasks.
+def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest:
+    """Read the newest snapshot's manifests of some tasks.
 
     Raises:
         Corrupted, Invalid, Retryable: it cannot be read.
     """
-    head = shelf.read_head()
+    head = repository.read_head()
     entry = None if head is None else head.head.newest
     if entry is None:
         return Newest(None, {})
-    with shelf.read_to_publish():
-        manifest, wanted = shelf.manifest(entry).value, set(tasks)
-        parts = shelf.parts([part for part in manifest.parts if part.task in wanted])
+    with repository.read_to_publish():
+        manifest, wanted = repository.manifest(entry).value, set(tasks)
+        parts = repository.parts([part for part in manifest.parts if part.task in wanted])
     return Newest(manifest, {task: read.part for task, read in parts.items()})
 
 
-def standing_of(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:
-    """The databases that the newest snapshot has of a store, where this one is no other; else ``None``.
+def equivalent_databases(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:
+    """The newest snapshot's databases of a store if they are equivalent to this copy; otherwise ``None``.
 
-    What is written to a copy has random names and identities in it. So where that was needed, a snapshot of the same
-    offsets stands that has every SST file of the originals: the same was written to the same files then.
+    Writing to a copy creates files with random names and identities. So if that was necessary, a snapshot with the same
+    offsets and every SST file of the originals is equivalent: the same was written to the same files then.
     """
     before, found = newest.store(key(copy)), files[key(copy)]
     if not copy.written or before is None or before.kind is not copy.taken.spec.kind or before.offsets != copy.offsets:
@@ -96,48 +96,50 @@ def standing_of(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDa
     return before.databases
 
 
-class Believed(NamedTuple):
-    """What need not be put, because the newest snapshot has it and somebody has looked.
+class VerifiedFiles(NamedTuple):
+    """What need not be uploaded, because it was verified in the repository.
 
     Attributes:
-        standing: the databases that stand, by store.
-        known: where files lie, by hash.
-        gone: files that the newest snapshot has, and that are not there any more.
+        standing: reused databases, by store.
+        known: locations of files, by hash.
+        gone: files of the newest snapshot that are lost.
     """
 
-    standing: Mapping[StoreKey, tuple[StoredDatabase, ...]]
+    reused: Mapping[StoreKey, tuple[StoredDatabase, ...]]
     known: Mapping[str, Extent]
-    gone: frozenset[Named]
+    lost_files: frozenset[Named]
 
     def have_moved(self, bases: Iterable[Sequence[BaseFile]]) -> bool:
-        """Whether files lie elsewhere now, so that the newest snapshot is of no use although it has the same files."""
+        """Whether lost files were stored elsewhere; then the newest snapshot cannot be used."""
         where = {file.sha256: file.extent for base in bases for file in base}
-        return any(where.get(one.sha256, one.extent) != one.extent for one in self.gone)
+        return any(where.get(one.sha256, one.extent) != one.extent for one in self.lost_files)
 
 
-def believed_of(shelf: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: Newest) -> Believed:
-    """What of the newest snapshot need not be put again.
+def verified_of(
+    repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: Newest
+) -> VerifiedFiles:
+    """Verify in the repository what of the newest snapshot need not be uploaded again.
 
     Raises:
-        Corrupted: a file has changed since it was hashed.
-        Invalid, Retryable: nobody could look.
+        Corrupted: a local file has changed since it was hashed.
+        Invalid, Retryable: the repository cannot be read.
     """
-    standing = {key(copy): found for copy in copies if (found := standing_of(copy, files, newest)) is not None}
+    reused = {key(copy): found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
     known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
-    stood = {of: {Named(*one) for database in found for one in database.extents} for of, found in standing.items()}
-    gone = lost(shelf.blobs, {Named(*one) for one in known.items()}.union(*stood.values()), at_hand)
-    return Believed(
-        {of: found for of, found in standing.items() if not stood[of] & gone},
-        {digest: extent for digest, extent in known.items() if Named(digest, extent) not in gone},
-        frozenset(gone),
+    reused_blobs = {of: {Named(*one) for database in found for one in database.extents} for of, found in reused.items()}
+    lost_files = lost(repository.blobs, {Named(*one) for one in known.items()}.union(*reused_blobs.values()), at_hand)
+    return VerifiedFiles(
+        {of: found for of, found in reused.items() if not reused_blobs[of] & lost_files},
+        {digest: extent for digest, extent in known.items() if Named(digest, extent) not in lost_files},
+        frozenset(lost_files),
     )
 
 
 def snapshot_of(
     spec: ApplicationSpec, copy: StoreCopy, databases: Sequence[StoredDatabase], logs: Logs
 ) -> StoreSnapshot:
-    """A store, as a manifest says it. What it holds nobody has read, and its stream time lies on no disk."""
+    """A store's manifest entry. Its content digest and stream time are unknown."""
     store = copy.taken.spec
     expires = retention_of(store) is not None and not copy.left_to_restore
     return StoreSnapshot(
@@ -158,8 +160,8 @@ def snapshot_of(
     )
 
 
-def parts_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskManifest]:
-    """Stores by task."""
+def task_manifests_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskManifest]:
+    """Group stores by task."""
     by_task: dict[str, list[StoreSnapshot]] = {}
     for (task, _), store in sorted(snapshots.items()):
         by_task.setdefault(task, []).append(store)
@@ -167,7 +169,7 @@ def parts_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskManifest]:
 
 
 def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> bool:
-    """Whether these are all stores of all tasks that the application has: the brokers say how many tasks these are."""
+    """Whether these are all stores of all tasks, by the number of partitions on the brokers."""
     if logs.partitions is None:
         return False
     wanted = set()
@@ -181,10 +183,10 @@ def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> 
 
 
 def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
-    """Refuse to go back behind what counts, where nobody asked whether the topics are the same: they are taken for it.
+    """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same.
 
     Raises:
-        Fenced: the newest snapshot has more.
+        Fenced: the newest snapshot is ahead.
     """
     for part in parts:
         there = newest.parts.get(part.task)
@@ -193,8 +195,8 @@ def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
                 f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
                 f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
                 code="snapshot-newer",
-                action="Take the directory of the instance that has the task now; or, where the topic was made anew, "
-                "let the brokers say so (without --offline).",
+                action="Use the directory of the instance that has the task now; or, if the topic was recreated, let "
+                "the brokers confirm that (without --offline).",
                 task=part.task,
                 store=store.store,
                 partition=str(end.topic_partition),
@@ -203,30 +205,28 @@ def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
             )
 
 
-_WORTH_MS = 3_600_000
-"""A snapshot of the same files whose ends were read so much later is worth a manifest: it stays fit for longer."""
+_REFRESH_MS = 3_600_000
+"""Ends of the same files that were read this much later justify a new manifest: it stays usable for longer."""
 
 
 def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
-    """Whether brokers have told what the snapshot before does not know: which topic it is, a much later moment, or one
-    by their own clock, or that deletes are kept for a shorter time.
-    """
+    """Whether the brokers added a topic id, a much later or cluster-clock time, or a shorter delete retention."""
     topics = {end.topic_partition: end.topic_id for end in before.changelogs}
     named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
     if store.cut_ms is None:
         return named
     if store.horizon_ms is not None and (before.horizon_ms is None or store.horizon_ms < before.horizon_ms):
         return True
-    return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _WORTH_MS
+    return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _REFRESH_MS
 
 
 def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this.
 
     Args:
-        parts: what was taken.
-        newest: what counts.
-        whole: whether that is all that the application has.
+        parts: task manifests of this backup.
+        newest: the newest snapshot.
+        whole: whether they cover the whole application.
     """
     if newest.manifest is None or (
         whole and {part.task for part in newest.manifest.parts} != {part.task for part in parts}
@@ -245,20 +245,13 @@ def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) 
 
 
 def taken_store(copy: StoreCopy, logs: Logs, snapshot: StoreSnapshot, put: Collection[str]) -> StoreTaken:
-    """What is reported of a store that was taken.
-
-    Args:
-        copy: the store.
-        logs: what the brokers said.
-        snapshot: what it became.
-        put: hashes of the files that were put.
-    """
+    """Report of a published store; ``put`` has the hashes of uploaded files."""
     files = [file for database in snapshot.databases for file in database.base]
     return _taken(copy, logs, [(file.extent.bytes, file.sha256 in put) for file in files])
 
 
 def listed(copy: StoreCopy) -> dict[int | None, list[LocalFile]]:
-    """The files of a store by segment, for a plan: large files of rows are not read, and have no hash."""
+    """Files of a store by segment, for a plan; large data files are not read and have no hash."""
     found: dict[int | None, list[LocalFile]] = {}
     for segment, database in copy.databases.items():
         sizes = [(file, file.stat().st_size) for file in named_files(database)]
@@ -276,18 +269,18 @@ def planned_store(
     before: StoreSnapshot | None,
     hashes: Collection[str],
 ) -> StoreTaken:
-    """What is reported of a store that would be taken.
+    """Report of a store that would be published.
 
-    An SST file never changes, and no other of its database gets its number. So one that was not read is taken for
-    known where the newest snapshot has one of its name and size; or a run of its size, which got its name when it was
-    fetched.
+    A data file never changes, and no other file of its database gets its number. So a file that was not hashed counts
+    as known if the newest snapshot has one of the same name and size; or a run of the same size, which was named when
+    it was fetched.
 
     Args:
         copy: the store.
-        logs: what the brokers said.
+        logs: the state of the changelogs.
         files: from :func:`listed`.
-        before: the store in the newest snapshot, if it has it.
-        hashes: of the files that the newest snapshot has of all tasks that are taken.
+        before: the store in the newest snapshot, if any.
+        hashes: hashes of the newest snapshot's files of all selected tasks.
     """
     stored = {} if before is None else {database.segment: database for database in before.databases}
 
@@ -312,7 +305,7 @@ def planned_store(
 
 
 def _taken(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> StoreTaken:
-    """A store whose files have these sizes, each with whether it is new."""
+    """Report of a store from the size of each file, and whether it is new."""
     ends = logs.ends[key(copy)]
     return StoreTaken(
         task=copy.taken.task,

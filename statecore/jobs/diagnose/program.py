@@ -1,7 +1,7 @@
-"""An examination as a program, for who runs it beside itself: a request as JSON in, a report or an error as JSON out.
+"""The diagnosis as a program: a request as JSON in, a report or an error as JSON out.
 
-It has no engine, so it never runs by ``spark-submit``; whoever started it with ``--here`` holds its standard input
-(:mod:`statecore.jobs.starter`).
+It has no engine, so it never runs through ``spark-submit``; with ``--here`` it ends when its starter closes standard
+input (:mod:`statecore.jobs.starter`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from statecore.progress import MachineProgress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job.
+    """Run the job; report or error are written to the file named by ``--report``.
 
     Returns:
-        The exit code: 0, whatever was found, or that of the error's kind. Report or error lie in the file named by
-        ``--report``.
+        The exit code: 0 whatever was found, or that of the error.
     """
     parser = parser_of("examine_job.py", "Examine state directories.", "DiagnoseRequest")
-    parser.add_argument("--here", action="store_true", help="end with whoever started it")
+    parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:
         end_with_the_starter()

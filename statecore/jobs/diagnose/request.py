@@ -1,4 +1,4 @@
-"""What an examination of state directories is asked for; a repair is asked for the same, and more."""
+"""The request of a diagnosis of state directories; a repair request extends it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BROKERS = "Brokers"
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseRequest(Request):
-    """A request to say what is wrong with the directories of applications."""
+    """A request to diagnose the directories of applications."""
 
     state_dir: str = field(
         metadata=STATE_DIR,
@@ -27,14 +27,14 @@ class DiagnoseRequest(Request):
             Text("ID"),
             title="Application id",
             help="only this application, by Kafka Streams' application.id",
-            otherwise="that of the spec; without one every application that is there",
+            otherwise="that of the spec; without one every application in the directory",
         ),
     )
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(
-            help="the application's stores.yaml, which the directory is held against",
-            otherwise="what the directory itself tells",
+            help="the application's stores.yaml, which the directory is compared with",
+            otherwise="only the directory itself is checked",
         ),
     )
     processing_guarantee: ProcessingGuarantee | None = field(
@@ -43,8 +43,8 @@ class DiagnoseRequest(Request):
             Choice(ProcessingGuarantee),
             title="Guarantee",
             help="the application's processing.guarantee",
-            otherwise="that of the spec; without one findings are as bad as under either, and a repair does what is "
-            "right under either",
+            otherwise="that of the spec; without one findings have the worse severity of both, and a repair does what "
+            "is right under both",
         ),
     )
     tasks: tuple[str, ...] = field(
@@ -60,7 +60,7 @@ class DiagnoseRequest(Request):
         metadata=declare(
             Flag(),
             title="Scan",
-            help="read every row and verify its checksum; without it only what opens the databases is read",
+            help="read every row and verify its checksum; otherwise databases are only opened",
             section=WHAT,
         ),
     )
@@ -69,7 +69,7 @@ class DiagnoseRequest(Request):
         metadata=declare(
             Choice(TargetRelease),
             title="Release",
-            help="the release of Kafka Streams that is to open the directory",
+            help="the release of Kafka Streams that will open the directory",
             section=WHAT,
             otherwise="the newest",
             option="--for",
@@ -80,10 +80,10 @@ class DiagnoseRequest(Request):
         metadata=declare(
             Duration(),
             title="Greatest age",
-            help="the application's state.cleanup.dir.max.age.ms, such as 7d, if it sets one: directories that it "
-            "would delete are found, and get the time of now from a repair",
+            help="the application's state.cleanup.dir.max.age.ms, such as 7d, if set: directories that it would "
+            "delete are reported, and a repair sets their modification time to now",
             section=WHAT,
-            otherwise="it sets none",
+            otherwise="not set",
             option="--cleanup-max-age",
         ),
     )
@@ -92,9 +92,9 @@ class DiagnoseRequest(Request):
         metadata=declare(
             Text("HOST:PORT"),
             title="Brokers",
-            help="brokers whose topics the offsets are held against",
+            help="brokers whose topics the offsets are compared with",
             section=BROKERS,
-            otherwise="those of the spec; without one none are asked",
+            otherwise="those of the spec; without one no brokers are asked",
         ),
     )
     offline: bool = field(
@@ -102,7 +102,7 @@ class DiagnoseRequest(Request):
         metadata=declare(
             Flag(),
             title="Do not ask the brokers",
-            help="do without the brokers, so that offsets are not held against the topics",
+            help="do not compare offsets with the topics of the brokers",
             section=BROKERS,
         ),
     )

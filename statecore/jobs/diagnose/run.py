@@ -1,7 +1,4 @@
-"""The examination: what is wrong with the directories of applications. Nothing is changed.
-
-It has no engine, and no report beside the state: what it found is returned.
-"""
+"""Diagnosis of application directories: read-only, without an engine or a stored report."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examination:
-    """What an examination came to.
+    """The result of a diagnosis.
 
     Attributes:
-        applications: what was found in the directory of each application.
-        unasked: why the brokers could not be asked; ``None`` where they were, or were not meant to be.
+        applications: diagnosis of each application's directory.
+        unasked: why the brokers could not be asked; ``None`` if they were, or were not meant to be.
     """
 
     applications: tuple[Diagnosis, ...]
@@ -43,34 +40,30 @@ class Examination:
 
     @property
     def exit_code(self) -> int:
-        """Of the worst finding; without one that of brokers that could not be asked."""
+        """Exit code of the worst finding; without one that of the brokers' error."""
         worst = max(one.exit_code for one in self.applications)
         return self.unasked.exit_code if not worst and self.unasked is not None else worst
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON object."""
+        """The result as one JSON object."""
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
 def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> Examination:
-    """Examine the directory of an application, or of every one there is.
-
-    Args:
-        request: which directories, and how.
-        progress: told how far it is; ``None`` for nobody.
+    """Diagnose the directory of an application, or of all applications.
 
     Returns:
-        What was found. That the brokers could not be asked hides nothing of what the directories tell.
+        The findings. If the brokers cannot be asked, findings in the directories are still reported.
 
     Raises:
         NotFound: there is no such application, task or store.
-        Invalid: the directory may not be read, or the spec contradicts the request.
+        Invalid: the directory cannot be read, or the spec contradicts the request.
     """
     spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
     wanted = request.application_id or (spec.application_id if spec else None)
     if wanted is not None:
         check_application(spec, wanted)
-    guarantee_of(spec, request.processing_guarantee)  # a contradiction is said before anything is read
+    guarantee_of(spec, request.processing_guarantee)  # reports a contradiction before anything is read
     state_dir = Path(request.state_dir)
     names = [wanted] if wanted is not None else applications(state_dir)
     if not names:
@@ -83,14 +76,7 @@ def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> 
 def brokers_of(
     request: DiagnoseRequest, spec: ApplicationSpec | None, progress: Progress | None, *, patient: bool
 ) -> Brokers | None:
-    """Who asks the brokers that a request names, or else its spec; ``None`` where none are to be asked.
-
-    Args:
-        request: the request.
-        spec: what it declares.
-        progress: told how far they are asked; ``None`` for nobody.
-        patient: whether an error of theirs is said beside what the directory tells, and not raised.
-    """
+    """Client of the request's or spec's brokers, or ``None``; if patient its errors are reported, not raised."""
     servers = request.bootstrap_servers or (spec.bootstrap_servers if spec else None)
     if not servers or request.offline:
         return None
@@ -108,9 +94,9 @@ def diagnosis(
     *,
     is_locked: bool = False,
 ) -> Diagnosis:
-    """Examine one directory, as a request says; ``is_locked`` where the caller holds its lock.
+    """Diagnose one directory; ``is_locked`` if the caller holds its lock.
 
-    Raises as :func:`statecore.doctor.doctor.examine`.
+    Raises like :func:`statecore.doctor.doctor.examine`.
     """
     return examine(
         directory,

@@ -1,1 +1,1 @@
-"""Diff: a state directory compared with another one, a snapshot or its changelogs."""
+"""Diff: compares a state directory with another one, a snapshot or its changelogs."""

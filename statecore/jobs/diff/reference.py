@@ -1,10 +1,10 @@
-"""What a state directory is held against, as a state directory: another one, or one that is made for it and goes again.
+"""Provides the reference of a diff as a state directory, an existing or a temporary one.
 
 ::
 
-    --with-state-dir   as it lies
+    --with-state-dir   the existing directory
     --with-snapshot    fetched into a scratch directory (jobs/fetch/run.py)
-    --with-changelog   built there from the changelogs, up to the offsets of the stores that are looked at
+    --with-changelog   built there from the changelogs, up to the offsets of the compared stores
                        (jobs/restore/run.py, Until)
 """
 
@@ -41,22 +41,21 @@ from statecore.statedir.store_offsets import Standing, known
 from statecore.statedir.store_places import application_directory, declared_at
 from statecore.words import some_of
 
-_NOBODY = "nobody:1"
-"""In place of brokers: a snapshot does not say how Kafka is reached."""
+_NO_BROKERS = "nobody:1"
+"""Placeholder for the brokers, which a snapshot does not record."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a state directory is held against.
+    """The directory that a state directory is compared with.
 
     Attributes:
-        directory: it.
-        words: what it is.
-        spec: the application as it is declared, as far as anybody says it.
-        only: the stores that are compared, by task and name; ``None`` for all of both sides.
+        words: description for people.
+        spec: the declared application, if known.
+        only: stores to compare, by task and name; ``None`` for all of both sides.
         left_out: stores that are not compared, and why.
-        notes: what an operator should know.
-        scratch: where files that workers and driver share may lie; ``None`` where nothing was made.
+        notes: notes for the operator.
+        scratch: directory for files shared by workers and driver; ``None`` if no reference was built.
     """
 
     directory: StateDirectory
@@ -69,15 +68,7 @@ class Reference:
 
 
 class References:
-    """Makes what a request asks for.
-
-    Args:
-        request: it.
-        spec: the application as it is declared; ``None`` where no spec was given.
-        directory: the directory that is looked at.
-        engine: who builds.
-        progress: told how far it is.
-    """
+    """Provides the reference of a request; builds it with ``engine`` if necessary."""
 
     def __init__(
         self,
@@ -92,10 +83,10 @@ class References:
 
     @contextmanager
     def of(self, standings: Mapping[Key, Standing]) -> Iterator[Reference]:
-        """The reference, until the block ends; what was made for it goes then.
+        """The reference, as a context manager; what was built for it is deleted at the end.
 
         Args:
-            standings: the stores that are looked at, by task and name, and how far they have come.
+            standings: offsets of the compared stores, by task and name.
 
         Raises:
             NotFound: there is no such directory, snapshot or topic.
@@ -107,61 +98,61 @@ class References:
             yield Reference(directory, f"the state directory {directory.path}", self._spec)
             return
         with scratch(Path(request.scratch_dir or request.state_dir)) as where:
-            made = StateDirectory(where, self._directory.application_id)
+            temporary = StateDirectory(where, self._directory.application_id)
             if request.with_changelog:
-                yield self._of_changelogs(made, standings)
+                yield self._of_changelogs(temporary, standings)
             else:
-                yield self._of_snapshot(made, standings)
+                yield self._of_snapshot(temporary, standings)
 
-    def _of_snapshot(self, made: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
+    def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
         request = self._request
-        shelf = ApplicationRepository.at(request.repository or "", made.application_id)
-        head = shelf.head()
+        repository = ApplicationRepository.at(request.repository or "", temporary.application_id)
+        head = repository.head()
         named = request.with_snapshot
         entry = head.snapshots[0] if named == LATEST else head.entry(named or "")
         if entry is None:
             raise NotFound(
-                f"{made.application_id} has no snapshot {named} in {shelf.url}.",
+                f"{temporary.application_id} has no snapshot {named} in {repository.url}.",
                 code="snapshot-not-found",
-                action=f"Name one of those that count (statecore snapshots), or {LATEST}.",
+                action=f"Name an existing one (statecore snapshots), or {LATEST}.",
                 snapshot=named,
             )
-        manifest = shelf.manifest(entry).value
+        manifest = repository.manifest(entry).value
         spec = self._spec or _declared(manifest)
-        there, here = {part.task for part in manifest.parts}, {task for task, _ in standings}
-        asked = set(request.tasks) or here
+        in_snapshot, in_directory = {part.task for part in manifest.parts}, {task for task, _ in standings}
+        asked = set(request.tasks) or in_directory
         notes = []
-        if lacking := sorted(there - here - set(request.tasks)):
-            notes.append(f"The snapshot has tasks that the directory has not: {some_of(lacking, 10)}. Not compared.")
-        words = f"the snapshot {entry.snapshot} in {shelf.url}"
-        if not asked & there:
-            return Reference(made, words, spec, notes=tuple(notes), scratch=made.state_dir)
+        if lacking := sorted(in_snapshot - in_directory - set(request.tasks)):
+            notes.append(f"Not compared, because the directory lacks these tasks: {some_of(lacking, 10)}.")
+        words = f"the snapshot {entry.snapshot} in {repository.url}"
+        if not asked & in_snapshot:
+            return Reference(temporary, words, spec, notes=tuple(notes), scratch=temporary.state_dir)
         fetch = FetchRequest(
-            repository=shelf.url,
-            application_id=made.application_id,
-            state_dir=str(made.state_dir),
-            tasks=tuple(sorted(asked & there)),
+            repository=repository.url,
+            application_id=temporary.application_id,
+            state_dir=str(temporary.state_dir),
+            tasks=tuple(sorted(asked & in_snapshot)),
             snapshot=entry.snapshot,
             versioned=VersionedStart.LATEST,
             memory_budget=request.memory_budget,
         )
         report = run_fetch(fetch, self._progress)
         left = {
-            (one.task, one.store): "the snapshot has nothing of it: it is left to Kafka Streams to restore"
+            (one.task, one.store): "the snapshot has no rows of it: Kafka Streams restores it"
             for one in report.stores
             if one.left_to_restore
         }
-        return Reference(made, words, spec, left_out=left, notes=tuple(notes), scratch=made.state_dir)
+        return Reference(temporary, words, spec, left_out=left, notes=tuple(notes), scratch=temporary.state_dir)
 
-    def _of_changelogs(self, made: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
+    def _of_changelogs(self, temporary: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
         request, spec = self._request, self._spec
         assert spec is not None  # the request has one
-        lost = {key: Standing() for key in self._lost(spec, standings)}
+        missing = {key: Standing() for key in self._missing_stores(spec, standings)}
         left = {key: why for key in standings if (why := _why_not(spec, key))}
-        stores = {key: standing for key, standing in {**standings, **lost}.items() if key not in left}
+        stores = {key: standing for key, standing in {**standings, **missing}.items() if key not in left}
         words = f"the changelogs on {spec.bootstrap_servers}"
         if not stores:
-            return Reference(made, words, spec, frozenset(), left, scratch=made.state_dir)
+            return Reference(temporary, words, spec, frozenset(), left, scratch=temporary.state_dir)
         ends: dict[TopicPartition, int] = {}
         for (task, _), standing in stores.items():
             for part, offset in standing.offsets.items() if known(standing.offsets) else ():
@@ -170,7 +161,7 @@ class References:
         restore = RestoreRequest(
             spec=request.spec,
             spec_path=request.spec_path,
-            state_dir=str(made.state_dir),
+            state_dir=str(temporary.state_dir),
             stores=tuple(sorted({store for _, store in stores})),
             start_from=NOTHING,
             versioned=VersionedStart.LATEST,
@@ -179,10 +170,10 @@ class References:
             timeout=request.timeout,
         )
         run_restore(restore, self._engine, self._progress, until=Until(frozenset(stores), ends))
-        return Reference(made, words, spec, frozenset(stores), left, notes, made.state_dir)
+        return Reference(temporary, words, spec, frozenset(stores), left, notes, temporary.state_dir)
 
-    def _lost(self, spec: ApplicationSpec, standings: Mapping[Key, Standing]) -> Iterator[Key]:
-        """Stores that a task has by its declaration and the directory has not."""
+    def _missing_stores(self, spec: ApplicationSpec, standings: Mapping[Key, Standing]) -> Iterator[Key]:
+        """Declared stores of existing tasks that the directory lacks."""
         request = self._request
         for task in self._directory.every_task():
             for store in spec.stores_of(task):
@@ -193,7 +184,7 @@ class References:
                     yield key
 
     def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, Standing]) -> Iterator[str]:
-        """What the logs cannot tell of these stores."""
+        """Limits of a comparison with the changelogs."""
         changelogs = {key: found.changelog for key in stores if (found := declared_at(spec, *key)) is not None}
         offsets = {
             key: {part: at for part, at in standing.offsets.items() if part.topic == changelogs[key]}
@@ -201,46 +192,46 @@ class References:
         }
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=self._request.timeout) as cluster:
             topics = cluster.describe_topics(sorted(set(changelogs.values())))
-            logs = cluster.log_offsets(part for said in offsets.values() for part in said)
-        # Under exactly-once a commit marker lies behind the last record.
+            logs = cluster.log_offsets(part for part_offsets in offsets.values() for part in part_offsets)
+        # Under exactly-once a commit marker follows the last record.
         slack = 1 if spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else 0
         tails = []
-        for (task, store), said in sorted(offsets.items()):
+        for (task, store), part_offsets in sorted(offsets.items()):
             name = f"Store {store} of task {task}"
-            if not known(said):
-                yield f"{name} has no offset here: it is held against all of its changelog."
+            if not known(part_offsets):
+                yield f"{name} has no offset: it is compared with its whole changelog."
                 continue
-            for part, offset in said.items():
+            for part, offset in part_offsets.items():
                 end, log = offset + (task != GLOBAL), logs[part]
                 if end > log.log_end:
                     yield f"{name} ends before offset {end} of {part}, and the log at {log.log_end}: another topic?"
                 elif end < log.log_start:
-                    yield f"{name} ends before offset {end} of {part}, and the log begins at {log.log_start}."
+                    yield f"{name} ends before offset {end} of {part}, and the log starts at {log.log_start}."
                 elif end + slack < log.log_end and horizon_ms(topics[part.topic]) is not None:
                     tails.append(f"{part} from {end} to {log.log_end}")
         if tails:
             yield (
-                f"Changelogs go on behind the stores: {some_of(tails, 10)}. Rows that were written again or deleted "
-                "there may have been compacted away before: these count as extra."
+                f"Changelogs have records after the stores: {some_of(tails, 10)}. Rows that were overwritten or "
+                "deleted there may have been compacted away before: these count as extra."
             )
 
 
 def _why_not(spec: ApplicationSpec, key: Key) -> str:
-    """Why no changelog tells the rows of a store; empty where one does."""
+    """Why a store cannot be compared with a changelog; empty if it can."""
     declared = declared_at(spec, *key)
     if declared is None:
         return f"{spec.source} does not declare it"
     if not declared.is_logged:
         return "the application does not log it"
     if declared.kind is StoreKind.CUSTOM:
-        return "it is of the application's own class"
+        return "it is a custom store"
     if declared.is_undecided or not declared.kind.can_be_built:
-        return f"{spec.source} does not say its kind, or its changelog"
+        return f"{spec.source} does not declare its kind, or its changelog"
     if declared.is_filled_by_processor:
-        return "the application fills it through a processor of its own"
+        return "the application fills it through its own processor"
     return ""
 
 
 def _declared(manifest: Manifest) -> ApplicationSpec:
-    declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {manifest.snapshot}>")
+    declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {manifest.snapshot}>")
     return replace(declared, bootstrap_servers="")

@@ -1,4 +1,4 @@
-"""What a comparison found: for people and for programs."""
+"""Report of a diff."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from statecore.jobs.restore.report import RanOn
 
 
 class Verdict(StrEnum):
-    """How a store compares, or all of them.
+    """Result for a store, or for all of them.
 
     Attributes:
-        exit_code: of the command.
+        exit_code: exit code of the command.
     """
 
     EQUAL = "equal"
     DIFFERENT = "different"
-    """Rows differ though both sides are at the same offsets, or nobody knows the offsets."""
+    """Rows differ although both sides have the same offsets, or the offsets are unknown."""
     AT_OTHER_OFFSETS = "at other offsets"
-    """Rows differ, and so do the offsets: the sides may well be right, each at its own."""
+    """Rows and offsets differ: both sides may be correct, each at its own offsets."""
     NOTHING = "nothing was compared"
-    """No store could be compared, or there is none: nobody knows whether rows are equal."""
+    """There is no store, or none could be compared."""
 
     @property
     def exit_code(self) -> int:
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 
 class Only(StrEnum):
-    """Where a store lies that only one side has."""
+    """The side that has a store which the other one lacks."""
 
     BOTH = ""
     HERE = "state directory"
@@ -44,21 +44,19 @@ class Only(StrEnum):
 
 @dataclass(frozen=True)
 class StoreDiff:
-    """How a store of one task compares with the reference.
+    """Comparison of one task's store with the reference.
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: its name.
-        kind: its kind; ``?`` where nobody knows it, and rows were compared as they lie.
-        verdict: what came of it.
-        offsets: what the application would go by, by ``<topic>-<partition>``.
-        reference_offsets: likewise, of the reference.
-        position: greatest offsets seen of input partitions, which queries with a bound go by; no part of the verdict.
-        reference_position: likewise.
-        only: which side alone has the store.
-        compared: the rows.
-        seconds: wall time of who compared it.
-        cpu: CPU time of it.
+        kind: its kind; ``?`` if unknown, and raw rows were compared.
+        offsets: offsets that the application would use, by ``<topic>-<partition>``.
+        reference_offsets: the same of the reference.
+        position: greatest offsets of input partitions (for bounded queries); not part of the verdict.
+        reference_position: the same of the reference.
+        only: the side that has the store, if the other one lacks it.
+        compared: result of the row comparison.
+        seconds: wall time of the comparison.
+        cpu: CPU time of the comparison.
     """
 
     task: str
@@ -76,27 +74,25 @@ class StoreDiff:
 
     @property
     def counts(self) -> RowCounts:
-        """How its rows compare."""
+        """Numbers of equal and differing rows."""
         return self.compared.counts
 
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The result of one comparison.
+    """The result of one diff.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        state_dir: the state directory that was looked at.
-        reference: what it was held against, in words.
-        verdict: the worst of all stores; that nothing was compared where there is none.
-        running: whether the application was at work in the directory: then what it had flushed was compared.
-        reference_running: likewise, in the other directory.
-        stores: every store that was compared, by task and store.
+        reference: description of the reference.
+        verdict: the worst of all stores.
+        running: whether the application was running: then its flushed rows were compared.
+        reference_running: the same for the other directory.
+        stores: compared stores, by store and task.
         left_out: stores that were not compared, by ``<task>/<store>``, and why.
-        notes: what an operator should know.
+        notes: notes for the operator.
         host: the machine that ran it.
         release: the version of statecore.
-        finished: when it ended (ISO 8601, UTC).
+        finished: end time (ISO 8601, UTC).
         seconds: wall time.
         phases: wall seconds of each phase, in order.
         ran_on: where rows were compared.
@@ -120,7 +116,7 @@ class DiffReport:
 
     @property
     def counts(self) -> RowCounts:
-        """How all rows compare."""
+        """Numbers of equal and differing rows of all stores."""
         return sum((store.counts for store in self.stores), RowCounts())
 
     def to_json(self) -> dict[str, Any]:
@@ -128,19 +124,11 @@ class DiffReport:
         return DIFF_REPORT.to_json(self)
 
 
-DIFF_REPORT = DocumentType(
-    "report of a comparison", 1, DiffReport, "Read it with the release that wrote it.", is_open=True
-)
+DIFF_REPORT = DocumentType("report of a diff", 1, DiffReport, "Read it with the release that wrote it.", is_open=True)
 
 
 def verdict_of(counts: RowCounts, offsets: Mapping[str, int], reference: Mapping[str, int]) -> Verdict:
-    """What came of a store.
-
-    Args:
-        counts: how its rows compare.
-        offsets: those of the side that is looked at.
-        reference: those of the reference.
-    """
+    """The verdict for a store, from its rows and the offsets of both sides."""
     if counts.are_equal:
         return Verdict.EQUAL
     shared = offsets.keys() & reference.keys()
@@ -148,7 +136,7 @@ def verdict_of(counts: RowCounts, offsets: Mapping[str, int], reference: Mapping
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The verdict of all stores: one that nothing excuses counts most, and of none there is none."""
+    """The verdict for all stores: ``DIFFERENT`` before ``AT_OTHER_OFFSETS``; ``NOTHING`` without a store."""
     for verdict in (Verdict.DIFFERENT, Verdict.AT_OTHER_OFFSETS):
         if verdict in verdicts:
             return verdict

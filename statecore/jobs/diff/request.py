@@ -1,4 +1,4 @@
-"""What a comparison is asked for."""
+"""The request of a diff."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from statecore.jobs.restore.request import LIMITS, WHAT, Budgeted, Reading, chec
 from statecore.jobs.task_names import only_tasks
 
 LATEST = "latest"
-"""In place of a snapshot's id: the newest."""
+"""Stands for the newest snapshot."""
 
-AGAINST = "What it is held against (one of these)"
+AGAINST = "What it is compared with (one of these)"
 
 _SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 
@@ -24,7 +24,7 @@ _SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 def _check_snapshot(_: str, snapshot: str) -> None:
     if not _SNAPSHOT.fullmatch(snapshot):
         raise Invalid(
-            f"{snapshot!a} is no snapshot.",
+            f"{snapshot!a} is no snapshot id.",
             code="snapshot-invalid",
             action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots).",
             snapshot=snapshot,
@@ -34,22 +34,22 @@ def _check_snapshot(_: str, snapshot: str) -> None:
 def _check_state_dir(_: str, path: str) -> None:
     if not path:
         raise Invalid(
-            "No state directory was given.",
+            "No state directory is given.",
             code="option-missing",
-            action="Give Kafka Streams' own state.dir.",
+            action="Give Kafka Streams' state.dir.",
             option="state_dir",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest(Budgeted, Reading):
-    """A request to hold a state directory against another one, a snapshot, or its changelogs."""
+    """A request to compare a state directory with another one, a snapshot, or its changelogs."""
 
     state_dir: str = field(
         metadata=declare(
             FilePath(where="on the machine where the driver runs"),
             title="State directory",
-            help="the state.dir that is looked at",
+            help="the state.dir to compare",
             check=_check_state_dir,
         ),
     )
@@ -62,9 +62,8 @@ class DiffRequest(Budgeted, Reading):
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(
-            help="the application's stores.yaml: says the kinds of stores, how long rows are kept, and where the "
-            "brokers are",
-            otherwise="kinds as the directory or the snapshot shows them",
+            help="the application's stores.yaml, with the kinds of stores, their retention, and the brokers",
+            otherwise="kinds are taken from the directory or the snapshot",
         ),
     )
     spec: Mapping[str, Any] | None = field(
@@ -72,7 +71,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Document(),
             title="Spec",
-            help="what stores.yaml would say, in place of its path",
+            help="the content of stores.yaml, instead of its path",
             on_command_line=False,
             in_form=False,
         ),
@@ -92,7 +91,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Text("ID"),
             title="Snapshot",
-            help="a snapshot of the repository that is named: latest, or its id",
+            help="a snapshot of the named repository: latest, or its id",
             section=AGAINST,
             check=_check_snapshot,
         ),
@@ -102,7 +101,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Flag(),
             title="Changelogs",
-            help="what the changelogs say, up to the offsets that the stores have committed; needs the spec",
+            help="the changelogs, up to the committed offsets of the stores; needs the spec",
             section=AGAINST,
         ),
     )
@@ -111,7 +110,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="where the snapshot is: s3://bucket/prefix, or file:///path",
+            help="URL of the repository: s3://bucket/prefix, or file:///path",
             section=AGAINST,
             check=check_repository,
         ),
@@ -129,7 +128,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Flag(),
             title="Ignore expired segments",
-            help="leave out segments whose rows have expired by the newest row of either side; needs the retention, "
+            help="skip segments whose rows have expired by the newest row of either side; needs the retention, "
             "from the spec or the snapshot",
             section=WHAT,
         ),
@@ -139,7 +138,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Whole(words="a number of rows", digits=4),
             title="Examples",
-            help="how many rows of each difference are shown of each store of a task",
+            help="number of example rows for each kind of difference and each store of a task",
             section=WHAT,
         ),
     )
@@ -148,20 +147,20 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             FilePath(where="that the driver and all executors share"),
             title="Scratch directory",
-            help="where a snapshot is brought to, or a changelog is built; it takes the room of the stores, and is "
-            "empty again in the end",
+            help="where a snapshot is fetched to, or a changelog is built; needs the disk space of the stores, and is "
+            "emptied at the end",
             section=LIMITS,
-            otherwise="the state directory, beside the application's own",
+            otherwise="the state directory, beside that of the application",
         ),
     )
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         sides = (self.with_state_dir is not None, self.with_snapshot is not None, self.with_changelog)
         if sum(sides) != 1:
             raise Invalid(
-                "A state directory is held against one thing at a time.",
+                "A state directory is compared with exactly one reference.",
                 code="options-conflict" if any(sides) else "option-missing",
                 action="Give exactly one of with_state_dir (--with-state-dir), with_snapshot (--with-snapshot) and "
                 "with_changelog (--with-changelog).",
@@ -169,35 +168,35 @@ class DiffRequest(Budgeted, Reading):
             )
         if self.with_snapshot is not None and self.repository is None:
             raise Invalid(
-                "Nobody knows where the snapshot is.",
+                "The repository of the snapshot is missing.",
                 code="option-missing",
                 action="Name the repository (--repository).",
                 option="repository",
             )
         if self.spec_path is not None and self.spec is not None:
             raise Invalid(
-                "The spec was given twice.",
+                "The spec is given twice.",
                 code="options-conflict",
                 action="Give one of spec_path and spec.",
                 options=["spec", "spec_path"],
             )
         if self.application_id is None and not self.has_spec:
             raise Invalid(
-                "Nobody knows which application is meant.",
+                "The application is missing.",
                 code="option-missing",
                 action="Give --application-id, or the spec (--spec).",
                 option="application_id",
             )
         if self.with_changelog and not self.has_spec:
             raise Invalid(
-                "Nobody knows which changelogs there are.",
+                "A comparison with changelogs needs the spec.",
                 code="option-missing",
                 action="Give the spec (--spec).",
                 option="spec",
             )
         if self.ignore_expired and self.with_snapshot is None and not self.has_spec:
             raise Invalid(
-                "Nobody knows how long rows are kept.",
+                "The retention of rows is unknown.",
                 code="option-missing",
                 action="Give the spec (--spec).",
                 option="spec",

@@ -1,11 +1,11 @@
-"""Two streams of rows held against each other: how many are equal, missing, extra and different, with some of each.
+"""Compares two sorted streams of rows: counts equal, missing, extra and different ones, with examples of each.
 
-**Missing** is a row that only the reference has, **extra** one that only the store has that is looked at. Both streams
-are in key order and are read once, a piece of each at a time, so memory is bounded however large the stores are. What
-the rows of each side add up to is counted on the way (:mod:`statecore.images.digest`).
+**Missing** rows are only in the reference, **extra** ones only in the compared store. Both streams are read once, in
+key order and in chunks, so memory is bounded whatever the size of the stores. The content digest of each side is
+computed along the way (:mod:`statecore.images.digest`).
 
-What costs time is RocksDB's iterator, which hands over row by row. Pieces that are equal are found so by comparing two
-lists; in others Arrow looks for the keys.
+RocksDB's iterator, which returns row by row, takes most of the time. Equal chunks are detected by comparing two lists;
+otherwise Arrow matches the keys.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.model import StoreDigest
 
 NO_ROWS = StoreDigest(0, 0, EMPTY)
-"""What no rows add up to."""
+"""The digest of no rows."""
 
 _SHOWN_BYTES = 32
 
 
 class Difference(StrEnum):
-    """How a row of one side is not as the other side has it."""
+    """How a row differs."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -41,17 +41,16 @@ class Difference(StrEnum):
 
 @dataclass(frozen=True)
 class Example:
-    """One row that is not the same on both sides.
+    """One row that differs.
 
     Attributes:
-        difference: how.
-        segment: the segment's start in ms; ``None`` where the store has none.
-        key: the row's key, hex.
-        words: the key as a person reads it, by column: ``key``, ``window_start``; empty where it cannot be read.
-        value_bytes: bytes of the value; ``None`` where there is no such row.
-        value: the first bytes of the value, hex.
-        reference_bytes: likewise, of the reference.
-        reference: the first bytes of its value, hex.
+        segment: start of the segment in ms; ``None`` if the store has none.
+        key: the key, hex.
+        words: the decoded key by column: ``key``, ``window_start``; empty if it cannot be decoded.
+        value_bytes: size of the value; ``None`` if there is no such row.
+        value: first bytes of the value, hex.
+        reference_bytes: the same of the reference.
+        reference: the same of the reference.
     """
 
     difference: Difference
@@ -67,7 +66,7 @@ class Example:
     def of(
         difference: Difference, segment: int | None, key: bytes, value: bytes | None, reference: bytes | None
     ) -> Example:
-        """The example of a row; a value that is not there is ``None``."""
+        """The example of a row; a missing value is ``None``."""
         return Example(
             difference,
             segment,
@@ -82,13 +81,13 @@ class Example:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """How rows of two sides compare.
+    """Numbers of equal and differing rows.
 
     Attributes:
-        equal: rows that both have, with the same value.
+        equal: rows with the same key and value on both sides.
         missing: rows that only the reference has.
-        extra: rows that only the store has that is looked at.
-        different: keys that both have, with different values.
+        extra: rows that only the compared store has.
+        different: keys on both sides with different values.
     """
 
     equal: int = 0
@@ -111,11 +110,11 @@ class RowCounts:
 
 
 class RowDiff:
-    """Collects how the databases of a store compare.
+    """Collects the differences of a store's databases.
 
     Args:
-        examples: how many rows of each difference are kept, of the whole store.
-        read: told the bytes of keys and values that were read, of both sides.
+        examples: maximum number of examples for each kind of difference, for the whole store.
+        read: receives the bytes of keys and values that were read, of both sides.
     """
 
     def __init__(self, examples: int, read: Callable[[int], None] = lambda _: None) -> None:
@@ -123,19 +122,19 @@ class RowDiff:
         self.content = NO_ROWS
         self.reference = NO_ROWS
         self.examples: list[Example] = []
-        self._most = examples
+        self._max_examples = examples
         self._read = read
 
     def compare(self, segment: int | None, store: Iterator[Chunk], reference: Iterator[Chunk]) -> RowCounts:
-        """Hold a database against that of the reference.
+        """Compare a database with that of the reference.
 
         Args:
-            segment: the start of its segment, for the examples.
+            segment: start of its segment, for the examples.
             store: its rows, in key order.
-            reference: those of the reference, likewise.
+            reference: rows of the reference, in key order.
 
         Returns:
-            How the rows of these two compare.
+            The counts of these two databases.
 
         Raises:
             Corrupted: a block of either cannot be read.
@@ -157,23 +156,23 @@ class RowDiff:
             return
         only_mine, only_theirs, both = _matched(mine[0], theirs[0])
         self._count(extra=len(only_mine), missing=len(only_theirs))
-        self._keep(Difference.EXTRA, segment, ((mine[0][at], mine[1][at], None) for at in only_mine))
-        self._keep(Difference.MISSING, segment, ((theirs[0][at], None, theirs[1][at]) for at in only_theirs))
-        unlike = _unlike(mine[1], theirs[1], both)
-        self._count(equal=both.shape[1] - unlike.shape[1], different=unlike.shape[1])
-        rows = ((mine[0][i], mine[1][i], theirs[1][j]) for i, j in unlike.T)
-        self._keep(Difference.DIFFERENT, segment, rows)
+        self._add_examples(Difference.EXTRA, segment, ((mine[0][at], mine[1][at], None) for at in only_mine))
+        self._add_examples(Difference.MISSING, segment, ((theirs[0][at], None, theirs[1][at]) for at in only_theirs))
+        unequal = _unequal_values(mine[1], theirs[1], both)
+        self._count(equal=both.shape[1] - unequal.shape[1], different=unequal.shape[1])
+        rows = ((mine[0][i], mine[1][i], theirs[1][j]) for i, j in unequal.T)
+        self._add_examples(Difference.DIFFERENT, segment, rows)
 
     def _count(self, *, equal: int = 0, missing: int = 0, extra: int = 0, different: int = 0) -> None:
         self.counts += RowCounts(equal, missing, extra, different)
 
-    def _keep(
+    def _add_examples(
         self,
         difference: Difference,
         segment: int | None,
         rows: Iterator[tuple[bytes, bytes | None, bytes | None]],
     ) -> None:
-        room = self._most - sum(one.difference is difference for one in self.examples)
+        room = self._max_examples - sum(one.difference is difference for one in self.examples)
         for _ in range(room):
             row = next(rows, None)
             if row is None:
@@ -181,8 +180,8 @@ class RowDiff:
             self.examples.append(Example.of(difference, segment, *row))
 
 
-def in_words(examples: list[Example], words: Callable[[bytes], dict[str, str]]) -> tuple[Example, ...]:
-    """The examples with their keys in words."""
+def with_decoded_keys(examples: list[Example], words: Callable[[bytes], dict[str, str]]) -> tuple[Example, ...]:
+    """The examples with decoded keys."""
     return tuple(replace(one, words=words(bytes.fromhex(one.key))) for one in examples)
 
 
@@ -190,7 +189,7 @@ _Places = npt.NDArray[np.int64]
 
 
 def _matched(mine: list[bytes], theirs: list[bytes]) -> tuple[_Places, _Places, _Places]:
-    """Places of the keys that only one side has, and in two rows those of the keys that both have."""
+    """Indexes of the keys that only one side has, and in two rows those of the keys of both."""
     if not mine or not theirs:
         return np.arange(len(mine)), np.arange(len(theirs)), np.empty((2, 0), np.int64)
     found = pc.index_in(pa.array(mine, pa.large_binary()), value_set=pa.array(theirs, pa.large_binary()))
@@ -201,11 +200,11 @@ def _matched(mine: list[bytes], theirs: list[bytes]) -> tuple[_Places, _Places, 
     return np.flatnonzero(at < 0), np.flatnonzero(alone), np.stack([here, at[here]])
 
 
-def _unlike(mine: list[bytes], theirs: list[bytes], both: _Places) -> _Places:
-    """Of the rows that both sides have those with different values."""
+def _unequal_values(mine: list[bytes], theirs: list[bytes], both: _Places) -> _Places:
+    """Those of the common rows with different values."""
     if not both.shape[1]:
         return both
     one = pa.array(mine, pa.large_binary()).take(pa.array(both[0]))
     other = pa.array(theirs, pa.large_binary()).take(pa.array(both[1]))
-    unlike = pc.not_equal(one, other).cast(pa.uint8())
-    return both[:, np.flatnonzero(np.frombuffer(unlike.buffers()[1], np.uint8, len(unlike)))]
+    unequal = pc.not_equal(one, other).cast(pa.uint8())
+    return both[:, np.flatnonzero(np.frombuffer(unequal.buffers()[1], np.uint8, len(unequal)))]

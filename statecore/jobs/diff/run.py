@@ -1,13 +1,14 @@
-"""The comparison: a state directory held against another one, a snapshot, or its changelogs, row by row.
+"""Diff: compares a state directory with another one, a snapshot, or its changelogs, row by row.
 
-Order of things; nothing of what is compared is changed, and what is made is taken away, also where something fails::
+Phases; compared data is never changed, and temporary data is always deleted::
 
-    look      which stores, and how far each has come          also while the application runs: what was flushed
+    look      stores and their offsets                         also while the application runs: its flushed rows
     fetch     a snapshot into a scratch directory, or          (jobs/diff/reference.py)
     build     the changelogs up to the stores' own offsets
-    compare   the engine's workers: a store of a task each     (statecore.jobs.diff.store_diff)
+    compare   by the engine's workers, one store of a task     (statecore.jobs.diff.store_diff)
+              at a time
 
-Sides at different offsets differ rightly; so offsets are compared as well, and said first.
+Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.diff.reference import Reference, References
 from statecore.jobs.diff.report import DiffReport, StoreDiff, worst
 from statecore.jobs.diff.request import DiffRequest
-from statecore.jobs.diff.tasks import DiffSide, DiffTask, compare_batch, told
+from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Engine, Question, Started
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
@@ -52,13 +53,13 @@ from statecore.statedir.store_places import (
     store_places,
 )
 
-_LITTLE = 64 << 20
-"""Bytes of files below which this process compares alone: others would take longer to start."""
+_SMALL = 64 << 20
+"""Bytes of files below which this process compares alone, because workers take longer to start."""
 
 _ROW_BYTES = 100
-"""About what a row takes: sizes of work are counted in rows."""
+"""Estimated bytes of a row; work is measured in rows."""
 
-_NOWHERE = Standing()
+_NO_STORE = Standing()
 
 
 def run_diff(
@@ -68,22 +69,22 @@ def run_diff(
     *,
     say: Callable[[str], None] = lambda _: None,
 ) -> DiffReport:
-    """Compare.
+    """Compare a state directory with a reference.
 
     Args:
-        request: what with what.
-        engine: who compares, and builds what a changelog says.
-        progress: told how far it is; ``None`` for nobody.
-        say: told what an operator should read at once.
+        request: the request.
+        engine: compares stores, and builds a reference from changelogs.
+        progress: receives the progress.
+        say: receives operator messages.
 
     Returns:
-        What was found; differences are no error.
+        The report; differences are no error.
 
     Raises:
         NotFound: there is no such application, task, store, snapshot or topic.
         Invalid: the request does not fit spec, directory or topics, or a store is not of its kind.
         Corrupted: a database or a file of the snapshot cannot be read.
-        Retryable, Capacity: brokers, repository, workers or disk were not there, or have no room.
+        Retryable, Capacity: brokers, repository, workers or disk are unavailable, or full.
         StatecoreError: a defect of this program.
     """
     try:
@@ -93,7 +94,7 @@ def run_diff(
 
 
 class _Diff:
-    """One comparison."""
+    """One diff."""
 
     def __init__(self, request: DiffRequest, engine: Engine, progress: Progress, say: Callable[[str], None]) -> None:
         self._request, self._engine, self._progress, self._say = request, engine, progress, say
@@ -105,27 +106,27 @@ class _Diff:
         self._directory = application_directory(Path(request.state_dir), self._application)
 
     def run(self) -> DiffReport:
-        """All steps in order."""
+        """Run all phases in order."""
         with self._phase("look"):
             self._progress.phase("look")
             places = self._places(self._directory)
             standings = self._standings(places, self._spec)
             self._progress.done()
         with ExitStack() as made:
-            if self._request.with_changelog and self._spec is not None:  # whoever builds goes on with comparing
+            if self._request.with_changelog and self._spec is not None:  # the workers that build also compare
                 self._engine = Started(made.enter_context(self._engine.start("diff", self._spec)))
             references = References(self._request, self._spec, self._directory, self._engine, self._progress)
             with self._phase("reference"):
                 reference = made.enter_context(references.of(standings))
             for note in reference.notes:
                 self._note(note)
-            told_in = self._told_in(reference, made)
+            progress_directory = self._progress_directory(reference, made)
             with self._phase("look again"):
-                tasks, left_out = self._tasks(places, reference, told_in)
-            running = self._says_running(self._directory)
-            reference_running = reference.scratch is None and self._says_running(reference.directory)
+                tasks, left_out = self._tasks(places, reference, progress_directory)
+            running = self._note_running(self._directory)
+            reference_running = reference.scratch is None and self._note_running(reference.directory)
             with self._phase("compare"):
-                stores, ran_on = self._compare(tasks, told_in, reference.spec)
+                stores, ran_on = self._compare(tasks, progress_directory, reference.spec)
         return DiffReport(
             application_id=self._application,
             state_dir=str(self._directory.path),
@@ -145,7 +146,7 @@ class _Diff:
         )
 
     def _places(self, directory: StateDirectory) -> dict[Key, StorePlace]:
-        """The stores of a directory that are asked for."""
+        """The selected stores of a directory."""
         stores, tasks = self._request.stores, self._request.tasks
         return {
             (place.task, place.store): place
@@ -160,12 +161,12 @@ class _Diff:
         }
 
     def _tasks(
-        self, here: Mapping[Key, StorePlace], reference: Reference, told_in: Path
+        self, here: Mapping[Key, StorePlace], reference: Reference, progress_directory: Path
     ) -> tuple[list[DiffTask], dict[Key, str]]:
-        """What is compared, and what is not."""
+        """Stores to compare, and those left out."""
         spec = reference.spec
         there = self._places(reference.directory)
-        if reference.scratch is not None:  # it may hold more than was asked for
+        if reference.scratch is not None:  # it may contain more than was requested
             tasks = {task for task, _ in here} | set(self._request.tasks)
             there = {key: place for key, place in there.items() if key[0] in tasks}
         keys = sorted({*here, *there})
@@ -187,17 +188,17 @@ class _Diff:
                     number,
                     *key,
                     kinds[name],
-                    _side(here.get(key), mine.get(key, _NOWHERE)),
-                    _side(there.get(key), theirs.get(key, _NOWHERE)),
+                    _side(here.get(key), mine.get(key, _NO_STORE)),
+                    _side(there.get(key), theirs.get(key, _NO_STORE)),
                     self._request.examples,
                     self._segmentation(key, spec) if self._request.ignore_expired else None,
-                    str(told_in),
+                    str(progress_directory),
                 )
             )
         return tasks_made, left_out
 
     def _check_named(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
-        """Refuse a store or a task that was named and that neither side has."""
+        """Refuse named stores or tasks that neither side has."""
         known = [*keys, *left_out]
         for what, code, names, at in (
             ("store", "store-not-found", self._request.stores, 1),
@@ -214,7 +215,7 @@ class _Diff:
                     )
 
     def _kind(self, store: str, places: list[StorePlace], spec: ApplicationSpec | None) -> StoreKind:
-        """What a store is: as declared, or as its directories show it, or nobody knows."""
+        """The kind of a store: declared, detected in its directories, or unknown."""
         declared = declared_at(spec, places[0].task, store)
         if declared is not None and declared.kind.can_be_built:
             return declared.kind
@@ -222,7 +223,7 @@ class _Diff:
             return kind_of([place for place in places if place.databases], None, None)
         except (Invalid, IndexError):
             if any(place.databases for place in places):
-                self._note(f"The kind of {store} cannot be told: its rows are compared as they lie. --spec says it.")
+                self._note(f"The kind of {store} is unknown: raw rows are compared. Give --spec to declare it.")
             return StoreKind.UNKNOWN
 
     def _segmentation(self, key: Key, spec: ApplicationSpec | None) -> Segmentation | None:
@@ -232,20 +233,20 @@ class _Diff:
         retention, interval = retention_of(declared), segment_interval_of(declared)
         return None if retention is None or interval is None else Segmentation(retention, interval)
 
-    def _says_running(self, directory: StateDirectory) -> bool:
+    def _note_running(self, directory: StateDirectory) -> bool:
         holder = directory.in_use_by()
         if holder is None:
             return False
-        self._note(f"{directory.path} is in use by {holder}: what was flushed there is compared.")
+        self._note(f"{directory.path} is in use by {holder}: its flushed rows are compared.")
         return True
 
     def _compare(
-        self, tasks: list[DiffTask], told_in: Path, spec: ApplicationSpec | None
+        self, tasks: list[DiffTask], progress_directory: Path, spec: ApplicationSpec | None
     ) -> tuple[list[StoreDiff], RanOn]:
         largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
         total = sum(task.file_bytes for task in tasks)
         engine, of = self._engine, spec or ApplicationSpec.undeclared(self._application)
-        if isinstance(engine, ProcessEngine) and engine.processes is None and total < _LITTLE:
+        if isinstance(engine, ProcessEngine) and engine.processes is None and total < _SMALL:
             engine = InProcessEngine()
         with engine.start("diff", of) as workers:
             if not isinstance(engine, InProcessEngine):
@@ -255,14 +256,14 @@ class _Diff:
             ran_on = workers.check(Question(None, (), ()))
             self._progress.phase("compare", total, "bytes")
             batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
-            with Watch(lambda: told(told_in), self._progress) as watch:
+            with Watch(lambda: bytes_read(progress_directory), self._progress) as watch:
                 found = run_batches(workers, batches, compare_batch, f"{self._directory.path} was compared")
             self._progress.advance(total - watch.seen)
             self._progress.done()
         return found, ran_on
 
-    def _told_in(self, reference: Reference, made: ExitStack) -> Path:
-        """An empty directory in which tasks say how far they are; those of a cluster may not see it."""
+    def _progress_directory(self, reference: Reference, made: ExitStack) -> Path:
+        """An empty directory for progress files of the workers; a cluster's workers may not see it."""
         if reference.scratch is None:
             return Path(made.enter_context(tempfile.TemporaryDirectory(prefix="statecore-diff-")))
         path = reference.scratch / ".told"
@@ -281,7 +282,7 @@ class _Diff:
 
 
 def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
-    """The spec that was given, if one was. Raises ``Invalid`` where it is of another application."""
+    """The given spec, if any. Raises ``Invalid`` if it is of another application."""
     if request.spec is not None:
         spec = parse_spec(request.spec, "<spec of the request>")
     elif request.spec_path is not None:
@@ -290,9 +291,9 @@ def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
         return None
     if request.application_id not in (None, spec.application_id):
         raise Invalid(
-            f"{spec.source} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
+            f"{spec.source} is the spec of {spec.application_id}, and the request is for {request.application_id}.",
             code="spec-application-mismatch",
-            action="Give the spec of this application, or its application id.",
+            action="Use the spec of this application, or its application id.",
             application_id=request.application_id,
             found=spec.application_id,
         )

@@ -1,7 +1,7 @@
-"""Where what a comparison is held against is made: a directory of its own, gone in the end.
+"""Scratch directory for the reference of a diff, deleted at the end.
 
-It never lies in the directory of an application. One that a killed process has left is taken away by the next
-comparison on the same machine.
+It is never inside an application's directory. Leftovers of killed processes are deleted by the next diff on the same
+machine.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MODE = 0o700
 
 @contextmanager
 def scratch(below: Path) -> Iterator[Path]:
-    """A directory of this process below another one, until the block ends.
+    """A directory of this process below ``below``, as a context manager.
 
     Raises:
-        Invalid: this user may not make one there.
-        Capacity: there is no room.
+        Invalid: this user may not create one there.
+        Capacity: the disk is full.
     """
     _sweep(below)
     path = below / f"{_PREFIX}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
@@ -42,14 +42,14 @@ def scratch(below: Path) -> Iterator[Path]:
 
 
 def _sweep(below: Path) -> None:
-    """Take away what processes of this machine have left that live no more."""
+    """Delete directories of dead processes of this machine."""
     for path in below.glob(f"{_PREFIX}.{socket.gethostname()}.*.*"):
         process = path.name.split(".")[-2]
-        if process.isdigit() and not _lives(int(process)):
+        if process.isdigit() and not _is_alive(int(process)):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -62,7 +62,7 @@ def _lives(process: int) -> bool:
 def _unusable(below: Path, error: OSError) -> StatecoreError:
     return system_error(
         error,
-        f"Nothing can be made in {below}",
-        action="Name a directory with room for the stores that this user may write to (--scratch-dir).",
+        f"No directory can be created in {below}",
+        action="Name a writable directory with enough space for the stores (--scratch-dir).",
         path=str(below),
     )

@@ -1,8 +1,8 @@
-"""A store of one task held against another store: database by database, every row once, or none where files are shared.
+"""Compares one task's store with another store, database by database; no rows are read where files are shared.
 
-Two databases are the same without a look at a row where the files of their rows are: hard links of one another, in the
-same order and levels, and no log. Segments are compared from the newest to the oldest, so that by the second one it is
-known up to what time rows have come, and which segments have expired.
+Two databases are equal without reading a row if their data files are hard links of each other, in the same order and
+levels, and there is no log. Segments are compared from the newest to the oldest, so that from the second one on the
+newest row time, and with it the expired segments, are known.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from statecore.formats.row_format import int64_at
 from statecore.formats.rows.keys import BASE_PREFIX, INDEX_PREFIX
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
-from statecore.jobs.diff.row_diff import Example, RowCounts, RowDiff, in_words
+from statecore.jobs.diff.row_diff import Example, RowCounts, RowDiff, with_decoded_keys
 from statecore.statedir.readonly_database import Database
 from statecore.stores.rocksdb.directory import current_manifest
 
 Databases = Mapping[int | None, Path]
-"""The databases of a store by the start of their segment in ms, ``None`` where it has none."""
+"""The databases of a store by the start of their segment in ms, ``None`` without segments."""
 
-_IN_WORDS = ("key", "window_start", "session_start", "session_end", "sequence", "side")
+_SHOWN_COLUMNS = ("key", "window_start", "session_start", "session_end", "sequence", "side")
 
 
 @dataclass(frozen=True)
 class SegmentCounts:
-    """How the rows of one segment compare.
+    """Row counts of one segment.
 
     Attributes:
         segment: its start in ms.
-        counts: how.
+        counts: the counts.
     """
 
     segment: int | None
@@ -54,19 +54,19 @@ class SegmentCounts:
 
 @dataclass(frozen=True)
 class Compared:
-    """How two stores compare.
+    """Comparison of two stores.
 
     Attributes:
-        counts: of all rows that were read; rows of files that both share are not among them.
-        rows: of the store that is looked at, as far as they were read.
-        digest: of those, as :mod:`statecore.images.digest` has it.
-        reference_rows: likewise, of the reference.
-        reference_digest: likewise.
-        databases: how many there are, of either side.
-        shared: databases of which no row was read, because both sides have the same files.
-        expired: segments that were left out, because their rows have expired.
-        segments: the segments whose rows differ, the newest first, as far as they are no more than a hundred.
-        examples: some rows of each difference.
+        counts: counts of all rows that were read, without rows of shared files.
+        rows: rows of the compared store that were read.
+        digest: digest of these rows (:mod:`statecore.images.digest`).
+        reference_rows: the same of the reference.
+        reference_digest: the same of the reference.
+        databases: number of databases, of either side.
+        shared: databases that were not read, because both sides have the same files.
+        expired: skipped segments, because their rows have expired.
+        segments: segments with differences, the newest first, at most a hundred.
+        examples: example rows of each kind of difference.
     """
 
     counts: RowCounts = field(default_factory=RowCounts)
@@ -96,12 +96,12 @@ def compare_stores(
     """Compare two stores.
 
     Args:
-        kind: what both are; ``?`` where nobody knows it, and then rows are compared as they lie.
-        store: the databases of the one that is looked at.
-        reference: those that it is held against.
-        examples: rows of each difference that are kept.
-        segmentation: where given, segments whose rows have expired by the newest row of either side are left out.
-        read: told the bytes that were read.
+        kind: the kind of both; ``?`` if unknown, then raw rows are compared.
+        store: databases of the compared store.
+        reference: databases of the reference.
+        examples: maximum number of examples for each kind of difference.
+        segmentation: if given, segments that have expired by the newest row of either side are skipped.
+        read: receives the bytes that were read.
 
     Raises:
         Corrupted: a database cannot be read.
@@ -117,7 +117,7 @@ def compare_stores(
             expired += 1
             continue
         mine, theirs = store.get(segment), reference.get(segment)
-        # The newest segment is read for the time of its rows.
+        # The newest segment is always read, for the times of its rows.
         wants_time = segmentation is not None and segment == order[0]
         if not wants_time and mine is not None and theirs is not None and have_same_files(mine, theirs):
             shared += 1
@@ -135,7 +135,7 @@ def compare_stores(
         shared,
         expired,
         tuple(differing[:_MOST_SEGMENTS]),
-        in_words(found.examples, lambda key: key_in_words(kind, key)),
+        with_decoded_keys(found.examples, lambda key: decoded_key(kind, key)),
     )
 
 
@@ -147,7 +147,7 @@ def _compare(
     found: RowDiff,
     newest: _Newest | None,
 ) -> RowCounts:
-    """Compare one database; one that has gone meanwhile, as expired segments go, has no rows."""
+    """Compare one database; a segment that was deleted meanwhile, as expired ones are, has no rows."""
     with ExitStack() as opened:
         pair: list[Database | None] = []
         for path in (mine, theirs):
@@ -178,18 +178,14 @@ def _rows(database: Database | None, kind: StoreKind, layer: str, newest: _Newes
 
 
 class _Newest:
-    """The time of the newest row that was seen.
-
-    Args:
-        kind: what the store is.
-    """
+    """The newest row time seen so far."""
 
     def __init__(self, kind: StoreKind) -> None:
         self._format = row_format(kind) if kind in WINDOWED_KINDS else None
         self._time = -1
 
     def see(self, keys: list[bytes]) -> None:
-        """Look at keys of rows. Those that only index others begin with another byte, and tell nothing more."""
+        """Update the newest time from keys; index rows have another prefix and add nothing."""
         if self._format is None or self._format.time_at is None:
             return
         if self._format.time_at > 0:
@@ -199,7 +195,7 @@ class _Newest:
             self._time = max(self._time, int(np.max(times)))
 
     def has_expired(self, segment: int | None, segmentation: Segmentation) -> bool:
-        """Whether Kafka Streams would not keep a segment, which begins at a time in ms."""
+        """Whether Kafka Streams would delete a segment that starts at a time in ms."""
         if segment is None or self._time < 0:
             return False
         live = first_live_segment(self._time, segmentation.retention_ms, segmentation.interval_ms)
@@ -207,20 +203,20 @@ class _Newest:
 
 
 _BLOB_LEVEL = -1
-"""Of a blob file, which is in no level."""
+"""Level of a blob file, which has none."""
 
 
 def have_same_files(one: Path, other: Path) -> bool:
-    """Whether the rows of two databases lie in the same files: hard links, in the same order, and nothing in a log."""
+    """Whether two databases have the same data files: hard links, in the same order, and no rows in a log."""
     try:
         mine, theirs = _files(one), _files(other)
-    except (OSError, ValueError):  # whoever reads them says what is wrong
+    except (OSError, ValueError):  # reading the rows reports what is wrong
         return False
     return mine is not None and mine == theirs
 
 
 def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
-    """Family, level and inode of each file of rows, by its number; ``None`` where there are rows in a log."""
+    """Family, level and inode of each data file, by number; ``None`` if there are rows in a log."""
     if any(file.stat().st_size for file in database.glob("*.log")):
         return None
     manifest = read_manifest(current_manifest(database)[1])
@@ -234,10 +230,10 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
     return found
 
 
-def key_in_words(kind: StoreKind, key: bytes) -> dict[str, str]:
-    """A row's key as a person reads it, column by column; empty where it is none of the kind, or nobody knows that.
+def decoded_key(kind: StoreKind, key: bytes) -> dict[str, str]:
+    """Decode a row's key by column; empty if it does not fit the kind, or the kind is unknown.
 
-    Of a row that only indexes another one it is said that it does.
+    Index rows are marked as such.
     """
     if not kind.can_be_built:
         return {}
@@ -250,10 +246,10 @@ def key_in_words(kind: StoreKind, key: bytes) -> dict[str, str]:
         columns = found.key_columns(pa.array([key], pa.large_binary()))
     except Corrupted:
         return {}
-    return words | {name: _word(column[0].as_py()) for name, column in columns.items() if name in _IN_WORDS}
+    return words | {name: _printable(column[0].as_py()) for name, column in columns.items() if name in _SHOWN_COLUMNS}
 
 
-def _word(value: Any) -> str:
+def _printable(value: Any) -> str:
     if not isinstance(value, bytes):
         return str(value)
     try:

@@ -1,4 +1,4 @@
-"""A comparison as an engine's workers do it: a store of one task after the other, its databases where they lie."""
+"""The worker's part of a diff: compares one task's store after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.stopwatch import Stopwatch
 
-_TOLD_SECONDS = 1.0
+_PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class DiffSide:
     """A store on one side.
 
     Attributes:
-        directory: the store's directory, which a worker has to see; empty where this side has none.
-        databases: by the start of the segment in ms, or ``None``.
-        offsets: what the application would go by.
-        position: greatest offsets seen.
+        directory: the store's directory, which workers must be able to read; empty if this side lacks the store.
+        databases: by start of the segment in ms, or ``None``.
+        offsets: offsets that the application would use.
+        position: greatest offsets of input partitions.
         file_bytes: bytes of its databases.
     """
 
@@ -41,18 +41,16 @@ class DiffSide:
 
 @dataclass(frozen=True)
 class DiffTask:
-    """Compare a store of one task.
+    """Comparison of one task's store.
 
     Attributes:
-        number: of the task; its file in ``told`` is called so.
+        number: number of the task, and name of its file in ``progress_directory``.
         task: Kafka Streams' task id, or ``global``.
-        store: its name.
-        kind: its kind.
-        here: the side that is looked at.
-        reference: what it is held against.
-        examples: rows of each difference that are kept.
-        segmentation: where given, segments that have expired by it are left out.
-        told: a directory where it says how far it is, if the driver can see that.
+        here: the compared side.
+        reference: the reference.
+        examples: maximum number of examples for each kind of difference.
+        segmentation: if given, expired segments are skipped.
+        progress_directory: directory for progress files; the driver may not see that of a cluster's worker.
     """
 
     number: int
@@ -63,7 +61,7 @@ class DiffTask:
     reference: DiffSide
     examples: int
     segmentation: Segmentation | None
-    told: str
+    progress_directory: str
 
     @property
     def file_bytes(self) -> int:
@@ -72,7 +70,7 @@ class DiffTask:
 
 
 def compare_batch(tasks: Sequence[DiffTask]) -> list[StoreDiff | Failure]:
-    """Compare stores, up to the first that cannot be."""
+    """Compare stores, up to the first failure."""
     found: list[StoreDiff | Failure] = []
     for task in tasks:
         doing = f"store {task.store!r} of task {task.task} was compared"
@@ -90,10 +88,10 @@ def _compare(task: DiffTask) -> StoreDiff:
     for side in (task.here, task.reference):
         if side.directory and not Path(side.directory).is_dir():
             raise Invalid(
-                f"{socket.gethostname()} does not see {side.directory}.",
+                f"{side.directory} does not exist on {socket.gethostname()}.",
                 code="directory-not-shared",
-                action="Have the directories that are compared on a file system that all executors share with the "
-                "driver, or compare on this machine (--engine processes).",
+                action="Put both directories on a file system that all executors share with the driver, or compare on "
+                "this machine (--engine processes).",
                 task=task.task,
                 store=task.store,
                 path=side.directory,
@@ -105,9 +103,9 @@ def _compare(task: DiffTask) -> StoreDiff:
         {segment: Path(path) for segment, path in task.reference.databases.items()},
         examples=task.examples,
         segmentation=task.segmentation,
-        read=_teller(task),
+        read=_progress_reporter(task),
     )
-    _tell(task, task.file_bytes)
+    _write_progress(task, task.file_bytes)
     here, reference = task.here, task.reference
     return StoreDiff(
         task=task.task,
@@ -125,26 +123,26 @@ def _compare(task: DiffTask) -> StoreDiff:
     )
 
 
-def _teller(task: DiffTask) -> Callable[[int], None]:
-    """Says now and then how many bytes were read, and never more than there are in files."""
-    total, next_at = 0, time.monotonic() + _TOLD_SECONDS
+def _progress_reporter(task: DiffTask) -> Callable[[int], None]:
+    """Report the bytes read once a second, at most the bytes of the files."""
+    total, next_at = 0, time.monotonic() + _PROGRESS_SECONDS
 
     def read(count: int) -> None:
         nonlocal total, next_at
         total += count
         if time.monotonic() >= next_at:
-            next_at = time.monotonic() + _TOLD_SECONDS
-            _tell(task, min(total, task.file_bytes))
+            next_at = time.monotonic() + _PROGRESS_SECONDS
+            _write_progress(task, min(total, task.file_bytes))
 
     return read
 
 
-def _tell(task: DiffTask, count: int) -> None:
-    with suppress(OSError):  # it is for people who wait, and for nothing else
-        Path(task.told, str(task.number)).write_text(str(count))
+def _write_progress(task: DiffTask, count: int) -> None:
+    with suppress(OSError):  # only for progress display
+        Path(task.progress_directory, str(task.number)).write_text(str(count))
 
 
-def told(directory: Path) -> int:
+def bytes_read(directory: Path) -> int:
     """Bytes that all tasks have read so far."""
     total = 0
     for file in directory.iterdir():

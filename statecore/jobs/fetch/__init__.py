@@ -1,1 +1,1 @@
-"""Fetch: from a repository into a state directory."""
+"""Fetch: places stores of a repository snapshot into a state directory."""

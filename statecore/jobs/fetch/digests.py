@@ -1,4 +1,4 @@
-"""What the stores of a fetch hold: as the snapshot says, as somebody has kept it beside, or as it is found out now."""
+"""Content digests of fetched stores: from the snapshot, from the repository's digest files, or computed now."""
 
 from __future__ import annotations
 
@@ -14,51 +14,43 @@ from statecore.repository.content_digests import keep_content, known_contents
 
 
 class FetchedContents:
-    """What is known of stores without reading them.
+    """Known content digests of stores, without reading the stores."""
 
-    Args:
-        shelf: where they come from.
-    """
-
-    def __init__(self, shelf: ApplicationRepository) -> None:
-        self._shelf = shelf
-        self._kept: dict[str, StoreDigest] = {}
+    def __init__(self, repository: ApplicationRepository) -> None:
+        self._repository = repository
+        self._digests: dict[str, StoreDigest] = {}
 
     def look_for(self, stores: Iterable[StoreToFetch]) -> None:
-        """Ask of those of which the snapshot does not know it; in vain where nobody can look."""
+        """Look up digests that the snapshot does not have; errors are ignored."""
         asked = {store.snapshot.identity for store in stores if not store.left and store.snapshot.content is None}
         with suppress(StatecoreError):
-            self._kept.update(known_contents(self._shelf, sorted(asked)))
+            self._digests.update(known_contents(self._repository, sorted(asked)))
 
     def of(self, store: StoreToFetch) -> StoreDigest | None:
-        """What a store holds; ``None`` where nobody knows, and of one that is placed empty."""
+        """Digest of a store; ``None`` if unknown, and for a store that is placed empty."""
         if store.left:
             return None
-        return store.snapshot.content or self._kept.get(store.snapshot.identity)
+        return store.snapshot.content or self._digests.get(store.snapshot.identity)
 
     def compare(self, store: StoreToFetch, built: StoreDigest | None) -> None:
-        """Make sure that what was known of a store is what was built.
-
-        Raises:
-            Corrupted: it is not.
-        """
-        said = self.of(store)
-        if store.left or said is None or built is None or said == built:
+        """Raise ``Corrupted`` if a built store differs from its known digest."""
+        known = self.of(store)
+        if store.left or known is None or built is None or known == built:
             return
         raise Corrupted(
-            f"Store {store.snapshot.store!r} of task {store.task} holds {built.rows} rows with digest {built.digest}, "
-            f"and the snapshot says {said.rows} with {said.digest}.",
+            f"Store {store.snapshot.store!r} of task {store.task} has {built.rows} rows with digest {built.digest}; "
+            f"the snapshot records {known.rows} with {known.digest}.",
             code="content-digest-mismatch",
-            action=f"{self._shelf.instead} Report this.",
+            action=f"{self._repository.instead} Report this.",
             task=store.task,
             store=store.snapshot.store,
-            expected=said.digest,
+            expected=known.digest,
             found=built.digest,
         )
 
     def keep(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:
-        """Keep what was found out of stores, for the next one; in vain for who may only read."""
+        """Record computed digests in the repository for later fetches; errors (read-only access) are ignored."""
         for store, content in built:
             if content is not None and not store.left and self.of(store) is None:
                 with suppress(StatecoreError):
-                    keep_content(self._shelf, store.snapshot.identity, content, __version__)
+                    keep_content(self._repository, store.snapshot.identity, content, __version__)

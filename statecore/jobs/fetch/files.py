@@ -1,11 +1,11 @@
-"""The files of a fetch on this machine: what came, what is here already, and the room for the rest.
+"""Local files of a fetch: the downloaded ones, those already present, and the disk space for the rest.
 
 ::
 
-    <application>/.statecore/fetched/files/<sha256>     came whole; any later fetch finds it, whatever it is asked for
-                                     partial/<random>   on its way
+    <application>/.statecore/fetched/files/<sha256>     complete; used by any later fetch
+                                     partial/<random>   being downloaded
 
-They stay where a fetch was killed, until one has come to its end or a day is over (``placement.apply.recover``).
+After a kill they stay until a fetch has finished or a day has passed (``statedir.apply.recover``).
 """
 
 from __future__ import annotations
@@ -27,21 +27,18 @@ from statecore.statedir.state_directory import StateDirectory, ensure_room
 from statecore.statedir.work_directory import FETCHED
 
 _MARGIN = 1.1
-"""What databases take beside the bytes of their files, at most: what RocksDB writes around them."""
+"""Upper bound of a database's size relative to its files, for what RocksDB writes besides them."""
 
 _EACH = 64 << 10
-"""Bytes that a database takes beside them whatever its size."""
+"""Fixed overhead of a database in bytes."""
 
 
 class FetchedFiles:
     """The files of a fetch.
 
-    Args:
-        directory: the application's state directory.
-
     Attributes:
-        path: where they lie.
-        hashed: what those were that are here when they were hashed, by hash.
+        path: their directory.
+        hashed: state of the local files when they were hashed, by hash.
     """
 
     def __init__(self, directory: StateDirectory) -> None:
@@ -50,12 +47,7 @@ class FetchedFiles:
         self.hashed: dict[str, FileMoment | None] = {}
 
     def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
-        """Bytes of the files of these stores that neither came yet nor are here otherwise.
-
-        Args:
-            stores: the stores.
-            at_hand: hashes of :meth:`at_hand`.
-        """
+        """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
         missing = (one for one in _each_once(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
 
@@ -66,12 +58,12 @@ class FetchedFiles:
             return False
 
     def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
-        """Refuse where the disk cannot hold what comes and what is made of it, under the application's lock.
+        """Refuse a fetch that does not fit on the disk; under the application's lock.
 
-        What came half is deleted first: nobody goes on with it.
+        Partial downloads are deleted first, because they are never resumed.
 
         Raises:
-            Capacity: with how much there is and how much is needed.
+            Capacity: with the available and the required bytes.
         """
         forget_partial(self.path)
         ownership = self._directory.ownership
@@ -82,13 +74,13 @@ class FetchedFiles:
         try:
             ensure_room(self._directory.path, needed)
         except Capacity as error:
-            error.action = "Make room there, or fetch fewer tasks (--task, --instance)."
+            error.action = "Free disk space there, or fetch fewer tasks (--task, --instance)."
             raise
 
     def at_hand(self, stores: Sequence[StoreToFetch]) -> dict[str, Path]:
-        """Files of the tasks that are to be replaced which the snapshot has, too, by hash.
+        """Files of the tasks to be replaced that the snapshot needs, by hash.
 
-        A file of a database never changes once it is written, so only those of the same size are read.
+        A data file of a database never changes, so only files of a matching size are hashed.
         """
         wanted: dict[int, set[str]] = {}
         for store in stores:
@@ -103,7 +95,7 @@ class FetchedFiles:
                         candidates.append(path)
         found = {}
         for path in candidates:
-            with suppress(OSError):  # one that cannot be read is brought
+            with suppress(OSError):  # an unreadable file is downloaded
                 moment = FileMoment.of(path)
                 found[sha256 := file_sha256(path)] = path
                 self.hashed[sha256] = moment
@@ -112,18 +104,18 @@ class FetchedFiles:
 
     def bring(
         self,
-        shelf: ApplicationRepository,
+        repository: ApplicationRepository,
         stores: Sequence[StoreToFetch],
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
     ) -> Downloaded:
-        """Bring what is not here.
+        """Download the missing files.
 
         Args:
-            shelf: where it is.
-            stores: whose files.
+            repository: the source.
+            stores: stores whose files are needed.
             at_hand: from :meth:`at_hand`.
-            advance: told the bytes that came, and those that were here, one call at a time.
+            advance: receives downloaded and reused bytes, one call at a time.
 
         Raises:
             Corrupted: a file in the repository is damaged or missing.
@@ -132,16 +124,16 @@ class FetchedFiles:
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
 
-        def told(amount: int) -> None:
+        def report(amount: int) -> None:
             with one_at_a_time:
                 advance(amount)
 
-        came = download(shelf, _each_once(stores), self.path, at_hand=at_hand, advance=told)
+        came = download(repository, _each_once(stores), self.path, at_hand=at_hand, advance=report)
         self.hashed.update(came.hashed)
         return came
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
-        """Those that an earlier try has brought are looked at again: this disk may have changed them since."""
+        """Verify files that an earlier attempt downloaded, because the disk may have damaged them since."""
         hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
         moments = [FileMoment.of(path) for path in paths]
@@ -152,7 +144,7 @@ class FetchedFiles:
                 path.unlink()
 
     def drop(self) -> None:
-        """Delete them all."""
+        """Delete all downloaded files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What a fetch does with the tasks of a snapshot: which are placed, which are kept, and what is to be said of it."""
+"""Plans a fetch: which tasks of a snapshot are placed, which are kept, and notes for the operator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class FetchPlan:
-    """What is done with one snapshot.
+    """The plan for one snapshot.
 
     Attributes:
         found: the snapshot.
-        stores: what is placed.
-        kept: tasks that are left as they are.
-        notes: what the operator should know of that.
-        plan_id: digest of all that the request places, also of what an earlier try has placed: sixteen hex digits.
+        stores: stores to place.
+        kept: tasks that stay unchanged.
+        notes: notes for the operator.
+        plan_id: digest of all that the request places, including what an earlier attempt placed: sixteen hex digits.
     """
 
     found: FoundSnapshot
@@ -41,58 +41,58 @@ class FetchPlan:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files that are needed; one that two stores have counts once."""
+        """Bytes of the required files; a file shared by two stores counts once."""
         return sum({one.sha256: one.extent.bytes for store in self.stores for one in store.wanted}.values())
 
     def without(self, tasks: Sequence[str]) -> FetchPlan:
-        """All but some tasks, which an earlier try of the request has placed."""
+        """The plan without tasks that an earlier attempt of the request placed."""
         placed = tuple(sorted(set(tasks) & {store.task for store in self.stores}))
-        notes = (f"An earlier try of this request has placed {', '.join(placed)}.",) if placed else ()
+        notes = (f"An earlier attempt of this request placed {', '.join(placed)}.",) if placed else ()
         rest = tuple(store for store in self.stores if store.task not in placed)
         return replace(self, stores=rest, kept=(*self.kept, *placed), notes=(*self.notes, *notes))
 
 
-def todo_of(
+def plan_fetch(
     found: FoundSnapshot,
     request: FetchRequest,
     directory: StateDirectory,
     declared: ApplicationSpec | None,
     newest: ApplicationSpec,
 ) -> FetchPlan:
-    """What is done with a snapshot.
+    """Plan the fetch of a snapshot.
 
     Args:
-        found: the snapshot, with the tasks that are asked for.
-        request: whether what is there is replaced.
-        directory: what is there.
-        declared: the spec that was given, if one was.
-        newest: that of the snapshot that was looked at first.
+        found: the snapshot, with the requested tasks.
+        request: whether existing tasks are replaced.
+        directory: the target directory.
+        declared: the given spec, if any.
+        newest: spec of the first candidate snapshot.
 
     Raises:
-        Invalid: the spec declares a store that is to be placed as something else than it is.
+        Invalid: the spec declares a store to be placed with other properties.
     """
     stores = stores_to_fetch(found.parts.values(), request.versioned)
-    there = {store.key for store in stores if _is_there(store, directory)}
-    kept = set() if request.replace else {task for task, _ in there}
+    existing = {store.key for store in stores if _exists(store, directory)}
+    kept = set() if request.replace else {task for task, _ in existing}
     rest = tuple(store for store in stores if store.task not in kept)
     _refuse_redeclared(found, rest, declared, newest)
     notes = []
     if kept:
         notes.append(
-            f"The directory has {', '.join(sorted(kept))} already, kept as it is; --replace replaces what is there."
+            f"The directory already has {', '.join(sorted(kept))}, which is kept; use --replace to replace it."
         )
     notes += [
-        f"Task {store.task}, which is kept, lacks the store {store.snapshot.store}; Kafka Streams restores it."
+        f"The kept task {store.task} lacks the store {store.snapshot.store}; Kafka Streams restores it."
         for store in stores
-        if store.task in kept and store.key not in there and not store.left
+        if store.task in kept and store.key not in existing and not store.left
     ]
     if not stores:
-        notes.append("The snapshot has nothing of what was asked for: this instance has no share of it.")
+        notes.append("The snapshot has no task for this instance.")
     left = sorted({store.snapshot.store for store in rest if store.left})
     if left:
         notes.append(f"Placed empty, for Kafka Streams to restore: {', '.join(left)}.")
     if declared is not None:
-        notes += _harmless(found, rest, declared)
+        notes += _difference_notes(found, rest, declared)
     return FetchPlan(found, rest, tuple(sorted(kept)), tuple(notes), _digest(rest))
 
 
@@ -104,30 +104,29 @@ def _digest(stores: Sequence[StoreToFetch]) -> str:
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
 
 
-def _is_there(store: StoreToFetch, directory: StateDirectory) -> bool:
+def _exists(store: StoreToFetch, directory: StateDirectory) -> bool:
     path = directory.store_path(store.task, store.snapshot.store, store.snapshot.kind)
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
-    """The spec that was given, if one was.
+    """The spec given by the request, if any.
 
     Raises:
-        Invalid: there is no such file, it cannot be read, it is of another application, or it is no spec.
+        Invalid: the file does not exist, cannot be read, is no spec, or is that of another application.
     """
     if request.spec_path is None:
         return None
     try:
         spec = load_spec(request.spec_path)
-    except NotFound as error:  # which would say that there is no snapshot
-        raise Invalid(
-            error.what, code="spec-missing", action="Name the file, or see why it is not there.", **error.context
-        ) from error
+    except NotFound as error:  # NotFound would mean that there is no snapshot
+        raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
     if spec.application_id != request.application_id:
         raise Invalid(
-            f"{request.spec_path} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
+            f"{request.spec_path} is the spec of {spec.application_id}, and the request is for "
+            f"{request.application_id}.",
             code="spec-application-mismatch",
-            action="Give the spec of this application, or its application id.",
+            action="Use the spec of this application, or its application id.",
             application_id=request.application_id,
             found=spec.application_id,
         )
@@ -137,10 +136,10 @@ def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
 def _refuse_redeclared(
     found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec | None, newest: ApplicationSpec
 ) -> None:
-    """Refuse what Kafka Streams would not find, or would take for something else than it is.
+    """Refuse stores that Kafka Streams would not find, or would open with other properties.
 
-    Where no spec was given, that of the newest snapshot counts as far as rows of aborted transactions go: tasks that it
-    took over, and older snapshots, may be from before the application was made exactly-once.
+    Without a given spec, the newest snapshot's processing guarantee counts: tasks that it inherited, and older
+    snapshots, may have rows of aborted transactions from before the application was made exactly-once.
     """
     tasks: dict[tuple[str, Difference], list[str]] = {}
     for store in stores:
@@ -161,7 +160,7 @@ def _refuse_redeclared(
     more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     if declared is not None:
         wrong, code = (
-            f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares",
+            f"The snapshot {found.entry.snapshot} does not match the application that {declared.source} declares",
             "snapshot-spec-mismatch",
         )
     else:
@@ -172,21 +171,21 @@ def _refuse_redeclared(
     raise Invalid(
         f"{wrong}:\n  " + "\n  ".join([*lines[:_SHOWN], *more]) + "\n",
         code=code,
-        action="Correct the spec where it is wrong. Where the application has changed, publish a snapshot of what it "
-        "is now (statecore restore --repository), or let Kafka Streams restore these tasks.",
+        action="Correct the spec if it is wrong. If the application has changed, publish a new snapshot (statecore "
+        "restore --repository), or let Kafka Streams restore these tasks.",
         snapshot=found.entry.snapshot,
         problems=problems,
     )
 
 
-def _harmless(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec) -> list[str]:
-    """What is not as it is declared, and does no harm."""
+def _difference_notes(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec) -> list[str]:
+    """Notes on harmless differences between the snapshot and the spec."""
     notes = []
     absent = sorted({store.snapshot.store for store in stores if declared.store(store.snapshot.store) is None})
     if absent:
         notes.append(
-            f"The spec does not declare {', '.join(absent)}, which the snapshot has: placed as it is. If the "
-            "application has it no more, it takes room and no more than that."
+            f"The spec does not declare {', '.join(absent)}, which the snapshot has: placed anyway. If the "
+            "application no longer has it, it only takes disk space."
         )
     shorter = {}
     for store in stores:
@@ -195,13 +194,13 @@ def _harmless(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: Ap
         if retention is not None and (store.snapshot.retention_ms or 0) > retention:
             shorter[store.snapshot.store] = (store.snapshot.retention_ms or 0, retention)
     notes += [
-        f"The snapshot keeps rows of {store} for {format_duration(there)}, and the spec says {format_duration(now)}: "
-        "Kafka Streams lets the older ones expire."
-        for store, (there, now) in sorted(shorter.items())
+        f"The snapshot retains rows of {store} for {format_duration(existing)}, and the spec declares "
+        f"{format_duration(now)}: Kafka Streams expires the older ones."
+        for store, (existing, now) in sorted(shorter.items())
     ]
     if stores and declared.processing_guarantee is not found.spec.processing_guarantee:
         notes.append(
-            f"The snapshot was made under {found.spec.processing_guarantee}, and the spec says "
+            f"The snapshot was made under {found.spec.processing_guarantee}, and the spec declares "
             f"{declared.processing_guarantee}."
         )
     return notes

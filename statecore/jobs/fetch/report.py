@@ -1,13 +1,13 @@
-"""What a fetch did: which tasks of which snapshot are in place now, and which were there before.
+"""Report of a fetch: the placed tasks, and those that were kept.
 
-The report is what ``statecore fetch --json`` prints. It lies beside the files of restores
-(:mod:`statecore.jobs.planning.frozen_plan`), written before the placement, and after it again with the time when it was
-finished; a retry of its request takes what it has placed for done::
+``statecore fetch --json`` prints it. It is stored beside the files of restores
+(:mod:`statecore.jobs.planning.frozen_plan`) before the placement, and again after it with the finish time; a retry of
+the request treats what it placed as done::
 
     <application>/.statecore/plans/<request>.fetch
 
-A fetch has no plan, because what a snapshot has is frozen already. So a restore may have the same request id, and
-neither touches the files of the other.
+A fetch has no plan file, because the content of a snapshot is already frozen. So a restore may have the same request
+id, and neither touches the files of the other.
 """
 
 from __future__ import annotations
@@ -20,26 +20,24 @@ from statecore.documents import DocumentType
 from statecore.jobs.fetch.select import SkippedSnapshot
 
 FETCH_SUFFIX = ".fetch"
-"""Of the report's file."""
+"""File suffix of the report."""
 
 
 @dataclass(frozen=True)
 class FetchedStore:
-    """A store of one task that was fetched.
+    """A fetched store of one task.
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        kind: its kind.
-        identity: hash of what the snapshot says it is made of.
-        rows: live rows; ``None`` where nobody knows.
-        bytes: bytes of their keys and values; ``None`` likewise.
-        digest: their digest; ``None`` likewise.
+        identity: hash of what the snapshot's store is made of.
+        rows: live rows; ``None`` if unknown, as for ``bytes`` and ``digest``.
+        bytes: bytes of their keys and values.
+        digest: content digest.
         file_bytes: bytes of its files in the repository.
-        offsets: what its databases say, by ``<topic>-<partition>``: the last applied offset (a global store: the next
+        offsets: offsets in its databases by ``<topic>-<partition>``: the last applied one (a global store: the next
             one), or -4.
-        left_to_restore: it was placed empty, and Kafka Streams restores it itself.
-        seconds: time that was spent on building it; 0 of a plan.
+        left_to_restore: whether it was placed empty, so that Kafka Streams restores it.
+        seconds: build time; 0 in a plan.
     """
 
     task: str
@@ -57,35 +55,27 @@ class FetchedStore:
 
 @dataclass(frozen=True)
 class FetchReport:
-    """The result of one fetch, or what it would do.
+    """The result of one fetch, or its plan.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        repository: where the snapshot is.
-        state_dir: Kafka Streams' ``state.dir``.
-        snapshot: the snapshot.
         snapshot_identity: hash of what all its stores are made of.
-        made: when it was published (ISO 8601, UTC).
-        cut: when the first of its offsets was read (ISO 8601, UTC); ``None`` where nobody knows.
-        age: seconds since that, or since it was published where nobody knows.
-        placed: whether anything was placed now; ``False`` of a plan, and where all was there.
-        plan_only: whether it is a plan.
+        made: publication time (ISO 8601, UTC).
+        cut: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
+        age: seconds since ``cut``, or since ``made`` if that is unknown.
+        placed: whether anything was placed; ``False`` in a plan, and if everything was already there.
         plan_id: digest of what was to be placed.
-        stores: what was fetched, or would be, in task and store order.
-        kept: tasks that were there already, and were left as they are.
+        stores: fetched stores, in task and store order.
+        kept: existing tasks that were not changed.
         passed_over: newer snapshots that could not be used.
-        downloaded_bytes: bytes that came, or would come.
+        downloaded_bytes: downloaded bytes, or bytes to download.
         at_hand_bytes: bytes of files that were on this machine already.
-        notes: what an operator should know although nothing failed.
+        notes: notes for the operator.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
-        request_id: as the following, of the attempt.
-        host: the machine.
-        user: the user it ran as.
-        process: its process id.
+        request_id: like the following fields, of the attempt.
         release: the version of statecore.
-        started: when it began (ISO 8601, UTC).
-        finished: when its stores were in place; empty while they are being placed, and of a plan.
+        started: start time (ISO 8601, UTC).
+        finished: time when the stores were in place; empty before, and in a plan.
     """
 
     application_id: str
@@ -123,4 +113,4 @@ class FetchReport:
 FETCH_REPORT = DocumentType(
     "report of a fetch", 1, FetchReport, "Read it with the release that wrote it.", is_open=True
 )
-"""Reports are shown and kept by others, who may add to them."""
+"""Open, because other programs store reports and may add fields."""

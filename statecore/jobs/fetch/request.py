@@ -1,4 +1,4 @@
-"""What a fetch is asked for."""
+"""The request of a fetch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHECKS = "Live topics"
 def _check_processes(_: str, count: int) -> None:
     if count < 1:
         raise Invalid(
-            f"{count} processes do no work.",
+            f"{count} is no valid number of processes.",
             code="processes-invalid",
             action="Give at least one, or leave the number out.",
         )
@@ -40,13 +40,13 @@ def _check_processes(_: str, count: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchRequest(Request):
-    """A request to bring stores of an application from a repository into a state directory."""
+    """A request to place stores of a repository into a state directory."""
 
     repository: str = field(
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="where the snapshots are: s3://bucket/prefix, or file:///path",
+            help="URL of the repository: s3://bucket/prefix, or file:///path",
             check=check_repository,
         ),
     )
@@ -76,7 +76,7 @@ class FetchRequest(Request):
         metadata=declare(
             Text("ID"),
             title="Snapshot",
-            help="this snapshot and no other; newest is the newest that is whole and fits",
+            help="only this snapshot; newest is the newest one that is complete and fits",
             section=WHAT,
         ),
     )
@@ -95,7 +95,7 @@ class FetchRequest(Request):
         metadata=declare(
             Text("ID"),
             title="Request id",
-            help="name of this request; a retry under it takes what it has placed already for done, with --replace too",
+            help="name of this request; a retry under the same name treats what it placed as done, also with --replace",
             section=WHAT,
             otherwise="a new one",
             check=check_request_id,
@@ -105,8 +105,8 @@ class FetchRequest(Request):
         default=False,
         metadata=declare(
             Flag(),
-            title="Replace what is there",
-            help="replace tasks that the directory has already; without it they are kept as they are",
+            title="Replace existing tasks",
+            help="replace tasks that the directory already has; otherwise they are kept",
             section=WHERE,
         ),
     )
@@ -119,19 +119,18 @@ class FetchRequest(Request):
         metadata=declare(
             Choice(VersionedStart),
             title="Versioned stores",
-            help="what versioned stores find when the application starts. history: queries of the past answer, because "
-            "Kafka Streams restores these stores itself, and they are placed empty. latest: nothing is restored, and "
-            "queries of the past find only what is written from then on",
+            help="how versioned stores are placed. history: empty, so that Kafka Streams restores them and queries of "
+            "the past work. latest: with their rows, not restored; queries of the past find only what is written from "
+            "then on",
             section=WHERE,
         ),
     )
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(
-            help="the application's stores.yaml: says where the brokers are and how they are reached, and which stores "
-            "there are now",
+            help="the application's stores.yaml, with the brokers, their client settings, and the current stores",
             section=CHECKS,
-            otherwise="the stores as the snapshot declares them, and no look at the topics",
+            otherwise="the stores as the snapshot declares them, and no check of the topics",
         ),
     )
     bootstrap_servers: str | None = field(
@@ -149,8 +148,8 @@ class FetchRequest(Request):
         metadata=declare(
             Flag(),
             title="Count",
-            help="read all rows of stores of which nobody has yet, to say how many there are and their digest; without "
-            "it that is done of small ones alone",
+            help="read all rows of stores without a known digest, to report number and digest; otherwise only small "
+            "ones are read",
             section=CHECKS,
         ),
     )
@@ -171,24 +170,24 @@ class FetchRequest(Request):
             title="Processes",
             help="how many processes build stores",
             section=LIMITS,
-            otherwise="one a core, and none but this one for little",
+            otherwise="one per core; none besides this one for small fetches",
             check=_check_processes,
         ),
     )
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.tasks and self.instance is not None:
             raise Invalid(
-                "Both tasks and the share of an instance were asked for.",
+                "Both tasks and the share of an instance are given.",
                 code="options-conflict",
                 action="Give --task or --instance.",
                 options=["instance", "tasks"],
             )
 
     def wants(self, task: str) -> bool:
-        """Whether a task is asked for."""
+        """Whether the request includes a task."""
         if self.tasks:
             return task in self.tasks
         return self.instance is None or Instance.parse(self.instance).has(task)

@@ -1,19 +1,19 @@
-"""The fetch: from a repository into a state directory, without Spark, by the placement that every job uses.
+"""Fetch: places stores of a repository into a state directory, without Spark, with the placement that every job uses.
 
-Order of things, and why a kill at any moment is harmless::
+Phases, and why a kill at any point is harmless::
 
-    look      head, manifest, parts                        nothing is changed; "none there" is not "could not look"
-    lock      the application's .lock, until the end       a running application makes it refuse to start
-    recover   finish or clear what a killed job left       (statecore.statedir.apply)
-    plan      which tasks; rights, owners, siblings, room  nothing was changed before this line
-    check     the offsets against the live topics          where brokers are given
-    download  files that are not here, by their hashes     they stay until a fetch has come to its end
+    look      head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
+    lock      the application's .lock, until the end       a running application refuses the fetch
+    recover   finish or clean up a killed job              (statecore.statedir.apply)
+    plan      tasks; permissions, owners, siblings, space  nothing was changed before this point
+    check     the offsets against the live topics          if brokers are given
+    download  missing files, by their hashes               they stay until a fetch has finished
     build     runs and base files → images                 in the staging directory of the plan
     place     whole task directories, by journal           by this process alone
     report    written beside those of restores, then returned
 
-**A task that the directory has is kept**, and that is said: an init container runs at every start, and must neither put
-an older state over a newer one nor fail because there is one. To have them replaced is to be asked for.
+**Existing tasks are kept**, with a note: an init container runs at every start, and must neither replace newer state by
+older nor fail because there is state. Replacing has to be requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.plan import FetchPlan, declared_spec, todo_of
+from statecore.jobs.fetch.plan import FetchPlan, declared_spec, plan_fetch
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
@@ -58,8 +58,8 @@ from statecore.statedir.file_ownership import parse_owner
 from statecore.statedir.plan import would_not_open
 from statecore.statedir.state_directory import StateDirectory
 
-_LITTLE = 64 << 20
-"""Bytes below which this process builds the stores itself: others would take longer to start."""
+_SMALL = 64 << 20
+"""Bytes below which this process builds the stores itself, because worker processes take longer to start."""
 
 _LINKING = ("statecore.jobs.pipeline.image_tasks", "statecore.images.image", "statecore.images.bases")
 _PRELOADED = (*_LINKING, "statecore.images.kernels.kernel")
@@ -71,37 +71,37 @@ def run_fetch(
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = lambda _: None,
-    shelf: ApplicationRepository | None = None,
+    repository: ApplicationRepository | None = None,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> FetchReport:
-    """Bring stores from a repository into a state directory.
+    """Place stores of a repository into a state directory.
 
     Args:
-        request: what, from where, to where.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
-        shelf: the repository of the request, where the caller has it open.
-        cluster: makes the client of the brokers.
+        request: the request.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages.
+        repository: the request's repository, if the caller has opened it.
+        cluster: creates the broker client.
 
     Returns:
-        The report; with ``request.plan_only`` what would be done, and nothing was changed.
+        The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
-        NotFound: there is no repository, or no snapshot of the application: nothing else is told by it.
-        Retryable: repository or brokers could not be reached.
-        Corrupted: no snapshot is whole; nothing was replaced.
-        Invalid: no snapshot fits the topics and the spec, it does not have what was named, or the request or the
-            directory is wrong; nothing was replaced.
-        Fenced, Capacity: as their docs say; nothing was replaced.
+        NotFound: there is no repository, or no snapshot of the application; never anything else.
+        Retryable: the repository or the brokers could not be reached.
+        Corrupted: no snapshot is complete; nothing was replaced.
+        Invalid: no snapshot matches the topics and the spec or has the named tasks, or the request or the directory is
+            invalid; nothing was replaced.
+        Fenced, Capacity: nothing was replaced.
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_fetch(request, progress or NullProgress(), faults, say, shelf, cluster)
+        return _run_fetch(request, progress or NullProgress(), faults, say, repository, cluster)
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, _doing(request)) from error
+        raise as_statecore_error(error, _activity(request)) from error
 
 
 def _run_fetch(
@@ -109,17 +109,17 @@ def _run_fetch(
     progress: Progress,
     faults: FaultPoints,
     say: Callable[[str], None],
-    shelf: ApplicationRepository | None,
+    repository: ApplicationRepository | None,
     cluster: Callable[..., Cluster],
 ) -> FetchReport:
     declared = declared_spec(request)
     directory = StateDirectory(Path(request.state_dir), request.application_id, request.owner)
     if request.owner is not None:
-        parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
+        parse_owner(request.owner)  # a plan refuses an unknown owner too
     progress.phase("look")
-    shelf = shelf or ApplicationRepository.at(request.repository, request.application_id)
-    snapshots = Snapshots(shelf, request, say)
-    with _there_are_some():
+    repository = repository or ApplicationRepository.at(request.repository, request.application_id)
+    snapshots = Snapshots(repository, request, say)
+    with _snapshots_exist():
         found = snapshots.first()
         progress.done()
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
@@ -129,7 +129,7 @@ def _run_fetch(
             say(directory.owner_note())
             directory.check_usable()
             return job.plan(found)
-        # Before the lock, which makes the directory that would then be its own model.
+        # Before the lock, which creates the directory whose owner the note depends on.
         owner_note = directory.owner_note()
         with directory.lock():
             faults.reach("fetch.after-lock")
@@ -138,21 +138,21 @@ def _run_fetch(
 
 
 @contextmanager
-def _there_are_some() -> Iterator[None]:
-    """Around what is done with snapshots that there are: what is not found then does not say that there are none."""
+def _snapshots_exist() -> Iterator[None]:
+    """Turn ``NotFound`` into ``Retryable`` while existing snapshots are used: it must mean only "no snapshot"."""
     try:
         yield
     except NotFound as error:
         raise Retryable(
-            f"What was there a moment ago is gone: {error.what}",
+            f"Something was deleted during the fetch: {error.what}",
             code="snapshot-deleted",
-            action="Look who deletes it, then run this again.",
+            action="Find out what deleted it, then run this again.",
             **error.context,
         ) from error
 
 
 class _Fetch(Job):
-    """One run of a fetch."""
+    """One attempt of a fetch."""
 
     report_suffix = FETCH_SUFFIX
 
@@ -165,30 +165,30 @@ class _Fetch(Job):
         around: Surroundings,
         cluster: Callable[..., Cluster],
     ) -> None:
-        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
+        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_activity(request))
         self.cluster = cluster
         self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
-        self.shelf = snapshots.shelf
+        self.repository = snapshots.repository
         self.files = FetchedFiles(directory)
-        self.contents = FetchedContents(self.shelf)
+        self.contents = FetchedContents(self.repository)
 
     def plan(self, found: FoundSnapshot) -> FetchReport:
-        """What a run would do, without the lock: nothing is changed."""
+        """Plan without the lock; nothing is changed."""
         while True:
             try:
                 todo = self._todo(found)
-                notes = self._checked(todo)
+                notes = self._check_topics(todo)
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
-            notes = (*notes, *self._refuse_as_a_run(todo))
+            notes = (*notes, *self._refuse_like_a_run(todo))
             self.contents.look_for(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
             return self._report(todo, Downloaded(came, 0, todo.file_bytes - came, 0), {}, notes)
 
     def run(self, found: FoundSnapshot) -> FetchReport:
-        """Fetch, under the lock."""
+        """Fetch under the lock."""
         if recovered := str(recover(self.directory, self.faults)):
             self.say(recovered)
         while True:
@@ -197,10 +197,10 @@ class _Fetch(Job):
                 return ended
             found = self.snapshots.after(found, ended)
 
-    def _refuse_as_a_run(self, todo: FetchPlan) -> tuple[str, ...]:
-        """Refuse a plan where a run would be refused for what lies in the place of the stores; else its notes."""
+    def _refuse_like_a_run(self, todo: FetchPlan) -> tuple[str, ...]:
+        """Refuse a plan if a run would be refused for existing stores; otherwise return notes."""
         holder = self.directory.in_use_by()
-        if holder is not None:  # what lies there when that has ended nobody can tell
+        if holder is not None:  # its state after that process ends is unknown
             return (self.directory.use_note(holder),)
         spec, tasks = self.declared or todo.found.spec, {store.task for store in todo.stores}
         images = [
@@ -213,10 +213,10 @@ class _Fetch(Job):
         return ()
 
     def _todo(self, found: FoundSnapshot) -> FetchPlan:
-        return todo_of(found, self.request, self.directory, self.declared, self.spec)
+        return plan_fetch(found, self.request, self.directory, self.declared, self.spec)
 
     def _try(self, found: FoundSnapshot) -> FetchReport | StatecoreError:
-        """Fetch one snapshot, all steps in order; or why it cannot be used, which has changed nothing."""
+        """Fetch one snapshot; or return why it cannot be used, without having changed anything."""
         with self.phase("plan"):
             try:
                 todo = self._todo(found)
@@ -224,16 +224,16 @@ class _Fetch(Job):
                 return error
             for note in todo.notes:
                 self.say(note)
-            placement, resumes = self._first_look(todo)
+            placement, resumes = self._dry_placement(todo)
             for note in placement.notes:
                 self.say(note)
             todo = replace(todo, notes=(*todo.notes, *placement.notes))
             remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
             if not remaining.stores:
-                self.directory.give_to_owner()  # which a killed try may not have come to
+                self.directory.give_to_owner()  # which a killed attempt may have missed
                 self.files.drop()
-                self.home.discard(todo.plan_id)  # what it had built
-                self._end_earlier()
+                self.home.discard(todo.plan_id)  # its images
+                self._finish_earlier_report()
                 return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
             self.contents.look_for(remaining.stores)
             at_hand = self.files.at_hand(remaining.stores)
@@ -241,12 +241,12 @@ class _Fetch(Job):
         self.faults.reach("fetch.after-plan")
         try:
             with self.phase("check"):
-                notes = self._checked(remaining)
+                notes = self._check_topics(remaining)
         except Invalid as error:
             return error
         work = self.directory.work_path / todo.plan_id
         try:
-            came, images = self._brought_and_built(remaining, at_hand, work)
+            came, images = self._download_and_build(remaining, at_hand, work)
         except Corrupted as error:
             return error
         with self.phase("place"):
@@ -263,16 +263,16 @@ class _Fetch(Job):
         self.finish(todo.plan_id, report.to_json())
         return report
 
-    def _first_look(self, todo: FetchPlan) -> tuple[PlacementPlan, bool]:
-        """What placing would do, and whether an earlier try of this request has begun to do just that."""
+    def _dry_placement(self, todo: FetchPlan) -> tuple[PlacementPlan, bool]:
+        """The placement without images, and whether an earlier attempt of this request began the same one."""
         resumes = False
         content = self.home.read(FETCH_SUFFIX)
         with suppress(Invalid):
             resumes = content is not None and FETCH_REPORT.decode(content).plan_id == todo.plan_id
         return self._placement(todo, None, todo, resumes=resumes), resumes
 
-    def _end_earlier(self) -> None:
-        """Say of what a killed try has placed that it is in place."""
+    def _finish_earlier_report(self) -> None:
+        """Write the finish time of a killed attempt whose stores are in place."""
         content = self.home.read(FETCH_SUFFIX)
         with suppress(Invalid):
             if content is not None and not (earlier := FETCH_REPORT.decode(content)).finished:
@@ -304,8 +304,8 @@ class _Fetch(Job):
             resumes=resumes,
         )
 
-    def _checked(self, todo: FetchPlan) -> tuple[str, ...]:
-        """Compare the offsets with the live topics, where brokers were given; what the operator should know."""
+    def _check_topics(self, todo: FetchPlan) -> tuple[str, ...]:
+        """Compare the offsets with the live topics if brokers are given; returns notes."""
         servers = self.request.bootstrap_servers or (self.declared.bootstrap_servers if self.declared else "")
         if not servers or not todo.stores:
             return ()
@@ -313,28 +313,28 @@ class _Fetch(Job):
         with self.cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
             return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
 
-    def _brought_and_built(
+    def _download_and_build(
         self, todo: FetchPlan, at_hand: Mapping[str, Path], work: Path
     ) -> tuple[Downloaded, dict[tuple[str, str], ImageResult]]:
-        """All files, and the images of them; files that were damaged on this disk since they came are brought again."""
+        """Download and build; files that were damaged locally since their download are downloaded again."""
         with self._engine(todo).start("fetch", self.spec) as workers:
-            came = self._brought(todo, at_hand)
+            came = self._download(todo, at_hand)
             try:
-                return came, self._built(workers, todo, work)
+                return came, self._build(workers, todo, work)
             except Corrupted as error:
-                self.say(f"Brought again, because it was damaged on this machine: {error.what}")
-            again = self._brought(todo, {})
+                self.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
+            again = self._download(todo, {})
             came = Downloaded(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
-            return came, self._built(workers, todo, work)
+            return came, self._build(workers, todo, work)
 
     def _engine(self, todo: FetchPlan) -> Engine:
-        """Processes where there is much to be read; this one alone where there are but links to be made."""
-        is_little = todo.file_bytes < _LITTLE or all(store.is_linked(self.contents.of(store)) for store in todo.stores)
-        if self.request.processes == 1 or (self.request.processes is None and is_little):
+        """Processes for much work; this process alone for little, or if files only need to be linked."""
+        is_small = todo.file_bytes < _SMALL or all(store.is_linked(self.contents.of(store)) for store in todo.stores)
+        if self.request.processes == 1 or (self.request.processes is None and is_small):
             return InProcessEngine(_LINKING)
         return ProcessEngine(self.request.processes, _PRELOADED)
 
-    def _brought(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> Downloaded:
+    def _download(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> Downloaded:
         with self.phase("download"):
             self.progress.phase(
                 "download", sum(one.snapshot.file_bytes for one in todo.stores if not one.left), "bytes"
@@ -344,12 +344,12 @@ class _Fetch(Job):
                 self.progress.advance(amount)
                 self.faults.reach("fetch.during-download")
 
-            came = self.files.bring(self.shelf, todo.stores, at_hand, advance)
+            came = self.files.bring(self.repository, todo.stores, at_hand, advance)
             self.progress.done()
         self.faults.reach("fetch.after-download")
         return came
 
-    def _built(self, workers: Workers, todo: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:
+    def _build(self, workers: Workers, todo: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:
         with self.phase("build"):
             place = DirectoryPlace(str(self.files.path.absolute()))
             place.prepare()
@@ -376,7 +376,7 @@ class _Fetch(Job):
         began = moment(entry.made) if cut is None else datetime.fromtimestamp(cut / 1000, UTC)
         return FetchReport(
             **asdict(self.attempt),
-            repository=self.shelf.url,
+            repository=self.repository.url,
             snapshot=entry.snapshot,
             snapshot_identity=entry.identity,
             made=entry.made,
@@ -416,5 +416,5 @@ class _Fetch(Job):
         )
 
 
-def _doing(request: FetchRequest) -> str:
+def _activity(request: FetchRequest) -> str:
     return f"stores were fetched into {request.state_dir}"

@@ -1,15 +1,15 @@
-"""Which snapshot is fetched: the newest that is whole and fits, or the one that was named.
+"""Selects the snapshot to fetch: the newest one that is complete and fits, or the named one.
 
-A snapshot that is damaged, or that does not fit the topics, is passed over: the next older one is tried, and that is
-said. Where one was named, or none is left, the error is raised.
+A snapshot that is damaged, or does not fit the topics, is skipped with a note, and the next older one is tried. If one
+was named, or none is left, the error is raised.
 
-While a snapshot is fetched others publish, and heads name no more checkpoints than are of use. So where something of a
-snapshot is missing or damaged, the head is read again: one that it still names is damaged; one that it does not name
-any more may have been collected, and the newest that it names now is next.
+Others publish during a fetch, and heads drop checkpoints that are no longer useful. So if something of a snapshot is
+missing or damaged, the head is read again: a snapshot that it still lists is damaged; one that it no longer lists may
+have been collected, and the newest listed one is next.
 
-"There is none" (``NotFound``) and "nobody could look" (``Retryable``) are never the same, and neither passes anything
-over. That there is none is said of an application without any snapshot alone: whoever begins with nothing then must not
-do so because a name was misspelt.
+"There is none" (``NotFound``) and "cannot be read" (``Retryable``) are never confused, and neither skips a snapshot.
+``NotFound`` is raised only for an application without any snapshot: a caller that then starts from nothing must not do
+so because of a misspelt name.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from statecore.repository.manifest import Manifest, TaskManifest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 
-_NOBODY = "nobody:1"
-"""In place of brokers: a snapshot does not say how Kafka is reached."""
+_NO_BROKERS = "nobody:1"
+"""Placeholder for the brokers, which a snapshot does not record."""
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True)
 class FoundSnapshot:
-    """A snapshot that can be read.
+    """A readable snapshot.
 
     Attributes:
-        entry: what the head says of it.
+        entry: its entry in the head.
         manifest: its manifest.
-        parts: the tasks of it that are asked for.
+        parts: task manifests of the requested tasks.
         spec: the application as the snapshot declares it, without brokers.
     """
 
@@ -56,10 +56,9 @@ class SkippedSnapshot:
     """A snapshot that could not be used.
 
     Attributes:
-        snapshot: its id.
         why: what is wrong with it.
-        code: that of the error.
-        is_removed: whether the head does not name it any more.
+        code: code of the error.
+        is_removed: whether the head no longer lists it.
     """
 
     snapshot: str
@@ -69,33 +68,28 @@ class SkippedSnapshot:
 
 
 class Snapshots:
-    """The snapshots that a request may use, one after the other.
-
-    Args:
-        shelf: where they are.
-        request: what is asked for.
-        say: told what is passed over.
+    """The candidate snapshots of a request, in order.
 
     Raises:
         NotFound: the application has none.
-        Invalid: it does not have the one that was named.
-        Corrupted, Invalid, Retryable: nobody can say which there are.
+        Invalid: it does not have the named one.
+        Corrupted, Invalid, Retryable: the head cannot be read.
 
     Attributes:
-        shelf: where they are.
-        passed_over: those that could not be used.
-        has_unfit: whether one of them did not fit, and is not merely damaged.
+        repository: the application repository.
+        passed_over: skipped snapshots.
+        has_unfit: whether a skipped one did not fit, rather than being damaged.
     """
 
-    def __init__(self, shelf: ApplicationRepository, request: FetchRequest, say: Callable[[str], None]) -> None:
+    def __init__(self, repository: ApplicationRepository, request: FetchRequest, say: Callable[[str], None]) -> None:
         self.passed_over: list[SkippedSnapshot] = []
         self.has_unfit = False
-        self.shelf = shelf
+        self.repository = repository
         self._request, self._say = request, say
-        self._left = iter(self._candidates(shelf.head()))
+        self._candidates_left = iter(self._candidates(repository.head()))
         self._tried: set[str] = set()
         self._errors: list[StatecoreError] = []
-        self._gone: list[StatecoreError] = []
+        self._removed_errors: list[StatecoreError] = []
 
     def _candidates(self, head: Head) -> list[SnapshotEntry]:
         self._every = head.snapshots
@@ -106,102 +100,101 @@ class Snapshots:
         if entry is None:
             known = ", ".join(one.snapshot for one in head.snapshots[:_SHOWN])
             raise Invalid(
-                f"{self.shelf.application_id} has no snapshot {named} in {self.shelf.url}.",
+                f"{self.repository.application_id} has no snapshot {named} in {self.repository.url}.",
                 code="snapshot-missing",
-                action=f"Name one of those that count: {known}{', ...' if len(head.snapshots) > _SHOWN else ''}; "
-                f"or {NEWEST}.",
+                action=f"Name one of {known}{', ...' if len(head.snapshots) > _SHOWN else ''}; or {NEWEST}.",
                 snapshot=named,
             )
         return [entry]
 
     def first(self) -> FoundSnapshot:
-        """The first that can be read.
+        """The first readable snapshot.
 
         Raises:
-            Invalid: it does not have a task that was named.
-            Corrupted: none can be.
-            Invalid, Retryable: one is of another version, or nobody could look.
+            Invalid: it does not have a named task.
+            Corrupted: none is readable.
+            Invalid, Retryable: one has another format version, or cannot be read.
         """
         return self._next()
 
     def after(self, found: FoundSnapshot, error: StatecoreError) -> FoundSnapshot:
-        """The next older one that can be read, because this one cannot be used.
+        """Skip a snapshot and return the next readable one.
 
         Raises:
             StatecoreError: there is none.
         """
-        self._pass_over(found.entry, error)
+        self._skip(found.entry, error)
         self.has_unfit |= isinstance(error, Invalid)
         return self._next()
 
     def _next(self) -> FoundSnapshot:
-        while (entry := next(self._left, None)) is not None:
+        while (entry := next(self._candidates_left, None)) is not None:
             self._tried.add(entry.snapshot)
             try:
-                manifest = self.shelf.manifest(entry).value
+                manifest = self.repository.manifest(entry).value
                 lacking = self._lacking(entry, manifest)
                 if lacking is None:
                     return self._read(entry, manifest)
                 if not self._errors:
                     raise lacking
-                self._pass_over(entry, lacking)
+                self._skip(entry, lacking)
             except Corrupted as error:
-                self._pass_over(entry, error)
-        raise self._none()
+                self._skip(entry, error)
+        raise self._no_usable_snapshot()
 
     def _lacking(self, entry: SnapshotEntry, manifest: Manifest) -> Invalid | None:
-        """The error where a task was named that the snapshot does not have."""
+        """Error if the snapshot lacks a named task."""
         missing = sorted(set(self._request.tasks) - {part.task for part in manifest.parts})
         if not missing:
             return None
         return Invalid(
             f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
             code="snapshot-task-missing",
-            action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of these.",
+            action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of them.",
             snapshot=entry.snapshot,
             tasks=missing,
         )
 
     def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
         wanted = [part for part in manifest.parts if self._request.wants(part.task)]
-        parts = {task: read.part for task, read in self.shelf.parts(wanted).items()}
-        declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {entry.snapshot}>")
+        parts = {task: read.part for task, read in self.repository.parts(wanted).items()}
+        declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {entry.snapshot}>")
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
 
-    def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
+    def _skip(self, entry: SnapshotEntry, error: StatecoreError) -> None:
         why, is_removed = error.what, False
-        if isinstance(error, Corrupted) and (head := self.shelf.head()).entry(entry.snapshot) is None:
-            self._left = iter([one for one in self._candidates(head) if one.snapshot not in self._tried])
-            self._gone.append(error)
-            why, is_removed = f"{why} The head does not name it any more.", True
+        if isinstance(error, Corrupted) and (head := self.repository.head()).entry(entry.snapshot) is None:
+            self._candidates_left = iter([one for one in self._candidates(head) if one.snapshot not in self._tried])
+            self._removed_errors.append(error)
+            why, is_removed = f"{why} The head no longer lists it.", True
         elif self._request.snapshot != NEWEST:
             raise error
         else:
             self._errors.append(error)
         self.passed_over.append(SkippedSnapshot(entry.snapshot, why, error.code, is_removed))
-        self._say(f"The snapshot {entry.snapshot} is passed over: {why}")
+        self._say(f"The snapshot {entry.snapshot} is skipped: {why}")
 
-    def _none(self) -> StatecoreError:
-        """The error of the newest, with what is wrong with all others."""
-        newest = (self._errors or self._gone)[0]
+    def _no_usable_snapshot(self) -> StatecoreError:
+        """The newest snapshot's error, with the problems of all others."""
+        newest = (self._errors or self._removed_errors)[0]
         if len(self.passed_over) == 1:
             return newest
         lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.passed_over)
         return newest.restated(
-            f"None of the {len(self.passed_over)} snapshots of {self.shelf.application_id} in {self.shelf.url} can be "
-            f"used:\n{lines}\n",
+            f"None of the {len(self.passed_over)} snapshots of {self.repository.application_id} in "
+            f"{self.repository.url} can be used:\n{lines}\n",
             passed_over=[vars(one) for one in self.passed_over],
         )
 
     def horizons_since(self, found: FoundSnapshot) -> dict[str, int]:
-        """By task the least time for which deletes were kept, as the snapshots say that are newer than one.
+        """By task the shortest delete retention in ms that snapshots newer than this one recorded.
 
         Raises:
             Invalid, Retryable: a manifest cannot be read.
         """
         newer = takewhile(lambda one: one.snapshot != found.entry.snapshot, self._every)
-        return horizons_since(newer, lambda entry: self.shelf.manifest(entry).value)
+        return horizons_since(newer, lambda entry: self.repository.manifest(entry).value)
 
     def notes(self) -> Iterator[str]:
-        """What was passed over, for the report."""
-        return (f"The snapshot {one.snapshot} was passed over: {one.why}" for one in self.passed_over)
+        """Notes on skipped snapshots, for the report."""
+        return (f"The snapshot {one.snapshot} was skipped: {one.why}" for one in self.passed_over)

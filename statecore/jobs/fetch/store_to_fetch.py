@@ -1,4 +1,4 @@
-"""A store of a snapshot on its way into a state directory: which files it takes, and what is built of them."""
+"""A store of a snapshot to fetch: its files, and what is built from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from statecore.repository.download import Wanted
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 
 COUNTED_BYTES = 64 << 20
-"""Bytes of files up to which all rows of a store are read to find out what it holds, where nobody knows it. That takes
-less than a tenth of a second; of a large store it would take as long as to bring it."""
+"""File size up to which all rows of a store without a known digest are read. That takes less than 0.1 s; for a large
+store it would take as long as the download."""
 
 _ROW_BYTES = 100
-"""About what a row takes: sizes of work are counted in rows."""
+"""Estimated bytes of a row; work is measured in rows."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,8 @@ class StoreToFetch:
     """One store of one task.
 
     Attributes:
-        task: the task.
-        snapshot: the store, as the snapshot has it.
-        left: whether it is placed empty, for Kafka Streams to restore it.
+        snapshot: the store in the snapshot.
+        left: whether it is placed empty, so that Kafka Streams restores it.
     """
 
     task: str
@@ -45,13 +44,13 @@ class StoreToFetch:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """What its databases will say."""
+        """Offsets for its databases."""
         known = self.snapshot.offsets
         return dict.fromkeys(known, OFFSET_UNKNOWN) if self.left else known
 
     @property
     def wanted(self) -> Iterator[Wanted]:
-        """The files that it takes."""
+        """The files to download."""
         of = f"of store {self.snapshot.store!r} of task {self.task}"
         whose = {"task": self.task, "store": self.snapshot.store}
         for database in () if self.left else self.snapshot.databases:
@@ -62,13 +61,13 @@ class StoreToFetch:
 
     @property
     def data_files(self) -> Iterator[Wanted]:
-        """Those that have rows (SST files, blob files), and never change in a database either."""
+        """Files with rows (SST and blob files), which never change in a database."""
         names = {file.sha256: file.name for database in self.snapshot.databases for file in database.base}
         return (one for one in self.wanted if names.get(one.sha256, ".sst").endswith(DATA_SUFFIXES))
 
     @property
     def merged_bytes(self) -> int:
-        """Bytes that merging its runs may add on the disk, at most."""
+        """Upper bound of the disk space that merging its runs adds."""
         if self.left or self.snapshot.kind.is_versioned:
             return 0
         total = 0
@@ -80,35 +79,26 @@ class StoreToFetch:
         return total
 
     def is_counted(self, content: StoreDigest | None, *, asked: bool = False) -> bool:
-        """Whether all rows are read to find out what it holds, where that is not known.
-
-        Args:
-            content: what it holds, where that is known.
-            asked: whether somebody wants to know it whatever it costs.
-        """
+        """Whether all rows are read for the digest; ``asked`` forces it whatever the size."""
         return asked or content is not None or self.snapshot.file_bytes <= COUNTED_BYTES
 
     def is_linked(self, content: StoreDigest | None) -> bool:
-        """Whether its databases are links alone: neither are its runs merged, nor its rows read.
-
-        Args:
-            content: what it holds, where that is known.
-        """
+        """Whether its databases only need hard links: no runs to merge, no rows to read."""
         if self.left:
             return True
-        told = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
-        told = told or content is not None
-        return told and not self.merged_bytes and not self.snapshot.kind.is_versioned
+        is_known = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        is_known = is_known or content is not None
+        return is_known and not self.merged_bytes and not self.snapshot.kind.is_versioned
 
     def built(
         self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None, *, count: bool = False
     ) -> StoreToBuild:
-        """What is built.
+        """The store as input of the build stage.
 
         Args:
-            hashed: files that were hashed as they came, and what they were then, by their hash.
-            content: what it holds, where that is known.
-            count: whether all rows are read where it is not known, however large it is.
+            hashed: state of downloaded files when they were hashed, by hash.
+            content: known digest.
+            count: whether all rows are read if it is unknown, whatever the size.
         """
         store = self.snapshot
         runs = tuple(stored.run for database in store.databases for stored in database.runs)
@@ -134,7 +124,7 @@ class StoreToFetch:
 
 
 def stores_to_fetch(parts: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
-    """The stores of some tasks of a snapshot."""
+    """The stores of task manifests."""
     history = versioned is VersionedStart.HISTORY
     return [
         StoreToFetch(part.task, store, store.left_to_restore or (history and store.kind.is_versioned))

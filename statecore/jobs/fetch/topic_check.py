@@ -1,19 +1,19 @@
-"""Whether the stores of a snapshot fit the live topics: could Kafka Streams go on from their offsets, and be right?
+"""Checks that Kafka Streams can continue the stores of a snapshot from the live topics, with correct results.
 
 ================================================  =====================================================================
-what is compared                                  otherwise
+check                                             otherwise
 ================================================  =====================================================================
-the topic is there, and the same (its id)         offsets of a topic that was made anew mean nothing
-the log begins at or before the store's end       what lies between is gone, and under exactly-once the task is wiped
-the log reaches as far as the store, and the      the records that the store has were lost, and others took their place
+the topic exists and has the same id              offsets of a recreated topic mean nothing
+the log starts at or before the store's end       records between are lost, and under exactly-once the task is wiped
+the log reaches as far as the store, and the      records of the store were lost and replaced by others
 epoch of its end has not ended before it
-the end is younger than ``delete.retention.ms``,  deletes that lie beyond the end may be compacted away, and the store
-or the log has not grown since                    would keep the dead keys
+the end is younger than ``delete.retention.ms``,  deletes after the end may be compacted away, and the store would keep
+or the log has not grown since                    deleted keys
 ================================================  =====================================================================
 
-It is what a checkpoint asks of a parent before it reads a tail (:mod:`statecore.changelog.soundness`), by the same
-clock and the same horizon: that of the cluster, and the least of what the snapshot recorded and the topic says. The
-tail itself is Kafka Streams' to read, so nobody can tell here whether it is whole.
+A checkpoint checks a base in the same way before it reads a tail (:mod:`statecore.changelog.soundness`), with the same
+clock (the cluster's) and the same retention (the shorter of the snapshot's and the topic's). Kafka Streams reads the
+tail, so its completeness cannot be checked here.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ class _Verdict(NamedTuple):
     doubt: Reason | None = None
 
     def hardened(self) -> _Verdict:
-        """What is doubtful counts as wrong: a newer snapshot did not fit."""
+        """Treat a doubt as an error, because a newer snapshot did not fit."""
         assert self.doubt is not None
-        said = Reason(f"{self.doubt}; and a newer snapshot did not fit", self.doubt.code, **self.doubt.context)
-        return _Verdict(wrong=said)
+        reason = Reason(f"{self.doubt}; and a newer snapshot did not fit", self.doubt.code, **self.doubt.context)
+        return _Verdict(wrong=reason)
 
 
 class _Topics(NamedTuple):
-    """What the cluster says: topics and logs as they are, where the epochs of ends end there, and the time in ms. And
-    by task for how long deletes were kept, as newer snapshots say.
-    """
+    """Topics, logs, epoch ends and time (ms) of the cluster; by task the delete retention in newer snapshots."""
 
     topics: Mapping[str, TopicDescription]
     logs: Mapping[TopicPartition, LogOffsets]
@@ -65,34 +63,32 @@ def check_topics(
     *,
     no_doubts: bool = False,
 ) -> list[Reason]:
-    """Compare what stores end at with the topics as they are now.
+    """Compare the ends of stores with the current topics.
 
     Args:
-        cluster: where the topics are.
-        stores: the stores.
-        horizons: by task the least time in ms for which deletes were kept, as newer snapshots say.
-        no_doubts: whether what nobody knows speaks against a store: a newer snapshot did not fit, and an older one
-            whose age or topic is not known may fit even less.
+        horizons: by task the shortest delete retention in ms that newer snapshots recorded.
+        no_doubts: whether unknown facts count against a store: a newer snapshot did not fit, and an older one of
+            unknown age or topic may fit even less.
 
     Returns:
-        What the operator should know although nothing speaks against them.
+        Notes on doubts.
 
     Raises:
-        Invalid: a store does not fit; all reasons are named.
+        Invalid: a store does not fit; with all reasons.
         Retryable: no broker could be reached.
     """
     ends = [(store, end) for store in stores if not store.left for end in store.snapshot.changelogs]
     try:
         topics = cluster.describe_topics({end.topic for _, end in ends})
     except NotFound as error:
-        raise _gone(error) from error
+        raise _missing_topics(error) from error
     present = {end.topic_partition for _, end in ends if end.partition < topics[end.topic].partitions}
     try:
         logs = cluster.log_offsets(present)
         known = [base_end(end, None, None) for _, end in ends if end.topic_partition in present]
         seen = _Topics(topics, logs, epoch_ends_of(known, cluster.epoch_ends), cluster.time_ms(), horizons)
     except NotFound as error:
-        raise _gone(error) from error
+        raise _missing_topics(error) from error
     wrong, doubts = [], []
     for store, end in ends:
         verdict = _compare(store, end, seen)
@@ -115,7 +111,7 @@ def check_topics(
 
 
 def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
-    """What is said of an end, with whose it is."""
+    """A reason with the store and the partition it is about."""
     return Reason(
         f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} {why}",
         why.code,
@@ -129,12 +125,12 @@ def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
     )
 
 
-def _gone(error: NotFound) -> Invalid:
+def _missing_topics(error: NotFound) -> Invalid:
     return Invalid(
         f"The snapshot has stores of topics that do not exist: {error.what}",
         code="changelog-topic-missing",
-        action="Look whether these are the right brokers and the right application; stores of topics that are gone "
-        "are of no use to it.",
+        action="Check that these are the right brokers and the right application; stores of deleted topics are useless "
+        "to it.",
         **error.context,
     )
 
@@ -142,9 +138,9 @@ def _gone(error: NotFound) -> Invalid:
 def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
     if log is None:
-        return _Verdict(Reason("is no partition any more", "partition-not-found"))
+        return _Verdict(Reason("no longer exists", "partition-not-found"))
     if end.topic_id and end.topic_id != topic.topic_id:
-        return _Verdict(Reason("is of a topic that was created anew since the snapshot was made", "topic-recreated"))
+        return _Verdict(Reason("belongs to a topic that was recreated since the snapshot was made", "topic-recreated"))
     if end.offset < 0:
         return _Verdict()
     if log.log_start > end.end:
@@ -173,16 +169,16 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
 
 
 def _compare_ages(
-    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, told: int, seen: int, now_ms: int | None
+    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, topic_retention_ms: int, seen: int, now_ms: int | None
 ) -> _Verdict:
-    """Whether deletes may be missing behind an end: by what the topic says, and what newer snapshots recorded."""
+    """Whether deletes after an end may be lost, by the topic's retention and that recorded by newer snapshots."""
     unnamed = (
         None
         if end.topic_id
-        else Reason("has no topic id in the snapshot, so a topic that was made anew is not seen", "topic-id-unknown")
+        else Reason("has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
     recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
-    horizon = min(told, seen, ENDLESS_MS if recorded is None else recorded)
+    horizon = min(topic_retention_ms, seen, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
@@ -190,7 +186,7 @@ def _compare_ages(
     if horizon == ENDLESS_MS:
         return _Verdict(
             doubt=Reason(
-                f"{grown}, and nobody knows whether it was compacted when the snapshot was made",
+                f"{grown}, and whether it was compacted when the snapshot was made is unknown",
                 "cleanup-policy-unknown",
                 **values,
             )
@@ -198,7 +194,7 @@ def _compare_ages(
     if cut_ms is None:
         return _Verdict(
             doubt=Reason(
-                f"{grown}, and nobody knows how old the store is; if it is older "
+                f"{grown}, and the age of the store is unknown; if it is older "
                 f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
                 "parent-age-unknown",
                 **values,
@@ -207,26 +203,26 @@ def _compare_ages(
         )
     if now_ms is None:
         return _Verdict(
-            doubt=Reason(f"{grown}, and nobody knows the store's age: {NO_TIME}", "cluster-time-unknown", **values)
+            doubt=Reason(f"{grown}, and the store's age is unknown: {NO_TIME}", "cluster-time-unknown", **values)
         )
-    source = "delete.retention.ms, as snapshots recorded it" if horizon < told else "delete.retention.ms"
-    age_ms = abs(now_ms - cut_ms)  # a clock that was ahead tells no age either
+    source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
+    age_ms = abs(now_ms - cut_ms)  # a clock that was ahead makes the age unknown as well
     if age_ms > horizon:
         return _Verdict(
             Reason(
-                f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes in what it grew by may have "
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes among the new records may have "
                 f"been compacted away after {retention:.0f} s ({source})",
                 "deletes-compacted",
                 **values,
                 age_ms=age_ms,
                 retention_ms=horizon,
-                is_recorded=horizon < told,
+                is_recorded=horizon < topic_retention_ms,
             )
         )
     if recorded is None:
         return _Verdict(
             doubt=Reason(
-                f"{grown}, and the snapshot does not say for how long deletes were kept "
+                f"{grown}, and the snapshot does not record how long deletes were retained "
                 "when it was made, or not by the cluster's clock; it may keep keys that were deleted since",
                 "retention-unknown",
                 **values,
@@ -235,8 +231,8 @@ def _compare_ages(
     if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
         return _Verdict(
             doubt=Reason(
-                f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to have read what "
-                f"it grew by before {retention:.0f} s (delete.retention.ms) are over",
+                f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to read the new "
+                f"records before {retention:.0f} s (delete.retention.ms) are over",
                 "retention-nearly-over",
                 **values,
                 age_ms=age_ms,

@@ -1,1 +1,1 @@
-"""What jobs have reported: of one directory, and of all."""
+"""Reads job reports, of one directory and of all applications."""

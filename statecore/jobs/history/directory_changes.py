@@ -1,4 +1,4 @@
-"""Which migrations and repairs an application's directory has seen: the last of each, and those that were killed."""
+"""Finds the last migration and repair of a directory, and unfinished attempts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from statecore.stores.lock_holder import Holder
 
 @dataclass(frozen=True)
 class Try:
-    """A try of a migration or a repair whose end was not written down.
+    """An unfinished attempt of a migration or a repair.
 
     Attributes:
-        file: the file that says so.
+        file: its file.
         job: ``migration`` or ``repair``.
-        attempt: the try.
-        words: the words of the command that goes on with it, without ``statecore``.
+        words: command line that resumes it, without ``statecore``.
         running: whether its process holds the application's lock.
     """
 
@@ -36,18 +35,18 @@ class Try:
     running: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON document."""
+        """The attempt as a JSON document."""
         return {**vars(self), "file": str(self.file), "attempt": vars(self.attempt), "words": list(self.words)}
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The migrations and repairs of a directory.
+    """Migrations and repairs of a directory.
 
     Attributes:
-        migration: the last that came to its end; ``None`` for none.
+        migration: the last finished one; ``None`` if there is none.
         repair: likewise.
-        unfinished: tries that did not.
+        unfinished: unfinished attempts.
     """
 
     migration: MigrateReport | None = None
@@ -56,11 +55,11 @@ class Changes:
 
     @property
     def requests(self) -> frozenset[str]:
-        """Of the tries that did not come to their end."""
+        """Request ids of unfinished attempts."""
         return frozenset(one.attempt.request_id for one in self.unfinished)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON document."""
+        """All changes as a JSON document."""
         return {
             "last_migration": self.migration.to_json() if self.migration else None,
             "last_repair": self.repair.to_json() if self.repair else None,
@@ -69,14 +68,14 @@ class Changes:
 
 
 def changes_of(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
-    """What the files of a directory's requests say.
+    """Read the migrations and repairs of a directory.
 
     Args:
         work: the application's ``.statecore``.
-        files: the files of its requests, newest first.
-        holder: who holds the application's lock.
+        files: request files, newest first.
+        holder: holder of the application's lock.
         here: this host's name.
-        trouble: told what could not be read.
+        trouble: receives what could not be read.
     """
     migration: MigrateReport | None = None
     repair: RepairReport | None = None
@@ -86,7 +85,7 @@ def changes_of(work: Path, files: Iterable[Path], holder: Holder | None, here: s
                 migration = MIGRATE_REPORT.decode(file.read_bytes())
             elif file.suffix == REPAIR_SUFFIX and repair is None:
                 repair = REPAIR_REPORT.decode(file.read_bytes())
-        except FileNotFoundError:  # a job is at work
+        except FileNotFoundError:  # a running job removed it
             continue
         except Invalid as error:
             trouble.append(f"{file}: {error}")
@@ -94,19 +93,19 @@ def changes_of(work: Path, files: Iterable[Path], holder: Holder | None, here: s
 
 
 def killed_tries(work: Path, holder: Holder | None = None, here: str = "") -> Iterator[Try]:
-    """Tries of migrations and repairs whose end nobody has written down.
+    """Attempts of migrations and repairs without a recorded end.
 
     Args:
         work: the application's ``.statecore``.
-        holder: who holds the application's lock.
+        holder: holder of the application's lock.
         here: this host's name.
     """
     for file in sorted((work / PLANS).glob(f"*{ATTEMPT_SUFFIX}")):
         if file.with_suffix(PLAN_SUFFIX).exists():
-            continue  # of a job that goes on by a plan
+            continue  # of a job that resumes from a plan
         try:
             document = read_report(file)
-        except ReportError:  # it has ended meanwhile
+        except ReportError:  # it has just finished
             continue
         if "job" in document:
             attempt = Attempt.of(document)

@@ -1,4 +1,4 @@
-"""Which fetches an application's directory has seen: the last that came to its end, and one that did not."""
+"""Finds the last finished and the unfinished fetch of a directory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from statecore.jobs.fetch.report import FETCH_REPORT, FetchReport
 
 @dataclass(frozen=True)
 class Fetches:
-    """The fetches of a directory.
+    """Fetches of a directory.
 
     Attributes:
-        last: the latest that came to its end; ``None`` for none.
-        unfinished: the latest, where it had begun to place stores and did not come to its end.
-        requests: request ids of all that did not.
+        last: the last finished one; ``None`` if there is none.
+        unfinished: the last one, if it began to place stores and did not finish.
+        requests: request ids of all unfinished ones.
     """
 
     last: FetchReport | None = None
@@ -34,17 +34,12 @@ class Fetches:
 
 
 def fetches_of(files: Iterable[Path], trouble: list[str]) -> Fetches:
-    """What the reports of fetches say.
-
-    Args:
-        files: their files.
-        trouble: told what could not be read.
-    """
+    """Read the fetch reports; ``trouble`` receives what could not be read."""
     reports: list[FetchReport] = []
     for file in files:
         try:
             reports.append(FETCH_REPORT.decode(file.read_bytes()))
-        except FileNotFoundError:  # a job is at work
+        except FileNotFoundError:  # a running job removed it
             continue
         except Invalid as error:
             trouble.append(f"{file}: {error}")

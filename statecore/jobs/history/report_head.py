@@ -1,4 +1,4 @@
-"""What a report says, of any version and however its attempt ended: for those who look at many of them."""
+"""Reads reports of any version and outcome into a small common form."""
 
 from __future__ import annotations
 
@@ -20,39 +20,36 @@ class ReportError(Exception):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, as far as its report says."""
+    """Outcome of an attempt according to its report."""
 
     RESTORED = "restored"
     PUBLISHED = "published"
-    """A snapshot was published; there was no state directory, and nothing was placed."""
+    """A snapshot was published, without a state directory."""
     UNCHANGED = "unchanged"
     """Nothing was new since the newest snapshot, and nothing was published."""
     FAILED = "failed"
     PLANNED = "planned"
-    """Only a plan was asked for; nothing was changed."""
+    """Plan only; nothing was changed."""
     BEGUN = "begun"
-    """No end was reported: it is under way, or was killed."""
+    """No end was reported: it is running, or was killed."""
 
 
 @dataclass(frozen=True)
 class ReportHead:
-    """What a report says besides its store partitions: small, whatever the application's size.
+    """A report without its store partitions: small, whatever the application's size.
 
     Attributes:
-        attempt: whose it is.
-        outcome: how it ended.
-        finished: when; of a report of version 1 when its file was written; empty while nobody has heard of an end.
-        plan_id: digest of the plan; empty when it did not succeed, as all that follows but ``error``.
-        processing_guarantee: the application's own.
+        finished: end time; file time for a report of version 1; empty without a reported end.
+        plan_id: digest of the plan; empty if it did not succeed, like all fields below except ``error``.
         seconds: wall time.
-        stores: how many stores were restored.
-        partitions: how many store partitions.
-        rows: their rows; -1 where nobody has counted those of all.
-        notes: what an operator should know although nothing failed.
-        placed: false when the stores were in place already from an earlier try of the request.
-        repository: where a snapshot was published; empty where none was.
+        stores: number of restored stores.
+        partitions: number of store partitions.
+        rows: their rows; -1 unless all were counted.
+        notes: notes for the operator.
+        placed: false if an earlier attempt of the request had placed the stores.
+        repository: URL of the published snapshot; empty if none was published.
         snapshot: its id; empty likewise.
-        error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` where it had reached one.
+        error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
     """
 
     attempt: Attempt
@@ -72,12 +69,12 @@ class ReportHead:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it did what it was to do, and that was not only to plan."""
+        """Whether it did its work, and was not only a plan."""
         return self.outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED)
 
     @property
     def when(self) -> str:
-        """When the last was heard of it: its end, or its begin."""
+        """Time of its last sign of life: its end, or its start."""
         return self.finished or self.attempt.started
 
     def to_json(self) -> dict[str, Any]:
@@ -87,22 +84,20 @@ class ReportHead:
 
 @dataclass(frozen=True)
 class RestoredPartition:
-    """One store partition as a report tells of it.
+    """One store partition of a report.
 
     Attributes:
         task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        partition: the partition; -1 for a global store, which holds all of its topic.
-        kind: the store's kind.
-        rows: live rows; -1 where nobody has counted them.
+        partition: the partition; -1 for a global store, which has its whole topic.
+        rows: live rows; -1 if not counted.
         records: changelog records read.
-        bytes: bytes of keys and values; -1 likewise.
-        committed_offset: the offset stored with the data; -4 for an unknown one.
-        offsets: of a global store the next offset of each partition of its topic, by partition; else empty.
-        tail_left: offsets beyond the end of the read, which the application had left to restore: the lag then.
-        digest: order-free digest of the rows; empty likewise.
-        when: when it was restored (ISO 8601, UTC).
-        request_id: by which request; empty where a report of version 1 does not say it.
+        bytes: bytes of keys and values; -1 if not counted.
+        committed_offset: the offset stored with the data; -4 if unknown.
+        offsets: for a global store the next offset by partition of its topic; otherwise empty.
+        tail_left: offsets after the end of the read, which the application had left to restore: its lag at that time.
+        digest: order-independent digest of the rows; empty if not counted.
+        when: restore time (ISO 8601, UTC).
+        request_id: id of the request; empty in some reports of version 1.
     """
 
     task: str
@@ -121,7 +116,7 @@ class RestoredPartition:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """The document at ``path``. Raises ``ReportError`` when there is none or it is no JSON object."""
+    """Read the document at ``path``. Raises ``ReportError``: it does not exist or is no JSON object."""
     try:
         document = parsed(path.read_bytes())
     except FileNotFoundError:
@@ -129,16 +124,12 @@ def read_report(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as cause:
         raise ReportError(f"The report {path} cannot be read: {cause}.") from cause
     if not isinstance(document, dict):
-        raise ReportError(f"The report {path} holds no JSON object.")
+        raise ReportError(f"The report {path} is no JSON object.")
     return document
 
 
 def check_report(document: Mapping[str, Any]) -> None:
-    """Make sure that a report is of a version that is understood. One of a plan has the version of plans.
-
-    Raises:
-        ReportError: it is of another one.
-    """
+    """Check that the version of a report, or of a plan, is supported. Raises ``ReportError``."""
     if not _is_plan(document):
         try:
             REPORT.check_version(document)
@@ -151,26 +142,26 @@ def _is_plan(document: Mapping[str, Any]) -> bool:
 
 
 def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
-    """What a report says besides its store partitions.
+    """Read a report without its store partitions.
 
     Args:
         document: the report, of any version.
-        written: when its file was written, in seconds since the epoch; version 1 does not say when it was made.
+        written: modification time of its file, in seconds since the epoch; version 1 has no times.
 
     Raises:
-        ReportError: it is no report, or of a version that is not understood.
+        ReportError: it is no report, or of an unsupported version.
     """
     check_report(document)
     try:
         attempt = Attempt.of(document)
-        dated = bool(attempt.started)
-        finished = str(document.get("finished") or "") if dated else utc(written)
+        has_times = bool(attempt.started)
+        finished = str(document.get("finished") or "") if has_times else utc(written)
         if "error" in document:
-            said = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
-            return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in said.items() if text})
+            error = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
+            return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in error.items() if text})
         if _is_plan(document):
             return ReportHead(attempt, Outcome.PLANNED, finished)
-        if dated and "stores" not in document:
+        if has_times and "stores" not in document:
             return ReportHead(attempt, Outcome.BEGUN, "")
         stores, published = document["stores"], document.get("published") or {}
         repository = str(document.get("repository") or "")
@@ -199,12 +190,12 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
 def read_partitions(
     document: Mapping[str, Any], head: ReportHead, wanted: Callable[[str, str, int], bool] = lambda *_: True
 ) -> Iterator[RestoredPartition]:
-    """The store partitions that a report says are restored, or published; none unless it succeeded.
+    """The restored or published store partitions of a report; none unless it succeeded.
 
     Args:
         document: the report.
-        head: what :func:`read_head` read from it.
-        wanted: told store, task and partition: whether that one is asked for.
+        head: from :func:`read_head`.
+        wanted: filter by store, task and partition.
 
     Raises:
         ReportError: it is no report.
@@ -235,19 +226,19 @@ def read_partitions(
 
 
 def _next_offsets(entry: Mapping[str, Any]) -> dict[str, int]:
-    """Partition → offset of a global store's entry, whose ``offsets`` are by ``<topic>-<partition>``."""
+    """Offsets of a global store by partition; its entry has them by ``<topic>-<partition>``."""
     offsets = {name.rpartition("-")[2]: int(offset) for name, offset in (entry.get("offsets") or {}).items()}
     return dict(sorted(offsets.items(), key=lambda item: int(item[0])))
 
 
 def known_sum(numbers: Iterable[int]) -> int:
-    """The sum of numbers none of which is negative; -1 where one is, which nobody has counted."""
+    """The sum of numbers; -1 if one is negative, that is unknown."""
     found = list(numbers)
     return -1 if any(number < 0 for number in found) else sum(found)
 
 
 def combined_digest(partitions: Sequence[tuple[int, str]]) -> str:
-    """One digest of a store over the digests of its partitions, each bound to its number; empty where one has none."""
+    """Digest of a store over the digests of its partitions and their numbers; empty if one has none."""
     if not all(digest for _, digest in partitions):
         return ""
     lines = sorted(f"{partition}:{digest}" for partition, digest in partitions)

@@ -1,14 +1,13 @@
-"""The directory of reports, newest first, without reading each of them each time.
+"""Cached index of a reports directory, newest first.
 
 ::
 
-    <reports>/<application>/<request>.json    a report: made by a job, never changed but by a retry of its request
-    <reports>/.index/<application>.json       what its newest reports say in short; anybody may delete it
+    <reports>/<application>/<request>.json    a report, written by a job and changed only by a retry of its request
+    <reports>/.index/<application>.json       summary of its newest reports; may be deleted at any time
 
-An index is nothing but a copy: the file names, sizes and times it was made from are in it, and whoever finds another
-one on disk reads what is new and writes the index again. Where it cannot be written it is kept in memory. What is shown
-follows from the newest :data:`KEPT` reports of an application and from nothing else, so reading is bounded and an
-index made anew says the same.
+An index is a cache: it records the name, size and time of each file it was made from, and a reader that finds others
+reads the new ones and rewrites the index. If it cannot be written it stays in memory. The result depends only on the
+newest :data:`KEPT` reports of an application, so reading is bounded and a rebuilt index has the same content.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from statecore.jobs.history.report_head import (
 log = logging.getLogger(__name__)
 
 KEPT = 500
-"""Newest reports of an application that are looked at; nobody reads years of them."""
+"""Number of newest reports of an application that are read."""
 
 INDEX = ".index"
 
 
 @dataclass(frozen=True)
 class InstanceReports:
-    """What the reports say of one instance.
+    """Reports of one instance.
 
     Attributes:
         instance: application, host and state directory.
-        attempts: what its reports say in short, newest first; at least one.
+        attempts: its report heads, newest first; at least one.
         partitions: the latest restore of each store partition, by store, then partition, then task.
     """
 
@@ -63,7 +62,7 @@ class InstanceReports:
 
     @property
     def last(self) -> ReportHead:
-        """The latest attempt that was to change something; a plan only when there is nothing else."""
+        """The latest attempt that was more than a plan; a plan only if there is nothing else."""
         return next((head for head in self.attempts if head.outcome is not Outcome.PLANNED), self.attempts[0])
 
     @property
@@ -73,21 +72,21 @@ class InstanceReports:
 
     @property
     def last_published(self) -> ReportHead | None:
-        """The latest attempt that published a snapshot, whether it restored a state directory as well or not."""
+        """The latest attempt that published a snapshot, with or without restoring a state directory."""
         return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
 
     @property
     def last_succeeded(self) -> ReportHead | None:
-        """The latest attempt that did what it was to do."""
+        """The latest successful attempt."""
         return next((head for head in self.attempts if head.succeeded), None)
 
 
 @dataclass(frozen=True)
 class ApplicationReports:
-    """What the reports in one application's directory say.
+    """Reports of one application.
 
     Attributes:
-        name: the directory's name, which is the application's id but for characters that no file name should have.
+        name: directory name: the application id without characters that are unsafe in file names.
         instances: newest first.
         unreadable: names of files that are no reports.
     """
@@ -98,12 +97,12 @@ class ApplicationReports:
 
 
 class ReportIndex:
-    """The reports in a directory. For several threads; several processes may use one directory.
+    """The reports in a directory. Thread-safe; several processes may use one directory.
 
     Args:
-        directory: where the reports lie; it need not exist.
-        keep: whether the index is written; a mere visitor leaves nothing behind.
-        most: how many of the newest reports of an application are looked at.
+        directory: the reports directory; it need not exist.
+        keep: whether the index is written.
+        most: number of newest reports of an application that are read.
     """
 
     def __init__(self, directory: Path, *, keep: bool = True, most: int = KEPT) -> None:
@@ -112,23 +111,20 @@ class ReportIndex:
         self._guard = threading.Lock()
 
     def names(self) -> list[str]:
-        """The directories of the applications that have reports, the one written to last first. Reads no report."""
+        """Directory names of applications with reports, the most recently written first; reads no report."""
         return [name for _, name in sorted(((_newest(files), name) for name, files in self._listing()), reverse=True)]
 
     def application(self, name: str) -> ApplicationReports:
-        """What the reports in one application's directory say; reads those that changed, and keeps the index.
-
-        A name that is none of a directory here has no reports.
-        """
+        """Reports of one application directory, none if it does not exist; updates the index."""
         if name in ("", ".", "..", INDEX) or "/" in name or "\0" in name:
             return ApplicationReports(name, (), ())
-        listed = _listed(self.directory / name, self._most)
+        listed = _newest_reports(self.directory / name, self._most)
         if not listed:
             return ApplicationReports(name, (), ())
         with self._guard:
             entries = self._known.get(name)
             if entries is None or entries.signatures != listed:
-                # Another process may have read what is new; the one before was of less use than that.
+                # Another process may have indexed the new reports already.
                 entries = _load(self._file(name)) or entries or _Entries()
             if entries.signatures != listed:
                 entries = _refreshed(entries, self.directory / name, listed)
@@ -138,14 +134,11 @@ class ReportIndex:
         return entries.application(name)
 
     def heads(self, only: Callable[[str], bool] = lambda _: True, skip: int = 0) -> Iterator[ReportHead | None]:
-        """What the reports say in short, the one written last first; each is read as it is asked for.
+        """Heads of all reports, the most recently written first, read lazily; ``None`` for a file that is no report.
 
         Args:
-            only: told the name of an application's directory: whether its reports are asked for.
-            skip: how many of the newest are not.
-
-        Yields:
-            A report's head, or ``None`` for a file that is no report.
+            only: filter by the name of an application's directory.
+            skip: number of newest reports to skip.
         """
         files = [
             (signature, name, file)
@@ -167,7 +160,7 @@ class ReportIndex:
                 names = [entry.name for entry in entries if entry.is_dir() and entry.name != INDEX]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        listing = [(name, _listed(self.directory / name, self._most)) for name in names]
+        listing = [(name, _newest_reports(self.directory / name, self._most)) for name in names]
         return [(name, listed) for name, listed in listing if listed]
 
     def _file(self, name: str) -> Path:
@@ -175,14 +168,11 @@ class ReportIndex:
 
 
 Signature = tuple[int, int, int]
-"""Modification time in ns, size and inode of a file: a report that is written again gets another."""
+"""Modification time in ns, size and inode of a file; a rewritten report has another one."""
 
 
 class _Entries:
-    """What is known of one application's reports, file by file.
-
-    Of each report its head is kept, and those of its store partitions that no later report has.
-    """
+    """Index of one application's reports by file: the head of each, and store partitions that no later report has."""
 
     def __init__(self) -> None:
         self.signatures: dict[str, Signature] = {}
@@ -204,13 +194,13 @@ class _Entries:
 
             partitions = list(read_partitions(document, head, is_newer))
         except ReportError as cause:
-            log.warning("The report %s is passed over: %s", path, cause)
+            log.warning("The report %s is skipped: %s", path, cause)
             return
         self.heads[name] = head
         self.partitions |= {(instance, part.store, part.task, part.partition): (name, part) for part in partitions}
 
     def application(self, name: str) -> ApplicationReports:
-        """The same by instance."""
+        """The reports grouped by instance."""
         if self._application is None:
             self._application = ApplicationReports(
                 name, tuple(self._instances()), tuple(sorted(self.signatures.keys() - self.heads.keys()))
@@ -235,7 +225,7 @@ class _Entries:
         return sorted(found, key=lambda one: one.last.when, reverse=True)
 
     def save(self) -> bytes:
-        """The index."""
+        """Encode the index."""
         return _DOCUMENT.encode(
             _Index(
                 {name: (*signature, self.heads.get(name)) for name, signature in self.signatures.items()},
@@ -245,7 +235,7 @@ class _Entries:
 
     @staticmethod
     def load(data: bytes) -> _Entries:
-        """Read an index back. Raises ``Invalid`` for what is none, and ``KeyError`` for one that is of two minds."""
+        """Decode an index. Raises ``Invalid`` if it is none, and ``KeyError`` if it is inconsistent."""
         index, entries = _DOCUMENT.decode(data), _Entries()
         for name, (modified, size, inode, head) in index.files.items():
             entries.signatures[name] = (modified, size, inode)
@@ -259,11 +249,11 @@ class _Entries:
 
 @dataclass(frozen=True)
 class _Index:
-    """What the file of an index says.
+    """Content of an index file.
 
     Attributes:
-        files: by name the signature of a report and what it says in short, unless it is no report.
-        partitions: the store partitions that are kept, each with the name of its report.
+        files: by name the signature of a report and its head, ``None`` if it is no report.
+        partitions: the latest store partitions, each with the name of its report.
     """
 
     files: Mapping[str, tuple[int, int, int, ReportHead | None]]
@@ -271,7 +261,7 @@ class _Index:
 
 
 def _form(index: _Index) -> Fields:
-    """The names of a partition's fields are left out: there may be thousands of partitions."""
+    """Encode partitions as lists, without field names: there may be thousands."""
     fields: Fields = plain(index)
     return {**fields, "partitions": [[name, list(part.values())] for name, part in fields["partitions"]]}
 
@@ -284,11 +274,11 @@ def _lifted(fields: Fields) -> Fields:
 
 
 _NAMES = tuple(item.name for item in fields_of(RestoredPartition))
-_DOCUMENT = DocumentType("index of reports", 2, _Index, "It is made anew.", form=_form, lift=_lifted)
+_DOCUMENT = DocumentType("index of reports", 2, _Index, "It is rebuilt.", form=_form, lift=_lifted)
 
 
 def _named(head: ReportHead, path: Path) -> ReportHead:
-    """A report's head with an application: where the spec that says it could not be read, the directory's name."""
+    """A head with an application id: if the spec could not be read, the directory's name."""
     if head.attempt.application_id:
         return head
     return replace(head, attempt=replace(head.attempt, application_id=path.parent.name))
@@ -298,7 +288,7 @@ def _head(path: Path, signature: Signature) -> ReportHead | None:
     try:
         return _named(read_head(read_report(path), signature[0] / 1e9), path)
     except ReportError as cause:
-        log.warning("The report %s is passed over: %s", path, cause)
+        log.warning("The report %s is skipped: %s", path, cause)
         return None
 
 
@@ -307,9 +297,9 @@ def _newest(listed: Mapping[str, Signature]) -> int:
 
 
 def _refreshed(known: _Entries, directory: Path, listed: Mapping[str, Signature]) -> _Entries:
-    """What is known when the directory has these files."""
+    """Update the entries for a new listing of the directory."""
     changed = [name for name, signature in known.signatures.items() if listed.get(name) != signature]
-    # A report of store partitions that is gone, or was written again, may have hidden older ones: all are read anew.
+    # A deleted or rewritten report of store partitions may have superseded older ones: read all again.
     hidden = any(name in known.heads and known.heads[name].succeeded for name in changed)
     entries = _Entries() if hidden else _copy(known)
     for name in changed:
@@ -328,14 +318,14 @@ def _copy(entries: _Entries) -> _Entries:
     return copy
 
 
-def _listed(directory: Path, most: int) -> dict[str, Signature]:
-    """The newest reports of an application."""
+def _newest_reports(directory: Path, most: int) -> dict[str, Signature]:
+    """The newest report files of an application."""
     found: list[tuple[int, str, Signature]] = []
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.name.endswith(".json"):
-                    with suppress(OSError):  # a retry has just removed it
+                    with suppress(OSError):  # a retry just removed it
                         status = entry.stat()
                         signature = (status.st_mtime_ns, status.st_size, status.st_ino)
                         found.append((status.st_mtime_ns, entry.name, signature))
@@ -348,11 +338,11 @@ def _load(file: Path) -> _Entries | None:
     try:
         return _Entries.load(file.read_bytes())
     except (OSError, Invalid, KeyError):
-        return None  # none yet, or torn, or of another release
+        return None  # absent, incomplete, or of another release
 
 
 def _save(file: Path, entries: _Entries) -> None:
-    """Keep an index; where that is denied, whoever asks next has to read again."""
+    """Write an index; if that is not permitted, the next reader reads the reports again."""
     partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
     with suppress(OSError):
         try:
@@ -364,11 +354,11 @@ def _save(file: Path, entries: _Entries) -> None:
 
 
 def reports_directory(environment: Mapping[str, str]) -> Path:
-    """Where a site's reports lie: ``STATECORE_REPORTS``, or ``$AIRFLOW_HOME/statecore/reports``."""
+    """The reports directory: ``STATECORE_REPORTS``, or ``$AIRFLOW_HOME/statecore/reports``."""
     home = environment.get("AIRFLOW_HOME") or str(Path("~/airflow").expanduser())
     return Path(environment.get("STATECORE_REPORTS") or Path(home) / "statecore" / "reports")
 
 
 def directory_name(application_id: str) -> str:
-    """The name of an application's directory among the reports."""
+    """Directory name of an application's reports."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", application_id)

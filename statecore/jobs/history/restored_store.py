@@ -1,4 +1,4 @@
-"""What reports say of a store over its partitions, whichever restores they come from."""
+"""Combines restored store partitions, from any number of restores, into stores."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ class RestoredStore:
     """One store of an instance over its partitions.
 
     Attributes:
-        store: the store.
-        kind: its kind.
-        partitions: how many were restored.
-        rows: live rows; -1 where nobody has counted those of all partitions.
+        partitions: number of restored partitions.
+        rows: live rows; -1 unless all partitions were counted.
         records: changelog records read.
-        offsets: the committed offsets that are known: of each partition, of a global store each of its topic's.
-        unknown: partitions whose offset is unknown.
-        tail_left: offsets that the application had left to restore itself.
-        digest: one digest over those of the partitions; empty likewise.
-        oldest: when the partition was restored that was not restored for the longest time (ISO 8601, UTC).
-        newest: when the latest one was.
-        request_ids: the requests that restored them, the latest first.
+        offsets: known committed offsets: of each partition, for a global store of each partition of its topic.
+        unknown: number of partitions with an unknown offset.
+        tail_left: offsets that the application had left to restore.
+        digest: digest over those of the partitions; empty unless all were counted.
+        oldest: time of the oldest restore of a partition (ISO 8601, UTC).
+        newest: time of the newest one.
+        request_ids: requests that restored them, the latest first.
     """
 
     store: str
@@ -42,7 +40,7 @@ class RestoredStore:
 
 
 def restored_stores(partitions: Sequence[RestoredPartition]) -> list[RestoredStore]:
-    """The stores of an instance, by name."""
+    """Stores of an instance, by name."""
     grouped: dict[str, list[RestoredPartition]] = {}
     for part in partitions:
         grouped.setdefault(part.store, []).append(part)
@@ -51,15 +49,15 @@ def restored_stores(partitions: Sequence[RestoredPartition]) -> list[RestoredSto
 
 def _store(store: str, parts: Sequence[RestoredPartition]) -> RestoredStore:
     latest = sorted(parts, key=lambda part: part.when, reverse=True)
-    said = [offset for part in parts for offset in (part.offsets.values() or [part.committed_offset])]
+    all_offsets = [offset for part in parts for offset in (part.offsets.values() or [part.committed_offset])]
     return RestoredStore(
         store=store,
         kind=latest[0].kind,
         partitions=len(parts),
         rows=known_sum(part.rows for part in parts),
         records=sum(part.records for part in parts),
-        offsets=tuple(offset for offset in said if offset >= 0),
-        unknown=sum(offset < 0 for offset in said),
+        offsets=tuple(offset for offset in all_offsets if offset >= 0),
+        unknown=sum(offset < 0 for offset in all_offsets),
         tail_left=sum(part.tail_left for part in parts),
         digest=combined_digest([(part.partition, part.digest) for part in parts]),
         oldest=latest[-1].when,

@@ -1,11 +1,11 @@
-"""Which restores an application's directory has seen: the last one, one that did not come to its end, what they left.
+"""Finds the last and the unfinished restores of an application's directory, and what they left behind.
 
-Beside them stand its fetches (:mod:`statecore.jobs.history.fetches`), migrations and repairs
-(:mod:`statecore.jobs.history.directory_changes`).
+Its fetches are in :mod:`statecore.jobs.history.fetches`, migrations and repairs in
+:mod:`statecore.jobs.history.directory_changes`.
 
-Read without the lock and without changing anything, from ``<application>/.statecore`` (plans, tries and reports:
-``statecore/jobs/planning/frozen_plan.py``; journal: ``statecore/statedir/journal.py``) and, where Airflow keeps one,
-from the directory of reports, which also has the tries that were refused before they touched anything.
+Read-only and without the lock, from ``<application>/.statecore`` (plans, attempts and reports:
+``statecore/jobs/planning/frozen_plan.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
+reports directory, which also has attempts that were refused before they changed anything.
 """
 
 from __future__ import annotations
@@ -55,26 +55,25 @@ from statecore.statedir.work_directory import PLANS, SCRATCH_PREFIX, entry_of
 from statecore.stores.lock_holder import Holder, lock_holder
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
-LOOKED_AT = 50
-"""Newest plans and reports of an application that are read; restores long ago are of no use to anybody."""
+MAX_READ = 50
+"""Number of newest plans and reports of an application that are read."""
 
 
 @dataclass(frozen=True)
 class UnfinishedRestore:
-    """A restore that did not come to its end, and that its request id takes up again.
+    """A restore that did not finish; a retry with its request id resumes it.
 
     Attributes:
-        request_id: the request.
-        plan_id: its plan; empty when only the journal is left.
+        plan_id: its plan; empty if only the journal is left.
         planned: when its offsets were frozen (ISO 8601, UTC); empty likewise.
-        attempt: its last try, and how that failed; ``None`` when it was made by an older release.
-        reached: the phase it had reached: ``plan``, ``read``, ``build`` or ``place``.
-        done: parts of that phase that are done.
-        total: parts it has.
-        unit: what these are.
-        running: whether that try still holds the application's lock.
-        words: the command and the options that go on with it, but for the spec, the state directory and the request id;
-            empty where only the journal is left, which does not say what job it was.
+        attempt: its last attempt; ``None`` if an older release made it.
+        reached: its last phase: ``plan``, ``read``, ``build`` or ``place``.
+        done: finished units of that phase.
+        total: all units of that phase.
+        unit: name of the unit.
+        running: whether the attempt holds the application's lock.
+        words: the command and options that resume it, except spec, state directory and request id; empty if only the
+            journal is left, which does not record the job.
     """
 
     request_id: str
@@ -89,7 +88,7 @@ class UnfinishedRestore:
     words: tuple[str, ...] = ("restore",)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON document."""
+        """The restore as a JSON document."""
         return {**vars(self), "attempt": self.attempt.to_json() if self.attempt else None}
 
 
@@ -98,9 +97,8 @@ class LeftBehind:
     """Something in ``.statecore`` that no finished restore needs.
 
     Attributes:
-        name: its name.
         bytes: bytes of its files.
-        meaning: what it is.
+        meaning: description for people.
     """
 
     name: str
@@ -110,20 +108,20 @@ class LeftBehind:
 
 @dataclass(frozen=True)
 class Restores:
-    """What is known of one instance of an application.
+    """The history of one instance of an application.
 
     Attributes:
         instance: application, host and state directory.
-        looked: whether the directory itself was looked at; else all comes from reports.
-        holder: who holds the application's lock; ``None`` for nobody, and where it was not looked.
-        attempts: the tries that are known, newest first.
+        looked: whether the directory was read; otherwise all comes from reports.
+        holder: holder of the application's lock; ``None`` if there is none, or the directory was not read.
+        attempts: known attempts, newest first.
         partitions: the latest restore of each store partition.
-        unfinished: restores that did not come to their end since the last one that did, newest first.
-        left: what lies in ``.statecore`` besides.
+        unfinished: unfinished restores since the last finished one, newest first.
+        left: other contents of ``.statecore``.
         trouble: what could not be read.
-        writer: who has stores of it open without that lock, as processors on this library's stores have; ``None`` for
-            nobody, where the lock is held, and where it was not looked.
-        fetches: its fetches; none where it was not looked.
+        writer: process that has stores open without that lock, such as a processor on this library's stores; ``None``
+            if there is none, the lock is held, or the directory was not read.
+        fetches: its fetches; none if the directory was not read.
         changes: its migrations and repairs; likewise.
     """
 
@@ -141,12 +139,12 @@ class Restores:
 
     @property
     def last(self) -> ReportHead | None:
-        """The latest restore that succeeded."""
+        """The latest successful restore."""
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
 
     @property
     def before(self) -> ReportHead | None:
-        """The latest restore that left stores, where the last one found nothing to be done."""
+        """The latest restore that placed stores, if the last one found nothing to do."""
         if self.last is None or self.last.partitions:
             return None
         done = (head for head in self.attempts if head.outcome is Outcome.RESTORED and head.partitions)
@@ -154,12 +152,12 @@ class Restores:
 
     @property
     def published(self) -> ReportHead | None:
-        """The latest job that published a snapshot, whether it restored a state directory as well or not."""
+        """The latest job that published a snapshot, with or without restoring a state directory."""
         return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
 
     @property
     def later(self) -> ReportHead | None:
-        """The latest try when it did not succeed, and is none of the unfinished, which say it themselves."""
+        """The latest attempt if it did not succeed and is not among the unfinished ones."""
         tried = [head for head in self.attempts if head.outcome is not Outcome.PLANNED]
         known = {one.request_id for one in self.unfinished}
         if not tried or tried[0].succeeded or tried[0].attempt.request_id in known:
@@ -172,7 +170,7 @@ class Restores:
         return restored_stores(self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON document."""
+        """The history as a JSON document."""
         return {
             **self.instance._asdict(),
             "looked": self.looked,
@@ -193,16 +191,16 @@ class Restores:
 
 
 def known_of(reports: InstanceReports) -> Restores:
-    """What the reports of an instance say, where its directory cannot be looked at."""
+    """The history from an instance's reports only."""
     return Restores(reports.instance, False, None, reports.attempts, reports.partitions)
 
 
 def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] = ()) -> Restores:
-    """What an application's directory says of the restores it has seen, and the reports of it besides.
+    """Read the history of an application's directory, and merge the reports on it.
 
     Args:
         directory: the application's.
-        reported: what reports elsewhere say of this very instance.
+        reported: reports on the same instance from elsewhere.
 
     Raises:
         Invalid: this user may not read it.
@@ -212,11 +210,11 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
     try:
         files = _newest(directory.work_path / PLANS)
         finished, partitions = _finished(files, trouble)
-        fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:LOOKED_AT], trouble)
-        changes = changes_of(directory.work_path, files[:LOOKED_AT], holder, socket.gethostname(), trouble)
+        fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:MAX_READ], trouble)
+        changes = changes_of(directory.work_path, files[:MAX_READ], holder, socket.gethostname(), trouble)
         journal = _journal(directory.work_path, trouble)
         if journal is not None and journal.request_id in fetches.requests | changes.requests:
-            journal = None  # it is of that fetch, or of that migration or repair
+            journal = None  # it belongs to that fetch, migration or repair
         unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
         left = _left(directory.work_path, unfinished)
         databases = (path for place in store_places(directory) for path in place.databases)
@@ -225,9 +223,9 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         raise system_error(
             error, f"{error.filename} cannot be read", action=RUN_AS_APPLICATION, path=str(error.filename)
         ) from error
-    tries = [one.attempt for one in unfinished if one.attempt is not None]
+    attempts_here = [one.attempt for one in unfinished if one.attempt is not None]
     elsewhere = list(reported)
-    attempts = _merged([*finished.values(), *tries], [head for one in elsewhere for head in one.attempts])
+    attempts = _merged([*finished.values(), *attempts_here], [head for one in elsewhere for head in one.attempts])
     return Restores(
         Instance(directory.application_id, socket.gethostname(), os.path.realpath(directory.state_dir)),
         True,
@@ -244,21 +242,21 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
 
 
 def _newest(plans: Path) -> list[Path]:
-    """The files of the newest requests, newest first."""
+    """Request files, newest first."""
     found = []
     with suppress(FileNotFoundError), os.scandir(plans) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # a restore is at work
+            with suppress(FileNotFoundError):  # a running restore removed it
                 if not entry.name.endswith(".tmp"):
                     found.append((entry.stat().st_mtime, entry.path))
     return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
 def _finished(files: list[Path], trouble: list[str]) -> tuple[dict[str, ReportHead], list[RestoredPartition]]:
-    """File stem → head of the restores that came to their end, and the store partitions they restored."""
+    """Heads of finished restores by file stem, and the store partitions they restored."""
     heads: dict[str, ReportHead] = {}
     partitions: list[RestoredPartition] = []
-    for path in [path for path in files if path.suffix == REPORT_SUFFIX][:LOOKED_AT]:
+    for path in [path for path in files if path.suffix == REPORT_SUFFIX][:MAX_READ]:
         try:
             document = read_report(path)
             head = read_head(document, path.stat().st_mtime)
@@ -281,14 +279,14 @@ def _journal(work: Path, trouble: list[str]) -> Journal | None:
 def _unfinished(
     work: Path, files: list[Path], finished: dict[str, ReportHead], journal: Journal | None, holder: Holder | None
 ) -> list[UnfinishedRestore]:
-    """Plans without an end that are newer than the last end, and what a journal is about."""
+    """Plans without an end that are newer than the last finished restore, and the restore of a journal."""
     since = max((head.when for head in finished.values()), default="")
     interrupted = plan_path(work, journal.request_id).stem if journal is not None else ""
     found = []
-    for plan in [path for path in files if path.suffix == PLAN_SUFFIX][:LOOKED_AT]:
+    for plan in [path for path in files if path.suffix == PLAN_SUFFIX][:MAX_READ]:
         try:
             frozen = load_plan(plan)
-        except Invalid:  # the next restore makes it anew
+        except Invalid:  # the next restore rebuilds it
             continue
         if frozen is None or (plan.stem in finished and plan.stem != interrupted):
             continue
@@ -319,7 +317,7 @@ def _one_unfinished(
 ) -> UnfinishedRestore:
     tasks = len({part.task for part in frozen.plan.partitions})
     staging = Path(frozen.staging or work) / frozen.plan.plan_id
-    images, runs = _files(staging / IMAGES, "result.json"), _files(staging / RUNS, "*.json")
+    images, runs = _count_files(staging / IMAGES, "result.json"), _count_files(staging / RUNS, "*.json")
     ranges = sum(len(part.ranges) for part in frozen.plan.partitions)
     if journal is not None and journal.request_id == frozen.request_id:
         reached = ("place", _swapped(journal), len(journal.tasks), "tasks")
@@ -345,12 +343,12 @@ def _swapped(journal: Journal) -> int:
     return len(journal.tasks) if journal.state == "verified" else 0
 
 
-def _files(directory: Path, called: str) -> int:
-    return sum(1 for _ in directory.rglob(called))
+def _count_files(directory: Path, pattern: str) -> int:
+    return sum(1 for _ in directory.rglob(pattern))
 
 
 def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
-    """What lies in the work directory besides plans, journal and record."""
+    """Contents of the work directory besides plans, journal and record."""
     wanted = {one.plan_id: one.request_id for one in unfinished if one.plan_id}
     found = []
     for entry in sorted(work.iterdir()) if work.is_dir() else ():
@@ -358,9 +356,9 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
         if known.is_bookkeeping:
             continue
         if entry.name in wanted:
-            meaning = f"what was built for request {wanted[entry.name]}; a retry of it goes on with that"
+            meaning = f"built files of request {wanted[entry.name]}; a retry of it resumes with them"
         elif known.name == SCRATCH_PREFIX and is_at_work(entry):
-            meaning = "second names of the files of a snapshot that is being taken"
+            meaning = "hard links of a running backup"
         else:
             meaning = known.meaning
         size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
@@ -369,7 +367,7 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
 
 
 def _merged(own: list[ReportHead], reported: list[ReportHead]) -> tuple[ReportHead, ...]:
-    """Tries that two places may know, newest first: of one request, the latest with each outcome."""
+    """Merge attempts of two sources, newest first: of each request the latest with each outcome."""
     known: dict[tuple[str, Outcome], ReportHead] = {}
     for head in sorted([*own, *reported], key=lambda head: head.when, reverse=True):
         known.setdefault((head.attempt.request_id or head.when, head.outcome), head)
@@ -386,11 +384,11 @@ def _latest(partitions: list[RestoredPartition]) -> tuple[RestoredPartition, ...
 
 
 def directories(state_dir: Path) -> list[str]:
-    """The directories below a ``state.dir`` in which a restore has worked."""
+    """Directories below a ``state.dir`` in which a restore has worked."""
     found = []
     with suppress(OSError):
         for path in state_dir.iterdir():
-            with suppress(OSError):  # another user's
+            with suppress(OSError):  # owned by another user
                 if (path / WORK_DIRECTORY).is_dir():
                     found.append(path.name)
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Whose offsets a task's directory has: another application's directory is not migrated by mistake."""
+"""Refuses to migrate a task directory with offsets of another application."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def of_another(
     spec: ApplicationSpec | None,
     topology: str | None = None,
 ) -> tuple[Reason, ...]:
-    """Why a task's directory is not one of an application: its stores' offsets are of changelogs of another one.
+    """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
 
-    Under a wrong name nobody would find those offsets again: Kafka Streams drops them, and restores its own changelogs
-    upon the rows of the other application.
+    Under the wrong name those offsets would not be found: Kafka Streams drops them, and restores its own changelogs
+    over the rows of the other application.
 
     Args:
-        application_id: whose directory it should be.
-        stores: the names of the stores that the application has there.
-        offsets: what the task has offsets of.
-        spec: the application's declaration, if there is one; what is declared there is its own.
-        topology: the task's named topology, if it has one.
+        application_id: the expected owner.
+        stores: names of the application's stores in the task.
+        offsets: changelog partitions of the task's offsets.
+        spec: the application's spec, if any; changelogs declared there are its own.
+        topology: the task's named topology, if any.
     """
     known = (*spec.stores, *spec.global_stores) if spec is not None else ()
     declared = {store.changelog for store in known}
@@ -39,7 +39,7 @@ def of_another(
     return tuple(
         Reason(
             f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
-            "application whose directory it is; or declare its stores in a spec, if that is their changelog.",
+            "owning application; or declare the stores in a spec, if that is their changelog.",
             "task-directory-foreign",
             topic=topic,
             application_id=owner,

@@ -1,9 +1,6 @@
-"""What a migration did, or would do: task by task, for people and for programs.
+"""Report of a migration, task by task, stored in the application's directory if it was migrated::
 
-The report lies in the application's
-directory, where a migration was made::
-
-    <application>/.statecore/plans/<request>.migration
+<application>/.statecore/plans/<request>.migration
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.restore.report import RanOn
 
 MIGRATION_SUFFIX = ".migration"
-"""Of the report's file."""
+"""File suffix of the report."""
 
 
 class Outcome(StrEnum):
-    """What became of a migration."""
+    """Outcome of a migration."""
 
     PLANNED = "planned"
     MIGRATED = "migrated"
@@ -32,12 +29,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class MigratedStep:
-    """One thing that is done to a store.
+    """One change of a store.
 
     Attributes:
-        text: what, the same for every task; in words rows stand before it, and that it is the offset behind it.
-        rows: how many rows it is done to; 0 where it is not about rows.
-        offsets: the offsets that it ends with, by ``<topic>-<partition>``; empty where it is not about offsets.
+        text: description, the same for every task; in messages the number of rows precedes it, and the offset follows
+            it.
+        rows: number of changed rows; 0 if it does not concern rows.
+        offsets: resulting offsets, by ``<topic>-<partition>``; empty if it does not concern offsets.
     """
 
     text: str
@@ -50,12 +48,11 @@ class MigratedStore:
     """A store of one task.
 
     Attributes:
-        store: its name.
-        kind: its kind, ``?`` where nothing told it and nothing depends on it.
-        steps: what is done to it; nothing where it is as it must be.
-        offsets: what the next release finds, by ``<topic>-<partition>``: the last applied offset (global stores: the
+        kind: its kind; ``?`` if it is unknown and not needed.
+        steps: changes of the store; empty if none is needed.
+        offsets: offsets for the target release, by ``<topic>-<partition>``: the last applied one (global stores: the
             next one), or -4.
-        rewritten_bytes: bytes of files that are written anew, because the release cannot read those that are there.
+        rewritten_bytes: bytes of files that are rewritten, because the release cannot read them.
     """
 
     store: str
@@ -70,16 +67,15 @@ class MigratedTask:
     """One task directory, or ``global``.
 
     Attributes:
-        task: the task.
-        seen: which releases its layout is of, in words.
+        seen: description of the releases that its layout belongs to.
         stores: its stores.
-        steps: what is done to files beside them, in words.
-        left: why something stays as it is, and what the application will do about it.
-        refused: why it cannot be migrated; then nothing is, of any task.
-        notes: what an operator should know.
-        problems: ``refused`` with codes and values: ``code``, ``what``, ``task``, ``store`` (empty where it is of the
+        steps: changes of files beside the stores.
+        left: why something is not changed, and what the application will do with it.
+        refused: why it cannot be migrated; then no task is.
+        notes: notes for the operator.
+        problems: ``refused`` with codes and values: ``code``, ``what``, ``task``, ``store`` (empty if it concerns the
             whole task), and those of the reason; empty in reports of older releases.
-        seconds: time that was spent on it; 0 of a plan.
+        seconds: conversion time; 0 in a plan.
     """
 
     task: str
@@ -94,7 +90,7 @@ class MigratedTask:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is done to it."""
+        """Whether the task is changed."""
         return bool(self.steps or any(store.steps for store in self.stores))
 
 
@@ -102,17 +98,16 @@ class MigratedTask:
 class MigrateReport(Attempt):
     """The result of one migration of one state directory.
 
-    Attributes beside those of the try:
-        finished: when it ended.
-        to: the release of Kafka Streams that is to open the directory.
-        outcome: what became of it.
+    Attributes besides those of the attempt:
+        finished: end time.
+        to: the target release of Kafka Streams.
         plan_id: hash of the plan.
-        kept: where the files lie that were moved aside; empty where there are none.
+        kept: where files that were moved away are kept; empty if there are none.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
-        ran_on: where the tasks were converted; empty where none was.
-        tasks: what was done to each task.
-        notes: what an operator should know of all tasks.
+        ran_on: where the tasks were converted; empty if none was.
+        tasks: the tasks.
+        notes: notes for the operator on all tasks.
     """
 
     finished: str
@@ -128,12 +123,12 @@ class MigrateReport(Attempt):
 
     @property
     def changed(self) -> int:
-        """How many tasks something is done to."""
+        """Number of changed tasks."""
         return sum(task.is_changed for task in self.tasks)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why nothing can be migrated, each with its task."""
+        """Reasons why the directory cannot be migrated, each with its task."""
         return tuple(f"{task.task}: {why}" for task in self.tasks for why in task.refused)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a migration of a state directory is asked for."""
+"""The request of a migration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statecore.spec.model import ProcessingGuarantee
 
 @dataclass(frozen=True, kw_only=True)
 class MigrateRequest(Request):
-    """A request to make a state directory what another release of Kafka Streams opens."""
+    """A request to convert a state directory for another release of Kafka Streams."""
 
     application_id: str = field(
         metadata=APPLICATION_ID,
@@ -35,7 +35,7 @@ class MigrateRequest(Request):
         metadata=declare(
             Choice(TargetRelease),
             title="Release",
-            help="the release of Kafka Streams that is to open the directory next; from which one it comes is seen",
+            help="the release of Kafka Streams that will open the directory next; the current one is detected",
             section=WHAT,
         ),
     )
@@ -44,7 +44,7 @@ class MigrateRequest(Request):
         metadata=declare(
             Flag(),
             title="Apply",
-            help="do it; without it the plan is shown, and nothing is changed",
+            help="migrate; without it the plan is shown, and nothing is changed",
             section=WHAT,
         ),
     )
@@ -59,10 +59,10 @@ class MigrateRequest(Request):
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(
-            help="the application's stores.yaml: says which store has which topic where the names do not tell, the "
-            "kinds, and the guarantee",
+            help="the application's stores.yaml, with the kinds, the guarantee, and topics whose names do not follow "
+            "the default",
             section=WHAT,
-            otherwise="what the directory itself tells",
+            otherwise="only the directory itself is used",
         ),
     )
     processing_guarantee: ProcessingGuarantee | None = field(
@@ -70,7 +70,7 @@ class MigrateRequest(Request):
         metadata=declare(
             Choice(ProcessingGuarantee),
             title="Guarantee",
-            help="the application's processing.guarantee, which decides what becomes of stores that were not closed",
+            help="the application's processing.guarantee, which decides how stores that were not closed are handled",
             section=WHAT,
             otherwise="that of the spec; without one such stores are refused",
         ),
@@ -80,7 +80,7 @@ class MigrateRequest(Request):
         metadata=declare(
             Flag(),
             title="Lose headers",
-            help="convert stores with record headers for a release that knows none, also where rows have some",
+            help="convert stores with record headers for a release without them, even if rows have headers",
             section=WHAT,
         ),
     )
@@ -89,8 +89,8 @@ class MigrateRequest(Request):
         metadata=declare(
             Flag(),
             title="If there",
-            help="a state directory that is not there yet, or has no task of the application, is nothing to do and no "
-            "error: for commands that run before every start, also the first",
+            help="a state directory that does not exist yet, or has no task of the application, is no error: for "
+            "commands that run before every start, also the first",
             section=WHAT,
         ),
     )

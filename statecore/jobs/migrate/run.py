@@ -1,19 +1,19 @@
-"""The migration: a state directory is made what another release of Kafka Streams opens, with nothing to restore.
+"""Migration: converts a state directory for another release of Kafka Streams, so that nothing has to be restored.
 
-Order of things, and why a kill at any moment is harmless::
+Phases, and why a kill at any point is harmless::
 
-    look      every task is read; what would be done to it   nothing is changed; a plan ends here
-    refuse    all reasons are said at once                   nothing is changed
-    copy      SST files get second names, all else is        in the application's .statecore, which the next job sweeps
-              copied (statecore.statedir.task_swap)
-    convert   the copies are changed, made durable, and      the same
-              looked at, task by task, by the engine's workers
-    swap      whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
-    verify    the live tasks are read again: nothing is      tasks of two releases only where the job was killed in the
-              left to be done                                middle of a swap; running it again ends that
+    look      plan the conversion of every task              nothing is changed; a plan ends here
+    refuse    with all reasons at once                       nothing is changed
+    copy      hard-link SST files, copy the rest             in the application's .statecore, which the next job cleans
+              (statecore.statedir.task_swap)
+    convert   change the copies, sync and verify them, task  the same
+              by task, by the engine's workers
+    swap      whole tasks, by the placement journal          each task is entirely old or new; the next job finishes it
+    verify    plan the live tasks again: nothing remains     tasks of two releases only after a kill in the middle of a
+              to be done                                     swap; running it again resolves that
 
-The whole directory is migrated or nothing of it: no release opens one that is half of another. A task that its own
-release would throw away is *left* as it is, and so would be thrown away as before; that is said, and is no refusal.
+The whole directory is migrated or none of it: no release opens a directory of two formats. A task that its own release
+would delete is *left* as it is, and will be deleted as before; that is noted, and is no reason to refuse.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from statecore.statedir.store_places import guarantee_of, store_places
 from statecore.statedir.task_swap import TaskSwap
 from statecore.stores.legacy_offsets import read_offsets
 
-_FEW, _LITTLE = 64, 64 << 20
+_FEW_DATABASES, _SMALL_BYTES = 64, 64 << 20
 """Databases and bytes below which this process converts them itself."""
 
 _PRELOADED = ("statecore.conversion.execute",)
@@ -75,25 +75,25 @@ def run_migrate(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
 ) -> MigrateReport:
-    """Make a state directory what another release opens; or say what that would take.
+    """Convert a state directory for another release; or plan it.
 
     Args:
-        request: which directory, which release, and whether to do it.
-        engine: who converts the tasks; its workers see the directory.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
+        request: the directory, the release, and whether to apply the plan.
+        engine: converts the tasks; its workers can access the directory.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages.
 
     Returns:
-        What was done, or would be.
+        The report.
 
     Raises:
-        NotFound: there is no such application or task, and the request does not say that this may be.
-        Invalid: something cannot be migrated, of which all is named; or the plan is not the one that was approved;
-            nothing was changed.
-        Fenced: the application runs, or another job does; nothing was changed.
-        Capacity: no room; nothing was changed.
-        Corrupted: a database is damaged, or a copy is not what it must be; nothing was changed.
+        NotFound: there is no such application or task, unless the request allows that.
+        Invalid: something cannot be migrated, with all reasons; or the plan is not the approved one; nothing was
+            changed.
+        Fenced: the application or another job is running; nothing was changed.
+        Capacity: not enough disk space; nothing was changed.
+        Corrupted: a database is damaged, or a copy was not converted correctly; nothing was changed.
         StatecoreError: a defect of this program.
     """
     try:
@@ -104,16 +104,16 @@ def run_migrate(
             if not request.if_there:
                 raise
             say(error.what)
-            return _nothing_there(request)
+            return _no_directory_report(request)
         return _Migration(request, engine, directory, spec, progress, faults, say).run()
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, _doing(request)) from error
+        raise as_statecore_error(error, _activity(request)) from error
 
 
 class _Migration(OnDirectory):
-    """One try of a migration."""
+    """One attempt of a migration."""
 
     report_suffix = MIGRATION_SUFFIX
     called = "migration"
@@ -128,7 +128,7 @@ class _Migration(OnDirectory):
         faults: FaultPoints,
         say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _doing(request))
+        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
         self.request, self.engine = request, engine
         self.to = RELEASES[request.to]
 
@@ -141,16 +141,16 @@ class _Migration(OnDirectory):
         if not self.request.apply:
             refuse_in_use(self.directory)
             with self.phase("look"):
-                return self._report(Outcome.PLANNED, *self._looked())
+                return self._report(Outcome.PLANNED, *self._plan())
         with self.locked():
             self.faults.reach("migrate.after-lock")
             with self.phase("look"):
-                plans, plan_id = self._looked()
+                plans, plan_id = self._plan()
             self._refuse(plans, plan_id)
             todo = [plan for plan in plans if not plan.is_nothing_to_do]
             if not todo:
                 report = self._report(Outcome.UNCHANGED, plans, plan_id)
-                if self.has_ended_others():  # this one has brought theirs to its end
+                if self.has_ended_others():  # this one has finished theirs
                     self.end(plan_id, report.to_json())
                 return report
             self.faults.reach("migrate.after-plan")
@@ -165,10 +165,10 @@ class _Migration(OnDirectory):
                     TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
                 )
                 with self.phase("copy"):
-                    work = self._copied(exchange, todo)
+                    work = self._copy(exchange, todo)
                 self.faults.reach("migrate.after-copy")
                 with self.phase("convert"):
-                    seconds = self._converted(workers, work)
+                    seconds = self._convert(workers, work)
                 self.faults.reach("migrate.after-convert")
                 with self.phase("place"):
                     outcomes = exchange.swap([plan.task for plan in todo])
@@ -180,20 +180,20 @@ class _Migration(OnDirectory):
             self.end(plan_id, report.to_json())
             return report
 
-    def _looked(self) -> tuple[list[TaskConversion], str]:
-        """What would be done to each task, and the id of that plan."""
-        there = self.directory.every_task()
-        missing = [task for task in self.request.tasks if task not in there]
-        if missing or not (there or self.request.if_there):
+    def _plan(self) -> tuple[list[TaskConversion], str]:
+        """The conversion plan of each task, and the plan id."""
+        existing = self.directory.every_task()
+        missing = [task for task in self.request.tasks if task not in existing]
+        if missing or not (existing or self.request.if_there):
             raise NotFound(
                 f"{self.directory.path} has no task{f' {missing[0]}' if missing else ''}; "
-                f"there are: {', '.join(there) or 'none'}.",
+                f"it has: {', '.join(existing) or 'none'}.",
                 code="task-not-found",
                 action="Check state_dir, the application id and the names of the tasks.",
                 state_dir=str(self.directory.state_dir),
                 tasks=missing,
             )
-        wanted = [task for task in there if not self.request.tasks or task in self.request.tasks]
+        wanted = [task for task in existing if not self.request.tasks or task in self.request.tasks]
         self.progress.phase("look", len(wanted), "tasks")
         plans, seen = [], {}
         for task in wanted:
@@ -207,20 +207,24 @@ class _Migration(OnDirectory):
                 exactly_once=self._exactly_once(),
                 lose_headers=self.request.lose_headers,
             )
-            foreign = () if plan.refused else self._of_another(plan)
+            foreign = () if plan.refused else self._foreign_offsets(plan)
             plans.append(TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan)
             self.progress.advance()
         self.progress.done()
         changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
-        said = {"to": self.request.to, "tasks": [asdict(_said(plan)) for plan in plans], "fingerprints": changed}
-        return plans, plan_id_of(said)
+        content = {
+            "to": self.request.to,
+            "tasks": [asdict(_migrated_task(plan)) for plan in plans],
+            "fingerprints": changed,
+        }
+        return plans, plan_id_of(content)
 
-    def _of_another(self, plan: TaskConversion) -> tuple[Reason, ...]:
-        said = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
+    def _foreign_offsets(self, plan: TaskConversion) -> tuple[Reason, ...]:
+        content = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
         for store in plan.stores:
-            said.extend(store.offsets)
+            content.extend(store.offsets)
         names = {place.store for place in store_places(self.directory)}
-        return of_another(self.request.application_id, names, said, self.declared, TaskId.parse(plan.task).topology)
+        return of_another(self.request.application_id, names, content, self.declared, TaskId.parse(plan.task).topology)
 
     def _exactly_once(self) -> bool | None:
         guarantee = guarantee_of(self.declared, self.request.processing_guarantee)
@@ -233,14 +237,14 @@ class _Migration(OnDirectory):
                 f"{self.directory.path} cannot be migrated to {self.to.name}:\n"
                 + "\n".join(f"  {task}: {why}" for task, why in refused),
                 code="migration-refused",
-                action="Do what each line says, then run this again; nothing was changed.",
+                action="Solve the problem of each line, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
                 problems=[problem for plan in plans for problem in _problems(plan)],
             )
         if not all(plan.is_nothing_to_do for plan in plans):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
 
-    def _copied(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
+    def _copy(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
         self.directory.ensure_room(sum(plan.needed_bytes for plan in todo))
         self.progress.phase("copy", len(todo), "tasks")
         work = []
@@ -253,15 +257,18 @@ class _Migration(OnDirectory):
         return work
 
     def _engine_for(self, todo: Sequence[TaskConversion]) -> Engine:
-        """Who does it: this process where others would take longer to start."""
+        """The engine; this process alone for little work, because workers take longer to start."""
         if not isinstance(self.engine, ProcessEngine):
             return self.engine
-        if sum(plan.databases for plan in todo) < _FEW and sum(plan.needed_bytes for plan in todo) < _LITTLE:
+        if (
+            sum(plan.databases for plan in todo) < _FEW_DATABASES
+            and sum(plan.needed_bytes for plan in todo) < _SMALL_BYTES
+        ):
             return InProcessEngine(_PRELOADED)
         return replace(self.engine, preloaded=_PRELOADED)
 
-    def _converted(self, workers: Workers, work: Sequence[ConvertTask]) -> dict[str, float]:
-        """Have every copy converted; task → seconds."""
+    def _convert(self, workers: Workers, work: Sequence[ConvertTask]) -> dict[str, float]:
+        """Convert every copy; returns seconds by task."""
         self.progress.phase("convert", len(work), "tasks")
         files = [Path(one.done) for one in work]
         with Watch(lambda: sum(file.exists() for file in files), self.progress) as watch:
@@ -275,13 +282,13 @@ class _Migration(OnDirectory):
     def _verify(self, outcomes: Mapping[str, Placed]) -> None:
         left = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
         if not left:
-            plans, _ = self._looked()
+            plans, _ = self._plan()
             left = [plan.task for plan in plans if plan.refused or not plan.is_nothing_to_do]
         if left:
             raise Corrupted(
                 f"{', '.join(left)} in {self.directory.path} are not what they were converted to.",
                 code="migration-unverified",
-                action="Check the disk and who writes there, then run this again: it goes on where it stands.",
+                action="Check the disk, and what else writes there, then run this again to resume it.",
                 tasks=left,
             )
 
@@ -294,7 +301,7 @@ class _Migration(OnDirectory):
         kept: str = "",
         seconds: Mapping[str, float] | None = None,
     ) -> MigrateReport:
-        tasks = tuple(replace(_said(plan), seconds=(seconds or {}).get(plan.task, 0.0)) for plan in plans)
+        tasks = tuple(replace(_migrated_task(plan), seconds=(seconds or {}).get(plan.task, 0.0)) for plan in plans)
         if outcome is Outcome.PLANNED and any(task.refused for task in tasks):
             outcome = Outcome.REFUSED
         elif outcome is Outcome.PLANNED and not any(task.is_changed for task in tasks):
@@ -317,11 +324,11 @@ class _Migration(OnDirectory):
         undecided = "" if self.declared is None else undecided_in_words(self.declared)
         if not undecided:
             return ()
-        return (f"{undecided}. They are taken for what the directory shows; say there what the application declares.",)
+        return (f"{undecided}. Their kinds are detected in the directory; declare them in the spec.",)
 
 
-def _nothing_there(request: MigrateRequest) -> MigrateReport:
-    """The report on an application that has no state here yet."""
+def _no_directory_report(request: MigrateRequest) -> MigrateReport:
+    """Report on an application that has no state directory yet."""
     began = Attempt.begin(request.application_id, request.state_dir, request.request_id)
     return MigrateReport(
         **asdict(began),
@@ -332,12 +339,12 @@ def _nothing_there(request: MigrateRequest) -> MigrateReport:
     )
 
 
-def _said(plan: TaskConversion) -> MigratedTask:
-    """A plan as a report has it."""
+def _migrated_task(plan: TaskConversion) -> MigratedTask:
+    """A plan as part of the report."""
     return MigratedTask(
         task=plan.task,
         seen=plan.seen,
-        stores=tuple(_store_said(store) for store in plan.stores),
+        stores=tuple(_migrated_store(store) for store in plan.stores),
         steps=plan.steps,
         left=plan.left,
         refused=tuple(map(str, plan.refused)),
@@ -351,7 +358,7 @@ def _problems(plan: TaskConversion) -> tuple[dict[str, Any], ...]:
     return tuple({"store": "", **why.to_json(), "task": plan.task} for why in plan.refused)
 
 
-def _store_said(store: StoreConversion) -> MigratedStore:
+def _migrated_store(store: StoreConversion) -> MigratedStore:
     return MigratedStore(
         store=store.store,
         kind="?" if store.kind is None else str(store.kind),
@@ -365,5 +372,5 @@ def _by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
-def _doing(request: MigrateRequest) -> str:
+def _activity(request: MigrateRequest) -> str:
     return f"{request.state_dir} was migrated to Kafka Streams {request.to}"

@@ -1,6 +1,6 @@
-"""What a migration does, put together for people: what is the same in many tasks is said once.
+"""Summarizes a migration report for people: combines what is the same in many tasks.
 
-It serves whoever prints a report (``statecore migrate``, the logs and the page of the Dag ``migrate_checkpoints``).
+Used by ``statecore migrate``, and by the logs and the page of the Dag ``migrate_checkpoints``.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask, MigrateReport
 
 BESIDE = "files beside the stores"
-"""What stands for the name of a store where something is done to files beside them."""
+"""Stands for the store name of changes to files beside the stores."""
 
 _NUMBER = r"(?<![\w.,-])\d+(?:,\d{3})*(?![\w-]|[.,]\d)"
-"""A number that is no part of a name or of a release."""
+"""A number that is not part of a name or a release."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """What is the same in several tasks.
+    """A change or message shared by several tasks.
 
     Attributes:
-        tasks: those.
-        what: it, in words; where numbers differ, what stands for all of them. Empty where nothing is done.
-        store: the store that it is done to; empty where it is none.
-        kind: the store's kind; empty where it is not known, or of no store.
+        tasks: the tasks.
+        what: description, with placeholders where numbers differ; empty if nothing is changed.
+        store: the changed store; empty if none.
+        kind: the store's kind; empty if unknown, or without a store.
     """
 
     tasks: tuple[str, ...]
@@ -36,7 +36,7 @@ class Together:
 
 
 def done(report: MigrateReport) -> list[Together]:
-    """What is done to each store, and to the files beside them; stores to which nothing is done are among them."""
+    """Changes of each store and of files beside the stores; includes stores without changes."""
     stores: dict[tuple[str, str, tuple[tuple[str, bool], ...]], tuple[list[str], list[MigratedStore]]] = {}
     beside: dict[tuple[str, ...], list[str]] = {}
     for task in report.tasks:
@@ -60,11 +60,11 @@ def _steps(stores: Sequence[MigratedStore]) -> str:
 
 
 def _step(steps: Sequence[MigratedStep]) -> str:
-    """A step in words, with the rows of all tasks. Which offsets it is about, is in the report."""
+    """Description of a step, with the rows of all tasks; the report has the offsets."""
     one, rows = steps[0], sum(step.rows for step in steps)
     offset = ""
     if one.offsets:
-        offset = "-4, an offset that is not known" if _is_unknown(one) else "its offset"
+        offset = "-4, an unknown offset" if _is_unknown(one) else "its offset"
         offset = "its offsets" if len(one.offsets) > 1 else offset
     return " ".join(filter(None, [f"{rows:,}" if rows else "", one.text, offset]))
 
@@ -74,22 +74,22 @@ def _is_unknown(step: MigratedStep) -> bool:
 
 
 def left(report: MigrateReport) -> list[Together]:
-    """Why something stays as it is, and what the application will do about it."""
-    return _put_together(report, lambda task: task.left)
+    """Why things are not changed, and what the application will do with them."""
+    return _combined(report, lambda task: task.left)
 
 
 def notes(report: MigrateReport) -> list[Together]:
-    """What an operator should know."""
-    return _put_together(report, lambda task: task.notes)
+    """Notes for the operator."""
+    return _combined(report, lambda task: task.notes)
 
 
 def refused(report: MigrateReport) -> list[Together]:
     """Why tasks cannot be migrated."""
-    return _put_together(report, lambda task: task.refused)
+    return _combined(report, lambda task: task.refused)
 
 
-def _put_together(report: MigrateReport, of: Callable[[MigratedTask], Iterable[str]]) -> list[Together]:
-    """Sentences that differ in nothing but numbers, and in the partition of the task, as one."""
+def _combined(report: MigrateReport, of: Callable[[MigratedTask], Iterable[str]]) -> list[Together]:
+    """Combine sentences that differ only in numbers and in the partition of the task."""
     found: dict[tuple[str, ...], tuple[list[str], list[list[str]]]] = {}
     for task in report.tasks:
         for sentence in of(task):
@@ -101,7 +101,7 @@ def _put_together(report: MigrateReport, of: Callable[[MigratedTask], Iterable[s
 
 
 def _pieces(sentence: str, task: str) -> list[str]:
-    """A sentence cut at its numbers and at the name and the partition of its task, which stand at the odd places."""
+    """Split a sentence at its numbers and at the name and partition of its task, which get the odd indexes."""
     own = [_NUMBER, rf"(?<![\w-]){re.escape(task)}(?!\w)"]
     partition = task.rpartition("_")[2]
     if partition.isdigit():

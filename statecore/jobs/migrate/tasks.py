@@ -1,4 +1,4 @@
-"""The tasks of a migration, as an engine's workers do them: convert the copy of a task directory, and look at it."""
+"""The worker's part of a migration: converts and verifies copies of task directories."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from statecore.jobs.failures import as_statecore_error
 
 @dataclass(frozen=True)
 class ConvertTask:
-    """Convert the copy of one task directory.
+    """Conversion of the copy of one task directory.
 
     Attributes:
-        plan: what is to be done to it.
+        plan: the conversion plan.
         copy: the copy, below the application's directory.
-        done: a file that is made when it is done, for whoever counts.
+        done: a file that is created at the end, for the progress.
     """
 
     plan: TaskConversion
@@ -30,11 +30,11 @@ class ConvertTask:
 
 @dataclass(frozen=True)
 class Converted:
-    """A copy that is what its plan says, durable, and was looked at.
+    """A converted, synced and verified copy.
 
     Attributes:
         task: the task.
-        seconds: wall time that it took.
+        seconds: wall time.
     """
 
     task: str
@@ -42,11 +42,11 @@ class Converted:
 
 
 def convert_tasks(tasks: Sequence[ConvertTask]) -> list[Converted | Failure]:
-    """Convert one copy after the other, up to the first that fails: nothing is put in place then."""
+    """Convert copies, up to the first failure; then none is put in place."""
     done: list[Converted | Failure] = []
     for one in tasks:
         try:
-            done.append(_converted(one))
+            done.append(_convert(one))
         except Exception as error:
             doing = f"task {one.plan.task} was converted for Kafka Streams {one.plan.to.name} in {one.copy}"
             done.append(Failure(as_statecore_error(error, doing, task=one.plan.task).to_json()))
@@ -54,7 +54,7 @@ def convert_tasks(tasks: Sequence[ConvertTask]) -> list[Converted | Failure]:
     return done
 
 
-def _converted(one: ConvertTask) -> Converted:
+def _convert(one: ConvertTask) -> Converted:
     from statecore.conversion.execute import convert, verify_conversion
 
     began = time.monotonic()

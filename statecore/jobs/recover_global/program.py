@@ -1,6 +1,6 @@
-"""A recovery of global stores as a program, for who runs it beside itself: a request as JSON in, a report out.
+"""The recovery of global stores as a program: a request as JSON in, a report or an error as JSON out.
 
-Processes of this machine rebuild the stores; whoever started it with ``--here`` holds its standard input
+Local processes rebuild the stores; with ``--here`` it ends when its starter closes standard input
 (:mod:`statecore.jobs.starter`).
 """
 
@@ -20,14 +20,13 @@ from statecore.progress import Progress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job.
+    """Run the job; report or error are written to the file named by ``--report``.
 
     Returns:
-        The exit code: 0, whatever is left, or that of the error's kind. Report or error lie in the file named by
-        ``--report``.
+        The exit code: 0 whatever remains to be done, or that of the error.
     """
     parser = parser_of("recover_global_job.py", "Recover the global stores of a directory.", "RecoverGlobalRequest")
-    parser.add_argument("--here", action="store_true", help="end with whoever started it")
+    parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:
         end_with_the_starter()

@@ -1,4 +1,4 @@
-"""What a recovery of global stores is asked for."""
+"""The request of a recovery of global stores."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from statecore.jobs.restore.request import (
 
 @dataclass(frozen=True, kw_only=True)
 class RecoverGlobalRequest(Request):
-    """A request to examine the global stores of an application's directory and to rebuild those that are not valid."""
+    """A request to diagnose an application's global stores and to rebuild the invalid ones."""
 
     spec_path: str = field(
         metadata=declare(
             FilePath("FILE"),
             title="Spec path",
-            help="the application's stores.yaml, which says the topics of its global stores",
+            help="the application's stores.yaml, with the topics of its global stores",
             option="--spec",
         ),
     )
@@ -39,7 +39,7 @@ class RecoverGlobalRequest(Request):
         metadata=declare(
             Text("ID"),
             title="Application id",
-            help="Kafka Streams' application.id, to be sure that the spec is that of this application",
+            help="Kafka Streams' application.id, to check that the spec is that of this application",
             otherwise="that of the spec",
         ),
     )
@@ -54,8 +54,8 @@ class RecoverGlobalRequest(Request):
         metadata=declare(
             Flag(),
             title="Accept topics that are not compacted",
-            help="rebuild a global store also of a topic whose retention deletes the last records of keys: it has "
-            "what is left of them",
+            help="also rebuild a global store from a topic whose retention deletes the last records of keys; the store "
+            "then has only the remaining rows",
             section=WHAT,
         ),
     )
@@ -64,7 +64,7 @@ class RecoverGlobalRequest(Request):
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="rebuild stores from the newest snapshot that is sound, where that is cheaper than from their topics",
+            help="rebuild stores from the newest sound snapshot where that is cheaper than from their topics",
             section=WHAT,
             otherwise="from their topics",
             check=check_repository,
@@ -74,11 +74,7 @@ class RecoverGlobalRequest(Request):
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
 
     def to_repair(self, application_id: str) -> RepairRequest:
-        """The repair of the directory's global stores that this is.
-
-        Args:
-            application_id: the application.
-        """
+        """The equivalent repair request for the global stores of the directory."""
         same = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
-        said = {name: getattr(self, name) for name in same}
-        return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **said)
+        fields = {name: getattr(self, name) for name in same}
+        return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **fields)

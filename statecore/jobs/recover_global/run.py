@@ -1,13 +1,13 @@
-"""The recovery of global stores: those with which an application would end in ``ERROR`` are rebuilt, the others kept.
+"""Recovery of global stores: rebuilds those that would stop the application in ``ERROR``, and keeps the others.
 
-It is a repair (:mod:`statecore.jobs.repair.run`) of the directory ``global`` alone, with its steps, its lock and its
-harmless kills. What it adds:
+It is a repair (:mod:`statecore.jobs.repair.run`) of the directory ``global`` only, with the same phases, lock and
+crash safety. In addition:
 
-- It says of each global store what the next start would do with it (:mod:`statecore.doctor.global_store_outcome`).
-- The topic of a store is nobody's changelog. One that is gone, or whose retention deletes last records of keys, is
-  refused before a plan is shown.
-- One that was made anew and has no record yet makes an empty store, which is right; a person approves that by the id of
-  the plan, because the rows that are there may be the only ones.
+- It reports for each global store what the next start would do with it (:mod:`statecore.doctor.global_store_outcome`).
+- The topic of a global store is not owned by the application. A deleted topic, or one whose retention deletes last
+  records of keys, is refused before a plan is shown.
+- A recreated topic without records gives an empty store, which is correct; a person approves that by the plan id,
+  because the existing rows may be the only copy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from statecore.spec.reader import load_spec
 from statecore.statedir.store_places import check_application
 
 ACCEPT = "--accept-uncompacted"
-_ABSENT = "There is nothing of it: the start reads its topic whole."
+_ABSENT = "It does not exist: the start reads its whole topic."
 
 
 def run_recover_global(
@@ -49,23 +49,23 @@ def run_recover_global(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
 ) -> RepairReport:
-    """Rebuild the global stores of a directory that are not valid; or say what would be done.
+    """Rebuild the invalid global stores of a directory; or plan it.
 
     Args:
-        request: which directory, and whether to do it.
-        engine: who rebuilds stores; its workers see the directory.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
+        request: the directory, and whether to apply the plan.
+        engine: rebuilds stores; its workers can access the directory.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages.
 
     Returns:
-        What the next start would do with each global store, what was done, and what is left.
+        What the next start would do with each global store, what was done, and what remains.
 
     Raises:
-        NotFound: there is no such application or global store, or the topic of one is gone.
-        Invalid: the plan is not the one that was approved, or takes rows away and was not approved; the topic of a
-            store is not compacted; or only the application can fill a store. Nothing was changed.
-        Fenced: the application runs, or another job does; nothing was changed.
+        NotFound: there is no such application or global store, or the topic of one was deleted.
+        Invalid: the plan is not the approved one, or removes rows without approval; the topic of a store is not
+            compacted; or only the application can fill a store. Nothing was changed.
+        Fenced: the application or another job is running; nothing was changed.
         Retryable, Capacity, Corrupted: as :func:`statecore.jobs.repair.run.run_repair`.
         StatecoreError: a defect of this program.
     """
@@ -73,7 +73,7 @@ def run_recover_global(
         spec = load_spec(Path(request.spec_path))
         if request.application_id is not None:
             check_application(spec, request.application_id)
-        stores = _wanted(spec, request)
+        stores = _selected_stores(spec, request)
         return _Recovery(request, engine, spec, stores, progress, faults, say).run()
     except FaultInjected:
         raise
@@ -81,12 +81,8 @@ def run_recover_global(
         raise as_statecore_error(error, f"global stores in {request.state_dir} were recovered") from error
 
 
-def _wanted(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
-    """The global stores that are meant, as they are declared.
-
-    Raises:
-        NotFound: one is not declared, or none is.
-    """
+def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
+    """Declared global stores that the request selects. Raises ``NotFound``: one is not declared, or none is."""
     declared = {one.name: one for one in spec.global_stores}
     unknown = [name for name in request.stores if name not in declared]
     if unknown or not declared:
@@ -101,7 +97,7 @@ def _wanted(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[Store
 
 
 class _Recovery(DirectoryRepair):
-    """One try of a recovery."""
+    """One attempt of a recovery."""
 
     called = "recovery of global stores"
 
@@ -117,14 +113,14 @@ class _Recovery(DirectoryRepair):
     ) -> None:
         repair = request.to_repair(spec.application_id)
         super().__init__(repair, engine, directory_of(repair), spec, progress, faults, say)
-        self.asked, self.spec, self.stores = request, spec, stores
+        self.recovery_request, self.spec, self.stores = request, spec, stores
 
     def words(self) -> tuple[str, ...]:
         """See :class:`statecore.jobs.directory_change.OnDirectory`."""
-        return "recover-global", *self.asked.to_words(without=("approved", "request_id"))
+        return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))
 
     def run(self) -> RepairReport:
-        """Recover, or plan; where something is wrong that no repair is known for, nothing is called sound."""
+        """Recover, or plan; with errors that have no repair the outcome is never "unchanged"."""
         report = super().run()
         if report.outcome is Outcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
             return replace(report, outcome=Outcome.NOT_MENDED)
@@ -134,11 +130,13 @@ class _Recovery(DirectoryRepair):
         self._refuse_files()
         there = {found.store for found in self.directory.stores(GLOBAL)}
         if GLOBAL in self.directory.every_task():
-            named = tuple(name for name in self.asked.stores if name in there)
-            # Of a store that is not there only the files of the task tell.
-            self.request = replace(self.request, stores=named if len(named) == len(self.asked.stores) else ())
+            named = tuple(name for name in self.recovery_request.stores if name in there)
+            # A missing store shows only in the files of the task.
+            self.request = replace(
+                self.request, stores=named if len(named) == len(self.recovery_request.stores) else ()
+            )
             found, _ = super()._examined()
-            found = replace(found, findings=tuple(map(_mendable, found.findings)))
+            found = replace(found, findings=tuple(map(_repairable, found.findings)))
             return found, self.planned(found)
         nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
         guarantee = self.spec.processing_guarantee
@@ -146,7 +144,7 @@ class _Recovery(DirectoryRepair):
         return found, self.planned(found)
 
     def _refuse_files(self) -> None:
-        """Refuse what is no directory in the place of a store. Raises ``Invalid``."""
+        """Refuse a file in the place of a store's directory. Raises ``Invalid``."""
         of_globals = self.directory.task_path(GLOBAL)
         for one in self.stores:
             for path in (of_globals / PLAIN_PARENT / one.name, of_globals / one.name):
@@ -155,39 +153,39 @@ class _Recovery(DirectoryRepair):
                         f"{path} is no directory, and the global store {one.name} belongs there: the next start of "
                         "the application ends in ERROR, and under exactly-once it deletes all of global/.",
                         code="store-not-directory",
-                        action="See whose file it is, and move it away. Then run this again.",
+                        action="Find out where the file comes from and move it away. Then run this again.",
                         store=one.name,
                         path=str(path),
                     )
 
     def planned(self, found: Diagnosis) -> RepairPlan:
-        """What mends the global stores that are meant."""
+        """Repairs of the selected global stores."""
         meant = {"", *(one.name for one in self.stores)}
         return plan_repairs([one for one in found.findings if one.store in meant], found.stores)
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
-        """What the next start would do with each."""
+        """What the next start would do with each selected store."""
         there = {view.store for view in found.stores} | {one.store for one in found.findings}
         of_those = next_starts([one.name for one in self.stores if one.name in there], found.findings)
         absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there]
         return (*of_those, *absent)
 
     def check(self, found: Diagnosis, plan: RepairPlan) -> None:
-        """Refuse what no recovery can do, and what takes rows away that somebody may want.
+        """Refuse what a recovery cannot do.
 
         Raises:
-            NotFound: the topic of a store is gone.
-            Invalid: the topic of one that is to be rebuilt is not compacted, or only the application can fill it.
+            NotFound: the topic of a store was deleted.
+            Invalid: the topic of a store to rebuild is not compacted, or only the application can fill it.
         """
         gone = [one for one in found.findings if one.code == "topic-missing"]
         if gone:
             topics = ", ".join(sorted({str(one.evidence["topic"]) for one in gone}))
             raise NotFound(
-                f"The topic of a global store is gone ({gone[0].store}): {topics}. The application does not start "
-                "without it, and nothing could be rebuilt.",
+                f"The topic of the global store {gone[0].store} does not exist: {topics}. The application does not "
+                "start without it, and nothing can be rebuilt.",
                 code="global-topic-not-found",
-                action="Keep a copy of the directory (statecore snapshot --offline); find out who deleted the topic, "
-                "have it made and filled again, then run this again. Check that these are the application's brokers: "
+                action="Keep a copy of the directory (statecore snapshot --offline); find out what deleted the topic, "
+                "have it recreated and filled, then run this again. Check that these are the application's brokers: "
                 f"{self.spec.bootstrap_servers}. Other global stores can be recovered by name (--store).",
                 stores=sorted({one.store for one in gone}),
                 topics=topics,
@@ -197,11 +195,11 @@ class _Recovery(DirectoryRepair):
         if of_application:
             names = ", ".join(of_application)
             raise Invalid(
-                f"The application fills {names} through a processor of its own, so its rows cannot be told from the "
+                f"The application fills {names} through its own processor, so its rows cannot be rebuilt from the "
                 "topic.",
                 code="store-filled-by-processor",
-                action=f"Move the directory of {names} in {self.directory.task_path(GLOBAL)} aside: the next start "
-                "reads its topic whole. Others can be recovered by name (--store).",
+                action=f"Move the directory of {names} in {self.directory.task_path(GLOBAL)} away: the next start "
+                "reads its whole topic. Others can be recovered by name (--store).",
                 stores=of_application,
             )
         self._check_compacted([one for one in self.stores if one.name in rebuilt])
@@ -216,16 +214,16 @@ class _Recovery(DirectoryRepair):
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka) as cluster:
             topics = cluster.describe_topics({one.changelog for one in stores})
         for one in stores:
-            accept = self.asked.accept_uncompacted
+            accept = self.recovery_request.accept_uncompacted
             check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
 
 
-def _mendable(finding: Finding) -> Finding:
-    """A finding with the repair that it has here, and that it has not in a directory that is looked at as a whole.
+def _repairable(finding: Finding) -> Finding:
+    """A finding with the repair that it has only in a recovery of global stores.
 
-    - Of a topic without a record an empty store is made.
+    - From a topic without records an empty store is built.
     - A topic never loses a partition, so one with fewer is another topic. Kafka Streams reads what the topic has, and
-      leaves the rows of the other partitions in the store for ever.
+      keeps the rows of the other partitions in the store forever.
     """
     if finding.code == "offset-past-end" and finding.repair is None:
         return replace(finding, repair=Repair.REBUILD)

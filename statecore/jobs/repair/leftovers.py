@@ -1,7 +1,7 @@
-"""What tries of repairs leave in an application's directory that nobody goes on with: the staging of their rebuilds.
+"""Deletes the staging of rebuilds that killed repairs left in an application's directory.
 
-A rebuild is a restore whose request id is that of the repair and a suffix (:mod:`statecore.jobs.repair.run`). Whoever
-runs a repair again looks anew, may rebuild other stores, and has a request id of its own.
+A rebuild is a restore whose request id is that of the repair with a suffix (:mod:`statecore.jobs.repair.run`). A repair
+that is run again inspects the directory anew, may rebuild other stores, and has another request id.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ from statecore.statedir.work_directory import PLANS
 
 
 def discard_placed(work: Path) -> None:
-    """Delete what a restore has staged that was killed behind its last swap: nothing is left for it to do.
-
-    Args:
-        work: the application's ``.statecore``.
-    """
+    """Delete the staging of a restore that was killed after its last swap; ``work`` is ``.statecore``."""
     record = read_record(work)
     if record is None or not record.request_id:
         return
@@ -35,18 +31,18 @@ def discard_placed(work: Path) -> None:
 
 
 def discard_rebuilds(work: Path, job: str, keep: str = "") -> None:
-    """Delete what tries have staged to rebuild stores.
+    """Delete the staged rebuilds of killed attempts.
 
     Args:
         work: the application's ``.statecore``.
-        job: what a repair is called in the word of its tries.
-        keep: the request of which a try goes on; empty when all that was to be rebuilt is.
+        job: job name in the in-progress markers.
+        keep: request that is being resumed; empty after all rebuilds are done.
     """
-    tries = {one.attempt.request_id for one in killed_tries(work) if one.job == job} - {keep}
+    killed_requests = {one.attempt.request_id for one in killed_tries(work) if one.job == job} - {keep}
     for file in (work / PLANS).glob(f"*{PLAN_SUFFIX}"):
         with suppress(Invalid, OSError):
             frozen = load_plan(file)
-            if frozen is None or not frozen.plan.plan_id or frozen.request_id.rpartition("-")[0] not in tries:
+            if frozen is None or not frozen.plan.plan_id or frozen.request_id.rpartition("-")[0] not in killed_requests:
                 continue
             home = DirectoryHome(work, work, frozen.request_id)
             home.discard(frozen.plan.plan_id)

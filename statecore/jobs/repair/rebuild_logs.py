@@ -1,8 +1,8 @@
-"""What stores would be rebuilt from: the partitions of logs as they are now, and what makes a person look first.
+"""Lists the changelog partitions that stores would be rebuilt from, and doubts that need a person's approval.
 
-A rebuild replaces what is there by what the brokers have. Brokers of another cluster may have topics of the same name,
-and a topic may have been emptied; so the plan of a repair says of which topics it is, its id changes with them, and one
-that would make less of a store than there was is done only when that very plan was approved.
+A rebuild replaces local state by what the brokers have. Another cluster may have topics of the same names, and a topic
+may have been emptied. So a repair plan names the topic ids, its id changes with them, and a rebuild that would lose
+rows is done only if that exact plan was approved.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.store_places import declared_at
 
-_EMPTY, _NOWHERE = "which has no record", "which there is not"
+_EMPTY, _MISSING = "which has no record", "which does not exist"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
 
 
 def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild]) -> Mapping[Rebuild, tuple[str, ...]]:
-    """The logs of each rebuild in words that change only when a topic is made anew, or has no record any more.
+    """Descriptions of the logs of each rebuild; they change only if a topic is recreated or emptied.
 
     Args:
-        spec: what is declared.
-        rebuilds: what would be rebuilt.
+        spec: the application.
+        rebuilds: the planned rebuilds.
 
     Raises:
         Retryable: the brokers did not answer.
-        Invalid: they may not be asked.
+        Invalid: this client is not authorized.
     """
     if not rebuilds:
         return {}
     topics = {one: _topics(spec, one) for one in rebuilds}
     with Cluster(spec.bootstrap_servers, spec.kafka) as cluster:
-        there = {topic for of in topics.values() for topic in of} & set(cluster.list_topics())
-        described = cluster.describe_topics(there)
+        existing = {topic for of in topics.values() for topic in of} & set(cluster.list_topics())
+        described = cluster.describe_topics(existing)
         partitions = {
             (one, topic): [
                 TopicPartition(topic, number)
@@ -47,18 +47,18 @@ def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild]) -> Mapping[Rebui
             ]
             for one, of in topics.items()
             for topic in of
-            if topic in there
+            if topic in existing
         }
         logs = cluster.log_offsets({at for of in partitions.values() for at in of})
 
-    def said(one: Rebuild, topic: str) -> Iterator[str]:
-        if topic not in there:
-            yield f"{topic}, {_NOWHERE}"
+    def descriptions(one: Rebuild, topic: str) -> Iterator[str]:
+        if topic not in existing:
+            yield f"{topic}, {_MISSING}"
         for at in partitions.get((one, topic), ()):
             empty = f", {_EMPTY}" if logs[at].log_start == logs[at].log_end else ""
             yield f"{at} of topic {described[topic].topic_id}{empty}"
 
-    return {one: tuple(log for topic in of for log in said(one, topic)) for one, of in topics.items()}
+    return {one: tuple(log for topic in of for log in descriptions(one, topic)) for one, of in topics.items()}
 
 
 def _topics(spec: ApplicationSpec, rebuild: Rebuild) -> tuple[str, ...]:
@@ -67,19 +67,19 @@ def _topics(spec: ApplicationSpec, rebuild: Rebuild) -> tuple[str, ...]:
 
 
 def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Why a person is to look at a rebuild before it is done, in a sentence each; none for one that only wins.
+    """Reasons for a person to check a rebuild before it is done, one sentence each; none if nothing can be lost.
 
     Args:
-        rebuild: it.
-        logs: its logs, of :func:`logs_of`.
-        findings: what was found in the directory.
+        rebuild: the rebuild.
+        logs: its logs, from :func:`logs_of`.
+        findings: the findings in the directory.
     """
     stores, every = ", ".join(rebuild.stores), tuple(logs)
-    empty = [log for log in every if log.endswith((_EMPTY, _NOWHERE))]
+    empty = [log for log in every if log.endswith((_EMPTY, _MISSING))]
     what = f"{stores}: it is"
     if len(empty) < len(every):  # other partitions have records
         what = f"the part of {stores} that is"
-    nothing = [f"Nothing would be left of {what} rebuilt from {log}." for log in empty]
+    nothing = [f"No rows would remain of {what} rebuilt from {log}." for log in empty]
     others = [
         f"{one.task}/{one.store}: {one.what.rstrip('.')}."
         for one in findings

@@ -1,6 +1,6 @@
-"""What a repair did, or would do: what was found, what mends it, and what is found afterwards.
+"""Report of a repair: findings, repairs, and remaining findings.
 
-The plan has an id as that of a migration has one. The report lies in the application's directory, where something was
+The plan has an id like that of a migration. The report is stored in the application's directory if something was
 repaired::
 
     <application>/.statecore/plans/<request>.repair
@@ -18,27 +18,26 @@ from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
 REPAIR_SUFFIX = ".repair"
-"""Of the report's file."""
+"""File suffix of the report."""
 
 
 class Outcome(StrEnum):
-    """What became of a repair."""
+    """Outcome of a repair."""
 
     PLANNED = "planned"
     REPAIRED = "repaired"
     UNCHANGED = "nothing to do"
     NOT_MENDED = "not mended"
-    """Of global stores: the next start would fail or answer wrongly, and no repair is known for it."""
+    """Global stores only: the next start would fail or answer wrongly, and there is no repair for it."""
 
 
 @dataclass(frozen=True)
 class RepairedTask:
-    """One task directory that is changed.
+    """One repaired task directory.
 
     Attributes:
-        task: the task.
-        steps: what is done, in words.
-        codes: of the findings that it mends.
+        steps: descriptions of the repairs.
+        codes: codes of the repaired findings.
     """
 
     task: str
@@ -48,19 +47,19 @@ class RepairedTask:
 
 @dataclass(frozen=True)
 class RebuiltStores:
-    """Stores that are rebuilt by one restore.
+    """Stores rebuilt by one restore.
 
     Attributes:
         stores: their names.
-        tasks: of which tasks.
-        codes: of the findings that it mends.
-        rows: how many rows they have now; ``None`` of a plan.
-        parents: the snapshots that they were put upon; empty where they were built from their changelogs alone.
-        kept: where the task directories that were replaced lie; empty of a plan, and where there were none.
-        seconds: what it took; 0 of a plan.
-        sources: what they are rebuilt from, in words: which brokers have to answer.
-        logs: the partitions of topics, with the ids of these; empty where nobody was asked.
-        doubts: why a person is to look at it before it is done, and to approve the plan by its id.
+        tasks: their tasks.
+        codes: codes of the repaired findings.
+        rows: number of rows after the rebuild; ``None`` in a plan.
+        parents: their base snapshots; empty if they were built from changelogs only.
+        kept: where the replaced task directories are kept; empty in a plan, and if there were none.
+        seconds: wall time; 0 in a plan.
+        sources: description of what they are rebuilt from: the brokers that have to answer.
+        logs: topic partitions with topic ids; empty if the brokers were not asked.
+        doubts: why a person has to check the plan and approve it by its id.
     """
 
     stores: tuple[str, ...]
@@ -79,20 +78,19 @@ class RebuiltStores:
 class RepairReport(Attempt):
     """The result of one repair of one state directory.
 
-    Attributes beside those of the try:
-        finished: when it ended.
-        outcome: what became of it.
+    Attributes besides those of the attempt:
+        finished: end time.
         plan_id: hash of the plan.
-        exit_code: of the worst finding that is there at the end; of a plan, of those that it does not mend.
-        kept: where the task directories lie that mended ones have replaced; empty where there is nothing.
+        exit_code: exit code of the worst remaining finding; in a plan, of those that it does not repair.
+        kept: where the replaced task directories are kept; empty if there are none.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
-        mended: tasks that are changed.
-        rebuilt: stores that are rebuilt.
-        found: what was found at the beginning, as ``statecore doctor --json`` says it.
-        left: what is found at the end, worse than a note; of a plan, what it does not mend.
-        notes: what an operator should know.
-        next_starts: of a recovery of global stores, what the next start would have done with each of them.
+        mended: repaired tasks.
+        rebuilt: rebuilt stores.
+        found: findings at the start, as in ``statecore doctor --json``.
+        left: remaining findings worse than a note; in a plan, those that it does not repair.
+        notes: notes for the operator.
+        next_starts: for a recovery of global stores, what the next start would have done with each of them.
     """
 
     finished: str

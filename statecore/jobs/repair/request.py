@@ -1,4 +1,4 @@
-"""What a repair of a state directory is asked for."""
+"""The request of a repair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.jobs.restore.request import APPLICATION_ID, APPLY, APPROVED, OWNE
 
 @dataclass(frozen=True, kw_only=True)
 class RepairRequest(DiagnoseRequest):
-    """A request to examine the directory of an application and to mend what is found."""
+    """A request to diagnose and repair the directory of an application."""
 
     application_id: str = field(
         metadata=APPLICATION_ID,
@@ -29,8 +29,7 @@ class RepairRequest(DiagnoseRequest):
         metadata=declare(
             Text("URL"),
             title="Repository",
-            help="rebuild stores from the newest snapshot that is sound, where that is cheaper than from their "
-            "changelogs",
+            help="rebuild stores from the newest sound snapshot where that is cheaper than from their changelogs",
             section=WHAT,
             otherwise="from their changelogs",
             check=check_repository,
@@ -40,11 +39,11 @@ class RepairRequest(DiagnoseRequest):
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
 
     def __post_init__(self) -> None:
-        """Look at every value. Raises ``Invalid``."""
+        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.release is not None:
             raise Invalid(
-                "A repair is for the newest release.",
+                "A repair supports only the newest release.",
                 code="release-invalid",
-                action="Leave release (--for) out; statecore migrate converts for other releases.",
+                action="Leave out release (--for); statecore migrate converts to other releases.",
             )

@@ -1,8 +1,8 @@
-"""What is left of a repair that was approved and done in part: whoever runs it again has that approval still.
+"""Resumes a partially applied, approved repair.
 
-The id of a plan changes with the directory, so the rest of a plan has another one. The word that a try leaves of itself
-(:mod:`statecore.jobs.directory_change`) therefore says what was approved, and a later try that would do a part of just
-that goes on.
+The plan id changes with the directory, so the rest of a plan has another id. The in-progress marker of an attempt
+(:mod:`statecore.jobs.directory_change`) therefore records what was approved, and a later attempt that would do only a
+part of that continues under the same approval.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 _PLAN = "plan"
 
 
-def word_of(plan_id: str, mended: Iterable[RepairedTask], rebuilt: Iterable[RebuiltStores]) -> dict[str, Any]:
-    """What the word of a try says of its plan.
-
-    Args:
-        plan_id: the id of the plan.
-        mended: the tasks that are changed.
-        rebuilt: the stores that are rebuilt.
-    """
+def marker_of(plan_id: str, mended: Iterable[RepairedTask], rebuilt: Iterable[RebuiltStores]) -> dict[str, Any]:
+    """In-progress marker of a plan: its id, repairs, rebuilds and logs."""
     of_rebuilds = list(rebuilt)
     return {
         _PLAN: {
@@ -37,14 +31,14 @@ def word_of(plan_id: str, mended: Iterable[RepairedTask], rebuilt: Iterable[Rebu
     }
 
 
-def begun_before(work: Path, job: str, approved: str, rest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The word of the plan that was approved, where a try has begun it and nothing but a part of it is to be done.
+def approved_marker(work: Path, job: str, approved: str, rest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The marker of the approved plan, if an attempt has begun it and only a part of it remains; otherwise ``None``.
 
     Args:
         work: the application's ``.statecore``.
-        job: what the job is called in the word of its tries.
-        approved: the id of the plan that was approved.
-        rest: the word of what would be done now.
+        job: job name in the in-progress markers.
+        approved: id of the approved plan.
+        rest: marker of what would be done now.
     """
     for one in killed_tries(work):
         if one.job != job:

@@ -1,16 +1,16 @@
-"""The repair: what a look at a state directory found is mended, and looked at again.
+"""Repair: fixes the findings of a state directory and verifies the result.
 
-Order of things, and why a kill at any moment is harmless::
+Phases, and why a kill at any point is harmless::
 
-    look      every finding, and what would mend it          nothing is changed; a plan ends here
-    mend      copies of task directories are changed         in .statecore, which the next job sweeps
-    swap      whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
-    rebuild   damaged stores, by restores of their own       as a restore says; a retry goes on with what was read
-    look      again: what is left is said                    under the same lock, from the first look on
+    look      findings and their repairs                     nothing is changed; a plan ends here
+    mend      change copies of task directories              in .statecore, which the next job cleans
+    swap      whole tasks, by the placement journal          each task is entirely old or new; the next job finishes it
+    rebuild   damaged stores, by separate restores           as a restore; a retry continues with what was read
+    verify    diagnose again: report what remains            under the same lock as the first diagnosis
 
-Each step leaves the directory better than before, so whoever stops in the middle runs the same again, and only what is
-still wrong is mended; what was approved is approved still (:mod:`statecore.jobs.repair.resume`). All that is replaced,
-by a copy or by a restore, is kept for a week (:mod:`statecore.statedir.task_swap`).
+Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
+approval remains valid (:mod:`statecore.jobs.repair.resume`). Everything that a copy or a restore replaces is kept for a
+week (:mod:`statecore.statedir.task_swap`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from statecore.jobs.repair.report import (
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.resume import begun_before, word_of
+from statecore.jobs.repair.resume import approved_marker, marker_of
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
@@ -60,7 +60,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import TaskSwap, replaced_in
 
 _SHOWN = 5
-_GIVE_SPEC = "With --spec (statecore discover writes one) it is rebuilt by this repair."
+_GIVE_SPEC = "With --spec (statecore discover writes one) this repair rebuilds it."
 
 
 def run_repair(
@@ -71,24 +71,24 @@ def run_repair(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
 ) -> RepairReport:
-    """Mend what is found in a state directory; or say what would be done.
+    """Repair a state directory; or plan it.
 
     Args:
-        request: which directory, and whether to do it.
-        engine: who rebuilds stores; its workers see the directory.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
+        request: the directory, and whether to apply the plan.
+        engine: rebuilds stores; its workers can access the directory.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages.
 
     Returns:
-        What was found, what was done, and what is left.
+        The findings, what was done, and what remains.
 
     Raises:
         NotFound: there is no such application, task or store.
-        Invalid: the plan is not the one that was approved, or what a repair needs is not there, such as the right to
-            change the files. Nothing was changed.
-        Fenced: the application runs, or another job does; nothing was changed.
-        Capacity, Corrupted, Retryable: as :func:`statecore.jobs.restore.run.run_restore`; what was mended before stays.
+        Invalid: the plan is not the approved one, or a precondition is missing, such as the permission to change the
+            files. Nothing was changed.
+        Fenced: the application or another job is running; nothing was changed.
+        Capacity, Corrupted, Retryable: as :func:`statecore.jobs.restore.run.run_restore`; repairs made before stay.
         StatecoreError: a defect of this program.
     """
     try:
@@ -97,11 +97,11 @@ def run_repair(
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, _doing(request)) from error
+        raise as_statecore_error(error, _activity(request)) from error
 
 
 class DirectoryRepair(OnDirectory):
-    """One try of a repair. Who repairs less than everything has another plan (:meth:`planned`)."""
+    """One attempt of a repair; subclasses restrict the plan (:meth:`planned`)."""
 
     report_suffix = REPAIR_SUFFIX
     called = "repair"
@@ -116,18 +116,18 @@ class DirectoryRepair(OnDirectory):
         faults: FaultPoints,
         say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _doing(request))
+        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
         self.request, self.engine = request, engine
 
     def words(self) -> tuple[str, ...]:
-        """See :class:`OnDirectory`; of the greatest age the command has a name of its own."""
+        """See :class:`OnDirectory`; the greatest age has its own option name."""
         age = self.request.cleanup_max_age_ms
-        said = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
-        return "doctor", "--repair", *said, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
+        options = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
+        return "doctor", "--repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
 
     def run(self) -> RepairReport:
         """Plan, or repair under the lock."""
-        refuse_in_use(self.directory, "statecore doctor looks at it as it runs.")
+        refuse_in_use(self.directory, "statecore doctor can diagnose it while it runs.")
         if not self.request.apply:
             return self._run()
         tries = killed_tries(self.directory.work_path)
@@ -149,37 +149,39 @@ class DirectoryRepair(OnDirectory):
             RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
             for task, of in plan.mendings.items()
         )
-        rebuilt = self._to_rebuild(plan, found)
-        of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # they name the ends of logs, which may grow
+        rebuilt = self._planned_rebuilds(plan, found)
+        of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # doubts name log ends, which may grow
         plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
         planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
         if lacking := cannot_be_repaired(self.directory, plan.mendings):
-            planned = replace(planned, notes=(f"This could not be done by this user: {lacking}.", *planned.notes))
+            planned = replace(planned, notes=(f"This user cannot apply the plan: {lacking}.", *planned.notes))
         if plan.is_nothing_to_do:
             unchanged = replace(planned, outcome=Outcome.UNCHANGED)
-            if self.request.apply and self.has_ended_others():  # this one has brought theirs to its end
+            if self.request.apply and self.has_ended_others():  # this one has finished theirs
                 self.end(plan_id, unchanged.to_json())
             return unchanged
         if not self.request.apply:
             return planned
-        word = word_of(plan_id, mended, rebuilt)
-        begun = begun_before(self.directory.work_path, self.called, self.request.approved, word)
-        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts], goes_on=begun is not None)
+        marker = marker_of(plan_id, mended, rebuilt)
+        approved = approved_marker(self.directory.work_path, self.called, self.request.approved, marker)
+        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts], goes_on=approved is not None)
         self.faults.reach("repair.after-plan")
-        self.begin_changes(begun or word)
-        self.keeps_word = True  # a failure too: who tries again goes on with what was approved
-        kept = self._mended(plan, seen, found.guarantee) if plan.mendings else ""
+        self.begin_changes(approved or marker)
+        self.keeps_word = True  # also after a failure: the next attempt resumes what was approved
+        kept = self._repair_copies(plan, seen, found.guarantee) if plan.mendings else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
-            done = tuple(self._rebuilt(one, said) for one, said in zip(plan.rebuilds, rebuilt, strict=True))
+            done = tuple(self._rebuild(one, planned) for one, planned in zip(plan.rebuilds, rebuilt, strict=True))
         discard_rebuilds(self.directory.work_path, self.called)
         with self.phase("verify"):
             after, left = self._examined()
-        self._check_mended(plan, after)
+        self._check_repaired(plan, after)
         worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
         report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
         if not left.is_nothing_to_do:
-            report = replace(report, notes=("What is left can be repaired too: run this again.", *report.notes))
+            report = replace(
+                report, notes=("The remaining findings can be repaired too: run this again.", *report.notes)
+            )
         self.end(plan_id, report.to_json())
         return report
 
@@ -187,8 +189,8 @@ class DirectoryRepair(OnDirectory):
         wanted = self.request.tasks
         return [task for task in self.directory.every_task() if not wanted or task in wanted]
 
-    def _to_rebuild(self, plan: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
-        """What is rebuilt, from what, and what of that a person is to look at."""
+    def _planned_rebuilds(self, plan: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
+        """Planned rebuilds with their sources and doubts."""
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if self.declared is not None and not self.request.offline:
             from statecore.jobs.repair.rebuild_logs import doubts_about, logs_of
@@ -225,7 +227,7 @@ class DirectoryRepair(OnDirectory):
         )
 
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
-        """What is found, and what mends it."""
+        """Diagnose the directory and plan its repairs."""
         brokers = brokers_of(self.request, self.declared, self.progress, patient=False)
         found = diagnosis(
             self.request, self.directory, self.declared, brokers, self.progress, is_locked=self.request.apply
@@ -233,40 +235,40 @@ class DirectoryRepair(OnDirectory):
         return found, self.planned(found)
 
     def planned(self, found: Diagnosis) -> RepairPlan:
-        """What mends what was found."""
+        """Repairs of the findings."""
         return plan_repairs(found.findings, found.stores, rebuilds=self.declared is not None)
 
     def check(self, found: Diagnosis, plan: RepairPlan) -> None:
-        """Refuse what must not be done, before a plan of it is shown; nothing is, of a whole directory."""
+        """Refuse what must not be done before a plan is shown; a subclass hook."""
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
-        """What the next start would do with stores, where the report says it."""
+        """What the next start would do with stores, if the report includes it."""
         return ()
 
     def _sources(self) -> str:
-        """What stores are rebuilt from, in words."""
+        """Description of what stores are rebuilt from."""
         if self.declared is None:
             return ""
         brokers = f"the brokers at {self.declared.bootstrap_servers}"
         return f"{brokers} or a snapshot in {self.request.repository}" if self.request.repository else brokers
 
     def _left(self, finding: Finding) -> dict[str, Any]:
-        """A finding that is left, with what would have it mended."""
-        said = finding.to_json()
+        """A remaining finding, with how to have it repaired."""
+        document = finding.to_json()
         if finding.repair is Repair.REBUILD and self.declared is None:
-            said["remedy"] += f" {_GIVE_SPEC}"
-        return said
+            document["remedy"] += f" {_GIVE_SPEC}"
+        return document
 
     def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str], *, goes_on: bool) -> None:
         if not goes_on:
             refuse_another_plan(self.directory, self.request.approved, plan_id)
         if doubts and not self.request.approved:
             raise Invalid(
-                f"What {self.directory.path} would be rebuilt from may be another log than its stores were made of. "
+                f"Stores in {self.directory.path} may have been made from other logs than they would be rebuilt from. "
                 + " ".join(doubts[:_SHOWN]),
                 code="rebuild-source-unverified",
-                action="Make sure that these are the brokers and the topics of this application, and not others of the "
-                f"same names; then approve this very plan: --approved {plan_id}. Nothing was changed.",
+                action="Make sure that these are the brokers and topics of this application, and not others of the "
+                f"same names; then approve this plan: --approved {plan_id}. Nothing was changed.",
                 state_dir=str(self.directory.state_dir),
                 plan_id=plan_id,
                 doubts=[*doubts],
@@ -274,14 +276,14 @@ class DirectoryRepair(OnDirectory):
         if lacking := cannot_be_repaired(self.directory, plan.mendings):
             raise self._without_rights(lacking)
 
-    def _mended(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
-        """Mend copies of the tasks and put them in place; where the old ones lie."""
+    def _repair_copies(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
+        """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
         how = CheckContext(self.request.application_id, guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
             for task in plan.mendings:
                 if fingerprint(self.directory.task_path(task)) != seen[task]:
                     raise Retryable(
-                        f"The directory of {task} in {self.directory.path} has changed since it was looked at.",
+                        f"The directory of {task} in {self.directory.path} has changed since it was inspected.",
                         code="task-directory-changed",
                         action="Run this again; nothing was changed.",
                         task=task,
@@ -298,15 +300,15 @@ class DirectoryRepair(OnDirectory):
             failed = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
             if failed:
                 raise Corrupted(
-                    f"{', '.join(failed)} in {self.directory.path} did not become what they were mended to.",
+                    f"{', '.join(failed)} in {self.directory.path} are not what they were repaired to.",
                     code="repair-unverified",
-                    action="Check the disk and who writes there, then run this again.",
+                    action="Check the disk, and what else writes there, then run this again.",
                     tasks=failed,
                 )
             return str(exchange.kept_path)
 
-    def _rebuilt(self, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
-        """Rebuild stores of some tasks by a restore, which replaces them; what became of it."""
+    def _rebuild(self, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
+        """Rebuild stores of some tasks by a restore that replaces them."""
         assert self.declared is not None
         before = set(replaced_in(self.directory))
         self.say(f"{', '.join(one.stores)} in {', '.join(one.tasks)}: to be rebuilt")
@@ -327,12 +329,12 @@ class DirectoryRepair(OnDirectory):
         assert isinstance(report, RestoreReport)
         self.faults.reach("repair.after-rebuild")
         kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
-        rows = sum(max(store.rows, 0) for store in report.stores)  # of stores left to Kafka Streams nobody counted any
+        rows = sum(max(store.rows, 0) for store in report.stores)  # -1 for stores restored by Kafka Streams
         parents = tuple(sorted({store.parent for store in report.stores} - {""}))
         return replace(planned, rows=rows, parents=parents, kept=kept, seconds=report.seconds)
 
-    def _check_mended(self, plan: RepairPlan, after: Diagnosis) -> None:
-        """Make sure that what was mended is not found again: to run it again would not end."""
+    def _check_repaired(self, plan: RepairPlan, after: Diagnosis) -> None:
+        """Check that repaired findings are gone; otherwise repeated repairs would never end."""
         mended = {(one.task, one.store, code) for of in plan.mendings.values() for one in of for code in one.codes}
         again = [
             one
@@ -342,19 +344,19 @@ class DirectoryRepair(OnDirectory):
         ]
         if again:
             raise Corrupted(
-                f"What was mended in {self.directory.path} is found again: {again[0].task}: {again[0].what}",
+                f"A repaired finding in {self.directory.path} is still there: {again[0].task}: {again[0].what}",
                 code="repair-ineffective",
-                action="Report it; what was there before lies in .statecore/replaced for a week.",
+                action="Report it; the replaced tasks are kept in .statecore/replaced for a week.",
                 state_dir=str(self.directory.state_dir),
                 task=again[0].task,
                 finding=again[0].code,
             )
 
     def _kept_before(self, ours: Collection[str]) -> tuple[str, ...]:
-        """A note of what others keep, or a try of this repair that was killed before it could say so."""
+        """A note on directories kept by other jobs, or by a killed attempt of this one."""
         others = [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
         return (
-            (f"What earlier jobs have replaced is kept, too, for a week each: {', '.join(others)}",) if others else ()
+            (f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}",) if others else ()
         )
 
     def _report(
@@ -380,7 +382,7 @@ class DirectoryRepair(OnDirectory):
             mended=mended,
             rebuilt=rebuilt,
             notes=(
-                *(f"The brokers could not tell: {one}" for one in found.undecided),
+                *(f"Not checked with the brokers: {one}" for one in found.undecided),
                 *self._kept_before({kept, *(one.kept for one in rebuilt)}),
             ),
             found=tuple(one.to_json() for one in found.findings),
@@ -390,9 +392,9 @@ class DirectoryRepair(OnDirectory):
 
 
 def _name_of(one: Rebuild) -> str:
-    """The same for the same stores and tasks, so that a retry finds what was read for them."""
+    """A stable name for stores and tasks, so that a retry finds what was read for them."""
     return hashlib.sha256(repr((one.stores, one.tasks)).encode()).hexdigest()[:8]
 
 
-def _doing(request: RepairRequest) -> str:
+def _activity(request: RepairRequest) -> str:
     return f"{request.state_dir} was repaired"

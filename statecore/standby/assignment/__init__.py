@@ -1,1 +1,1 @@
-"""Which member of a group holds which tasks (KIP-441): pure functions."""
+"""Task assignment of a standby group (KIP-441): pure functions."""

@@ -1,14 +1,13 @@
-"""Who is given which tasks: KIP-441's idea (HighAvailabilityTaskAssignor) for fleets of standbys and of active tasks.
+"""Assigns tasks to members, for groups of standbys and of active tasks; after KIP-441 (HighAvailabilityTaskAssignor).
 
-First it is computed where copies **should** be: as evenly as they can be, by capacity; under that condition with as
-few as possible at members that are not caught up, then with little to read, then moving as few as possible. Then, what
-can be done of that **now**: as long as a copy that should be at one member is far behind one that is not meant to stay
-at another, it stays there, and the member gets a **warm-up**, ``max.warmup.replicas`` at a time. A later round finds
-the warm-up caught up, and moves the task. Every warm-up that has caught up is a copy more that is both evenly placed
-and caught up, so the rounds end.
+First the **targets** are computed: copies balanced by capacity, then with as few as possible at members that are not
+caught up, then with little to read, then with few moves. Then the part of it that is possible **now**: while a target
+member is far behind a copy elsewhere, that copy stays, and the target gets a **warm-up**, at most
+``max.warmup.replicas`` at a time. A later round finds the warm-up caught up and moves the task. Each such round adds a
+copy that is both balanced and caught up, so the rounds terminate.
 
-How copies are evened out is in `spread.py`. Of a task only the members that have a copy of it are looked at one by one;
-at all others it costs the same.
+`balance.py` balances the copies. Only the members with a copy of a task have their own costs for it; all others cost
+the same.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from statecore.standby.assignment.balance import LONGEST_CHAIN, MOST, Balance, N
 from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
 
 Targets = dict[str, set[int]]
-"""Task → members (their places in the sorted list) where its copies should be."""
+"""Task → indexes of its target members in the sorted list."""
 
 _NOWHERE: set[int] = set()
 _MOST_MOVED = 2
@@ -38,13 +37,13 @@ def assign(
     *,
     is_late: Callable[[], bool] = lambda: False,
 ) -> Assignment:
-    """Give every task to members.
+    """Assign every task to members.
 
     Args:
-        members: who takes part; their order does not matter.
-        ends: every task there is, with the end sum of its changelogs.
-        settings: how many copies, and when one is caught up.
-        is_late: asked between two moves: whether to end with what is not quite even. Then it is to be looked again.
+        members: the members, in any order.
+        ends: end sum of every task's changelogs.
+        settings: number of copies, acceptable lag.
+        is_late: checked between two moves: whether to stop balancing early. Then the assignment is probing.
     """
     settings = settings or AssignmentSettings()
     members = sorted(members, key=lambda member: member.id)
@@ -79,7 +78,7 @@ def assign(
 
 @dataclass
 class _Round:
-    """One computation. Members are known by their places in the sorted list."""
+    """One assignment computation. Members are addressed by their index in the sorted list."""
 
     members: Sequence[Member]
     ends: Mapping[str, int]
@@ -96,7 +95,7 @@ class _Round:
             for task in member.copies:
                 if task in self._holders:
                     self._holders[task].append(at)
-        # Of two chains the one with the smaller number is to be the better one by the first thing in which they differ.
+        # Weights for a lexicographic comparison of chains: each criterion outweighs all later ones over a whole chain.
         beyond = 2 * LONGEST_CHAIN
         lag = MOST // LONGEST_CHAIN // (beyond + 1) ** 3 // (_MOST_MOVED + 1) // (_MOST_MAGNITUDE + 1) // 2
         self._longest = max(self.ends.values(), default=0)
@@ -106,7 +105,7 @@ class _Round:
         self._behind = beyond * (_MOST_MAGNITUDE * self._magnitude + _MOST_MOVED * self._move + self._lags) + 1
 
     def costs(self, tasks: Sequence[str], active: bool) -> Numbers:
-        """What each task costs at each member, as a number to be added up: a row for each task."""
+        """Cost of each task (rows) at each member (columns); costs are additive."""
         kept = Role.ACTIVE if active else Role.STANDBY
         found = np.empty((len(tasks), len(self.members)), np.int64)
         for row, task in zip(found, tasks, strict=True):
@@ -116,9 +115,9 @@ class _Round:
         return found
 
     def cost(self, copy: Copy, end: int, kept: Role) -> int:
-        """What it costs to have a copy where this one is, if a member that has this role of it keeps what it has.
+        """Cost of placing a copy at a member that has this copy of it; ``kept`` is the role that counts as not moved.
 
-        First whether it is caught up, then the magnitude of what is to be read, then whether it is moved, then its lag.
+        In order: whether it is caught up, the magnitude of its lag, whether it moves, its lag.
         """
         role, lag, recovered = copy.role, copy.lag(end), self.settings.recovery_lag
         move = 0 if role is kept else _MOST_MOVED * self._move if role is Role.ON_DISK else self._move
@@ -128,17 +127,17 @@ class _Round:
         return self._behind + magnitude * self._magnitude + move + lag * self._lags // self._longest
 
     def targets(self, tasks: Sequence[str], copies: int, taken: Targets, *, active: bool) -> Targets:
-        """Where copies should be.
+        """Balanced target members of each task.
 
         Args:
-            tasks: of which.
-            copies: how many of each.
-            taken: members that have the task already, and no second copy.
-            active: whether they are active ones.
+            tasks: the tasks.
+            copies: number of copies of each.
+            taken: members that already have the task and get no second copy.
+            active: whether the copies are active ones.
         """
         hosts = {host: number for number, host in enumerate(sorted({member.host for member in self.members}))}
         every = copies + (1 if taken else 0)
-        # With more copies than hosts some must share one, and then no host has more of them than needed.
+        # With more copies than hosts some must share a host, but none holds more than necessary.
         on_a_host = -(-every // len(hosts))
         shape = Shape(
             [hosts[member.host] for member in self.members], [member.capacity for member in self.members], on_a_host
@@ -152,7 +151,7 @@ class _Round:
         return self.members[at].lag(task, self.ends[task])
 
     def better(self, task: str, at: int) -> list[int]:
-        """The members whose copies are so much better than one member's that it cannot take their place yet."""
+        """Members whose copies are so much better that this member cannot replace them yet."""
         recovered, lag = self.settings.recovery_lag, self.lag(task, at)
         if lag <= recovered:
             return []
@@ -160,22 +159,22 @@ class _Round:
         return [other for other, better in lags if lag - better > recovered or better <= recovered]
 
     def resolve_active(self, task: str, target: set[int], standbys: set[int]) -> None:
-        """Who has a task active now: who should, or who has a better copy until that one has caught up."""
+        """Activate a task at its target, or at a better copy until the target has caught up."""
         for at in target:
             better = self.better(task, at)
             here = at
             if better:
                 here = min(better, key=lambda other: (*self._rank(task, other), other not in standbys, other))
                 self.wanted.append((task, at))
-            has = {other for other in self._holders[task] if self.members[other].copy(task).role is Role.ACTIVE}
-            if has - {here}:  # never active at two members: it is given up first
+            active_at = {other for other in self._holders[task] if self.members[other].copy(task).role is Role.ACTIVE}
+            if active_at - {here}:  # never active at two members: it is revoked first
                 self.withheld.add(task)
                 self.roles[here][task] = Role.STANDBY
             else:
                 self.roles[here][task] = Role.ACTIVE
 
     def resolve_standbys(self, task: str, target: set[int]) -> None:
-        """Who has standbys now: for each member that should and has to wait, one with a better copy that should not."""
+        """Place standbys at targets, or for each target that has to wait at a better copy elsewhere."""
         for at in sorted(target):
             if task in self.roles[at]:
                 continue
@@ -188,7 +187,7 @@ class _Round:
                 self.roles[at][task] = Role.STANDBY
 
     def warm_up(self) -> None:
-        """As many of the members that have to wait as the setting allows; first those that have begun."""
+        """Start warm-ups up to the limit, those in progress first."""
         self.wanted.sort(
             key=lambda one: (
                 self.members[one[1]].copy(one[0]).role is not Role.WARMUP,
@@ -200,6 +199,6 @@ class _Round:
             self.roles[at].setdefault(task, Role.WARMUP)
 
     def _rank(self, task: str, at: int) -> tuple[int, int]:
-        """The most complete copy first, and of those that are caught up the one that is in use."""
+        """Sort key: the most complete copy first; of caught-up copies the one in use."""
         lag = self.lag(task, at)
         return 0 if lag <= self.settings.recovery_lag else lag, -self.members[at].copy(task).role

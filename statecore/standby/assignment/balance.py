@@ -1,13 +1,13 @@
-"""Copies at members, and how they are evened out: as even as they can be, and the cheapest of all even ones.
+"""Balances copies over members: a most even distribution, and the cheapest of those.
 
-Copies start where each of them is cheapest. Then chains of moves (a task from one member to the next, another task from
-that one to a third) fill the emptiest members from fuller ones, the cheapest chain first. Each is a shortest path
-between its two ends, so what results costs as little as any distribution that is as even (successive shortest paths of
-a flow). When all is even, chains that make it cheaper and keep it so follow. Only hosts that several members share can
-bar a chain.
+Copies start at their cheapest members. Then chains of moves (a task from one member to the next, another task from
+that one to a third) fill the emptiest members from fuller ones, the cheapest chain first. Each chain is a shortest path
+between its ends, so the result costs as little as any equally even distribution (successive shortest paths of a minimum
+cost flow). Once balanced, chains that reduce the cost and keep the balance follow. Only hosts shared by several members
+can block a chain.
 
-What a task costs at each member is a table, and so is the cheapest move from each member to each other: a chain costs
-one search over the second table and a new row for each of its members, whatever the number of tasks.
+Costs of tasks at members and the cheapest move between any two members are tables: a chain costs one search over the
+second table and a new row for each of its members, whatever the number of tasks.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import numpy as np
 import numpy.typing as npt
 
 LONGEST_CHAIN = 64
-"""How many moves a chain has at most."""
+"""Maximum number of moves of a chain."""
 
 MOST = 1 << 60
-"""The costs of a chain never reach it."""
+"""Upper bound of the cost of a chain."""
 
 _FAR = 1 << 61
-"""The cost of what is not possible; with what a chain costs it still is a number of 64 bits."""
+"""Cost of an impossible move; added to the cost of a chain it still fits into 64 bits."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class Shape(NamedTuple):
-    """Members as far as copies are spread over them, each by its place in their list.
+    """The members, by index.
 
     Attributes:
-        hosts: the number of each one's host, from 0 on.
-        capacities: each one's share, as a weight.
-        on_a_host: how many copies of a task may be on one host.
+        hosts: number of each member's host, from 0.
+        capacities: relative weight of each member.
+        on_a_host: maximum number of copies of a task on one host.
     """
 
     hosts: Sequence[int]
@@ -48,20 +48,20 @@ class Shape(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Members through which a chain goes; the first is the last where it only changes who has what."""
+    """Members of a chain; the first equals the last in a cycle, which only exchanges tasks."""
 
     members: list[int]
     cost: int
 
 
 class Balance:
-    """The copies of tasks, each task by its place in the table of costs.
+    """Copies of tasks at members; tasks are addressed by their row in the cost table.
 
     Args:
         shape: the members.
-        costs: what each task costs at each member: a row for each task. So many of them as a chain has moves must stay
-            below ``MOST``.
-        taken: by task the members that have it already, and no second copy.
+        costs: cost of each task (rows) at each member (columns). The sum over the moves of a chain must stay below
+            ``MOST``.
+        taken: by task the members that already have it and get no second copy.
     """
 
     def __init__(self, shape: Shape, costs: Numbers, taken: Sequence[Collection[int]]) -> None:
@@ -71,8 +71,8 @@ class Balance:
         self._capacity = np.array(shape.capacities, np.float64)
         self._on_a_host = shape.on_a_host
         self._load = np.zeros(count, np.int64)
-        self._at: list[set[int]] = [set() for _ in range(tasks)]
-        self._there = np.zeros((tasks, count), np.bool_)
+        self._members_of: list[set[int]] = [set() for _ in range(tasks)]
+        self._has_copy = np.zeros((tasks, count), np.bool_)
         self._on_host = np.zeros((tasks, int(self._host.max(initial=0)) + 1), np.int64)
         for task, members in enumerate(taken):
             for at in members:
@@ -84,95 +84,91 @@ class Balance:
             else None
             for at in range(count)
         ]
-        self._barred: set[tuple[int, int]] = set()
-        self._has: list[Numbers] = []
+        self._blocked: set[tuple[int, int]] = set()
+        self._tasks_of: list[Numbers] = []
         self._prices = np.empty_like(costs)
-        """What a task costs where it may go, as long as the copy that goes there is of another host."""
+        """Cost of a task at members that it may move to from another host."""
         self._steps = np.full((count, count), _FAR, np.int64)
-        """The cheapest move from a member (row) to another (column)."""
+        """Cost of the cheapest move from a member (row) to another (column)."""
 
     def start(self, copies: int) -> None:
-        """Put copies of every task where they are cheapest, and of two such members at the emptier one."""
+        """Place copies of every task at its cheapest members, of equally cheap ones at the emptier."""
         for task, costs in enumerate(self._costs):
             for at in np.lexsort((self._load / self._capacity, costs)).tolist():
-                if len(self._at[task]) == copies:
+                if len(self._members_of[task]) == copies:
                     break
                 if self._fits(task, at):
                     self._put(task, at)
-                    self._at[task].add(at)
+                    self._members_of[task].add(at)
                     self._load[at] += 1
         has: list[list[int]] = [[] for _ in self._load]
-        for task, members in enumerate(self._at):
+        for task, members in enumerate(self._members_of):
             for at in members:
                 has[at].append(task)
-        self._has = [np.array(tasks, np.int64) for tasks in has]
-        for task in range(len(self._at)):
+        self._tasks_of = [np.array(tasks, np.int64) for tasks in has]
+        for task in range(len(self._members_of)):
             self._price(task)
         for at in range(len(self._load)):
             self._step(at)
 
     def even_out(self, is_late: Callable[[], bool]) -> bool:
-        """Move copies until no chain of moves makes it more even, or cheaper and as even; or it is late.
-
-        Returns:
-            Whether it came to its end.
-        """
+        """Apply chains until none improves balance or cost; returns whether it finished before ``is_late``."""
         while (path := self._next_path()) is not None:
             if is_late():
                 return False
             moves = [(self._cheapest(at, to), at, to) for at, to in pairwise(path.members)]
             if self._move(moves):
-                barred = {task for task, _ in self._barred}
-                self._barred.clear()
-                self._look_again({task for task, _, _ in moves} | barred, path.members)
+                blocked = {task for task, _ in self._blocked}
+                self._blocked.clear()
+                self._update_moves({task for task, _, _ in moves} | blocked, path.members)
         return True
 
     def members_of(self, task: int) -> set[int]:
-        """Where the copies of a task are."""
-        return self._at[task]
+        """Members that have a copy of a task."""
+        return self._members_of[task]
 
     def _fits(self, task: int, to: int, instead_of: int | None = None) -> bool:
-        if self._there[task, to]:
+        if self._has_copy[task, to]:
             return False
         gone = instead_of is not None and self._host[instead_of] == self._host[to]
         return bool(self._on_host[task, self._host[to]] - gone < self._on_a_host)
 
     def _put(self, task: int, at: int, copies: int = 1) -> None:
-        self._there[task, at] = copies > 0
+        self._has_copy[task, at] = copies > 0
         self._on_host[task, self._host[at]] += copies
 
     def _price(self, task: int) -> None:
-        may = ~self._there[task] & (self._on_host[task][self._host] < self._on_a_host)
+        may = ~self._has_copy[task] & (self._on_host[task][self._host] < self._on_a_host)
         self._prices[task] = np.where(may, self._costs[task], _FAR)
-        for barred, to in self._barred:
-            if barred == task:
+        for blocked, to in self._blocked:
+            if blocked == task:
                 self._prices[task, to] = _FAR
 
     def _near_moves(self, at: int, to: Numbers) -> Numbers:
-        """What it costs to move each task of a member to others on its host: the copy that leaves makes room."""
-        tasks = self._has[at]
+        """Cost of moving each task of a member to others on its host; the leaving copy makes room."""
+        tasks = self._tasks_of[at]
         room = self._on_host[tasks, self._host[at]] <= self._on_a_host
-        may = ~self._there[np.ix_(tasks, to)] & room[:, None]
-        for task, barred in self._barred:
-            may[np.ix_(tasks == task, to == barred)] = False
+        may = ~self._has_copy[np.ix_(tasks, to)] & room[:, None]
+        for task, blocked in self._blocked:
+            may[np.ix_(tasks == task, to == blocked)] = False
         moves: Numbers = np.where(may, self._costs[np.ix_(tasks, to)], _FAR) - self._costs[tasks, at][:, None]
         return moves
 
     def _step(self, at: int) -> None:
-        """Find the cheapest moves from a member."""
-        if not self._has[at].size:
+        """Update the cheapest moves from a member."""
+        if not self._tasks_of[at].size:
             self._steps[at] = _FAR
             return
-        moves = self._prices[self._has[at]]
-        moves -= self._costs[self._has[at], at][:, None]
+        moves = self._prices[self._tasks_of[at]]
+        moves -= self._costs[self._tasks_of[at], at][:, None]
         self._steps[at] = moves.min(axis=0)
         near = self._neighbours[at]
         if near is not None:
             self._steps[at, near] = self._near_moves(at, near).min(axis=0)
 
     def _cheapest(self, at: int, to: int) -> int:
-        """The task with the cheapest move from a member to another."""
-        tasks = self._has[at]
+        """The task with the cheapest move from one member to another."""
+        tasks = self._tasks_of[at]
         if self._neighbours[at] is not None and self._host[at] == self._host[to]:
             moves = self._near_moves(at, np.array([to], np.int64))[:, 0]
         else:
@@ -182,7 +178,7 @@ class Balance:
     def _next_path(self) -> _Path | None:
         filled, after = self._load / self._capacity, (self._load + 1) / self._capacity
         levels = np.unique(after)
-        for level in levels:  # the emptiest first
+        for level in levels:  # emptiest first
             fuller = filled > level
             if not fuller.any():
                 break
@@ -196,7 +192,7 @@ class Balance:
         return None
 
     def _cheapest_path(self, sources: npt.NDArray[np.bool_], sinks: npt.NDArray[np.bool_]) -> _Path | None:
-        """From any of some members to any of others (Bellman and Ford), the shorter of two that cost the same."""
+        """Cheapest path from any source to any sink (Bellman-Ford), the shorter one of equal cost."""
         if not sources.any():
             return None
         costs = np.where(sources, 0, _FAR)
@@ -213,7 +209,7 @@ class Balance:
             costs[better] = reached[better]
             before[better] = changed[cheapest[better]]
             changed = np.flatnonzero(better)
-        else:  # with hosts that are shared it may go round, cheaper each time
+        else:  # with shared hosts there may be a negative cycle
             path = self._back(int(changed[0]), before)
             if path.members[0] == path.members[-1]:
                 return path
@@ -223,7 +219,7 @@ class Balance:
         return self._back(int(ends[costs[ends].argmin()]), before)
 
     def _back(self, last: int, before: Numbers) -> _Path:
-        """The way to a member; where it goes round, one round."""
+        """The path to a member; a cycle once around."""
         passed = [last]
         while (at := int(before[passed[-1]])) >= 0:
             if at in passed:
@@ -234,33 +230,33 @@ class Balance:
         return _Path(passed, sum(int(self._steps[at, to]) for at, to in pairwise(passed)))
 
     def _move(self, moves: Sequence[tuple[int, int, int]]) -> bool:
-        """Do all moves of a chain; or none, and bar the one that the others make impossible until a chain was done."""
+        """Apply all moves of a chain; or none, and block the move that the others prevent until a chain succeeds."""
         done: list[tuple[int, int, int]] = []
         for task, at, to in moves:
-            if not self._there[task, at] or not self._fits(task, to, at):
+            if not self._has_copy[task, at] or not self._fits(task, to, at):
                 for undone, came_from, went_to in reversed(done):
-                    self._go(undone, went_to, came_from)
-                self._barred.add((task, to))
-                self._look_again({task}, ())
+                    self._relocate(undone, went_to, came_from)
+                self._blocked.add((task, to))
+                self._update_moves({task}, ())
                 return False
-            self._go(task, at, to)
+            self._relocate(task, at, to)
             done.append((task, at, to))
         for task, at, to in moves:
-            self._has[at] = np.delete(self._has[at], np.searchsorted(self._has[at], task))
-            self._has[to] = np.insert(self._has[to], np.searchsorted(self._has[to], task), task)
+            self._tasks_of[at] = np.delete(self._tasks_of[at], np.searchsorted(self._tasks_of[at], task))
+            self._tasks_of[to] = np.insert(self._tasks_of[to], np.searchsorted(self._tasks_of[to], task), task)
         self._load[moves[0][1]] -= 1
         self._load[moves[-1][2]] += 1
         return True
 
-    def _go(self, task: int, at: int, to: int) -> None:
+    def _relocate(self, task: int, at: int, to: int) -> None:
         self._put(task, at, -1)
         self._put(task, to)
-        self._at[task].remove(at)
-        self._at[task].add(to)
+        self._members_of[task].remove(at)
+        self._members_of[task].add(to)
 
-    def _look_again(self, tasks: Collection[int], members: Collection[int]) -> None:
-        """Find the cheapest moves anew of members, and of those that have some of the tasks."""
+    def _update_moves(self, tasks: Collection[int], members: Collection[int]) -> None:
+        """Recompute the cheapest moves of members, and of those that have one of the tasks."""
         for task in tasks:
             self._price(task)
-        for at in {*members, *(at for task in tasks for at in self._at[task])}:
+        for at in {*members, *(at for task in tasks for at in self._members_of[task])}:
             self._step(at)

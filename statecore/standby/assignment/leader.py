@@ -1,4 +1,4 @@
-"""What the leader of a group gives to each member, and whom it refuses."""
+"""The group leader's decision: an assignment or a refusal for each member."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statecore.standby.assignment.model import Assignment, AssignmentSettings, M
 from statecore.standby.assignment.protocol import (
     KEEP,
     VERSION,
-    Given,
+    MemberAssignment,
     Subscription,
     decode_subscription,
     encode_assignment,
@@ -29,7 +29,7 @@ class Decision:
 
     Attributes:
         data: user data by member.
-        assignment: what was computed; ``None`` when nothing could be decided.
+        assignment: the assignment; ``None`` if none could be made.
     """
 
     data: Mapping[str, bytes]
@@ -45,26 +45,26 @@ def decide(
     is_late: Callable[[], bool] = lambda: False,
     assign: Callable[..., Assignment] = assign,
 ) -> Decision:
-    """What the leader gives to each member.
+    """Compute the leader's answer to each member.
 
-    Members of another kind of consumer, of another version or with another spec are refused, each with the reason; the
-    others go on. Which spec, and which version, is that of the most members. A leader that has another one refuses
-    itself and has the others keep what they have: it cannot know what they need, and the next leader does.
+    Members of another kind of consumer, with another protocol version or another spec are refused with the reason; the
+    others get tasks. The version and the spec of most members win. A leader with another one refuses itself and lets
+    the others keep their tasks: it does not know what they need, the next leader does.
 
     Args:
         subscriptions: user data by member.
-        leader: which of them decides.
-        ends: every task it knows, with its end sum.
-        settings: how tasks are assigned.
+        leader: id of this member.
+        ends: end sum of every task.
+        settings: assignment settings.
         is_late: see :func:`assign`.
-        assign: assigns the tasks.
+        assign: computes the assignment.
     """
     versions = {member: version_of(data) for member, data in subscriptions.items()}
     most = _most([version for version in versions.values() if version is not None], VERSION)
     if most != VERSION:
         refused = _refusal(
-            f"Most members of the group speak version {most} of its protocol, this one version {VERSION}.",
-            "Install the same release of statecore at all members.",
+            f"Most members of the group use version {most} of its protocol, this one uses version {VERSION}.",
+            "Install the same release of statecore on all members.",
         )
         return Decision({member: refused if member == leader else KEEP for member in subscriptions}, None)
     read: dict[str, Subscription] = {}
@@ -87,32 +87,32 @@ def decide(
     for one in taking_part:
         for task, role in assignment.members[one.id].roles.items():
             had = one.copy(task)
-            # A copy that was not opened yet may turn out to be one that cannot be.
+            # A copy that was not opened yet may turn out to be unusable.
             if role in (Role.STANDBY, Role.ACTIVE) and had.role is not Role.ON_DISK:
                 owned.setdefault(task, []).append(had.sum)
     for one in taking_part:
         roles = assignment.members[one.id].roles
-        believed = {task: one.copy(task).sum for task in roles}
+        assumed_sums = {task: one.copy(task).sum for task in roles}
         errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
         best = {task: max(held) for task in one.copies.keys() - roles.keys() if (held := owned.get(task))}
         process = read[one.id].process
-        given = Given(roles, believed, assignment.probing, errors, elsewhere=best, process=process)
+        given = MemberAssignment(roles, assumed_sums, assignment.probing, errors, elsewhere=best, process=process)
         data[one.id] = encode_assignment(given)
     return Decision(data, assignment)
 
 
 def _most(found: Sequence[T], otherwise: T) -> T:
-    """What occurs most often; ``otherwise`` when it occurs as often."""
+    """The most frequent value; ``otherwise`` on a tie with it."""
     counts = Counter(found)
     return max(counts, key=lambda one: (counts[one], one == otherwise), default=otherwise)
 
 
 def _other_spec(spec: str, others: str) -> bytes:
     return _refusal(
-        f"Its spec is another one than that of most members (digest {spec[:12]}, theirs {others[:12]}).",
+        f"Its spec differs from that of most members (digest {spec[:12]}, theirs {others[:12]}).",
         "Give all members the same spec, or a group of their own.",
     )
 
 
 def _refusal(what: str, action: str) -> bytes:
-    return encode_assignment(Given(refusal=what, action=action))
+    return encode_assignment(MemberAssignment(refusal=what, action=action))

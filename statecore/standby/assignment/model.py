@@ -1,9 +1,9 @@
-"""What an assignment is made of, and what it is: members with what they have, tasks with their ends, and the answer.
+"""Input and output of a task assignment.
 
-An **offset sum** is a task's committed offsets + 1, added up over its changelogs (KIP-441): 0 is nothing. The **end
-sum** of a task is the same of the logs' ends. Their difference is the copy's **lag** in records. A sum beyond the end
-has no lag: ends are read by the leader, sums by each member, at different times. (A store beyond the end of its own
-changelog, which was truncated or made anew, is left out of the sum by the member that has it.)
+An **offset sum** is a task's committed offsets + 1, added up over its changelogs (KIP-441); 0 means no state. The **end
+sum** is the same of the log ends. Their difference is the copy's **lag** in records. A sum beyond the end has lag 0:
+the leader reads the ends and each member its sums at different times. (A store beyond the end of its own changelog,
+which was truncated or recreated, is left out of the sum by its member.)
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ PROBING_REBALANCE_INTERVAL = "probing.rebalance.interval.ms"
 
 
 class Role(IntEnum):
-    """What a member is to a task; the numbers are those in user data."""
+    """Role of a member for a task; the numbers are those in user data."""
 
     ON_DISK = 0
-    """It has a copy, and does not follow the changelogs."""
+    """It has a copy that does not follow the changelogs."""
     WARMUP = 1
-    """It brings a copy up to date that is to take over from another one later."""
+    """It brings a copy up to date that will replace another one."""
     STANDBY = 2
     ACTIVE = 3
 
 
 @dataclass(frozen=True)
 class AssignmentSettings:
-    """How tasks are assigned; the defaults are Kafka Streams', but for the replicas, without which there are no copies.
+    """Assignment settings with Kafka Streams' defaults, except ``replicas``, which is 0 there.
 
     Attributes:
-        replicas: ``num.standby.replicas``: copies of each task, an active one not counted.
-        recovery_lag: ``acceptable.recovery.lag``: a copy that is at most so many records behind counts as caught up.
-        max_warmups: ``max.warmup.replicas``: how many copies are brought up to date at a time, all members together,
-            in order to move a task.
-        probing_interval_ms: ``probing.rebalance.interval.ms``: after how many milliseconds is looked again whether
-            those have caught up.
+        replicas: ``num.standby.replicas``: copies of each task, not counting an active one.
+        recovery_lag: ``acceptable.recovery.lag``: a copy with at most this lag in records counts as caught up.
+        max_warmups: ``max.warmup.replicas``: warm-ups at a time over all members.
+        probing_interval_ms: ``probing.rebalance.interval.ms``: interval of checks whether warm-ups have caught up.
         with_active: whether each task has an active copy besides the standbys.
 
     Raises:
@@ -62,9 +60,9 @@ class AssignmentSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int], *, with_active: bool = False) -> AssignmentSettings:
-        """The settings in an application's properties; what is not named has its default.
+        """Read an application's properties; missing ones have their defaults.
 
-        A standby fleet of an application with ``num.standby.replicas=0`` has one copy of each task nevertheless.
+        A standby group has one copy of each task even with ``num.standby.replicas=0``.
 
         Raises:
             Invalid: a value is no number, or out of range.
@@ -81,18 +79,18 @@ class AssignmentSettings:
 
 @dataclass(frozen=True)
 class Copy:
-    """What a member has of a task.
+    """A member's copy of a task.
 
     Attributes:
-        sum: the offset sum of what lies on its disk; 0: nothing.
-        role: what the member is to the task now.
+        sum: offset sum on its disk; 0 if there is nothing.
+        role: current role of the member for the task.
     """
 
     sum: int = 0
     role: Role = Role.ON_DISK
 
     def lag(self, end: int) -> int:
-        """How many records it is behind; an active one is never behind, it writes the changelog itself."""
+        """Lag in records; 0 for an active copy, which writes the changelog itself."""
         return 0 if self.role is Role.ACTIVE else max(0, end - self.sum)
 
 
@@ -101,13 +99,13 @@ NO_COPY = Copy()
 
 @dataclass(frozen=True)
 class Member:
-    """A process that takes part.
+    """A member of the group.
 
     Attributes:
-        id: its name in the group, the same for as long as it takes part.
-        host: whose loss would take its copies; two copies of a task are kept on different ones.
-        capacity: its share of the tasks, as a weight.
-        copies: what it has, by task.
+        id: member id at the broker.
+        host: failure domain; copies of a task are placed on different ones.
+        capacity: relative weight of its share of the tasks.
+        copies: its copies by task.
     """
 
     id: str
@@ -116,39 +114,39 @@ class Member:
     copies: Mapping[str, Copy] = field(default_factory=dict)
 
     def copy(self, task: str) -> Copy:
-        """What it has of a task."""
+        """Its copy of a task."""
         return self.copies.get(task, NO_COPY)
 
     def lag(self, task: str, end: int) -> int:
-        """How many records its copy is behind."""
+        """Lag of its copy in records."""
         return self.copy(task).lag(end)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What one member is given.
+    """Assignment of one member.
 
     Attributes:
-        roles: tasks, each with what the member is to be to it; never ``ON_DISK``.
+        roles: role by task; never ``ON_DISK``.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
 
     def tasks(self, role: Role) -> frozenset[str]:
-        """The tasks that it has in one role."""
+        """Tasks with a role."""
         return frozenset(task for task, given in self.roles.items() if given is role)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who is given what.
+    """Assignment of all members.
 
     Attributes:
-        members: by the member's id; every member is there.
-        probing: whether copies are being brought up to date in order to move tasks, so that it is to be looked again.
-        follow_up: tasks that were taken from who has them active and are nobody's until it has given them up.
-        short: tasks of which there are fewer copies than wanted, because there are too few members, or hosts.
-        errors: tasks that members have and nobody knows, with the reason: they stay where they are, followed by nobody.
+        members: placement by member id, one for every member.
+        probing: whether warm-ups are in progress, so that a probing rebalance has to follow.
+        follow_up: active tasks that were revoked and have no active member until the old one has closed them.
+        short: tasks with fewer copies than wanted, because there are too few members or hosts.
+        errors: tasks of members that the application does not have, with the reason; they stay on disk, not followed.
     """
 
     members: Mapping[str, Placement]

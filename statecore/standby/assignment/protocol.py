@@ -1,37 +1,36 @@
-"""User data of the group's subscriptions and assignments, as bytes. Numbers are big-endian; strings are UTF-8.
+"""Binary format of the group's user data. Numbers are big-endian; strings are UTF-8.
 
 ::
 
-    subscription   magic "SCTS"  version u16                     what every version begins with; the rest is deflated
+    subscription   magic "SCTS"  version u16                     prefix of every version; the rest is deflated (zlib)
                    spec s        host s        capacity u16
-                   round u32                                     differs whenever the member asks for another assignment
-                   process u64                                   differs whenever it was started anew
+                   round u32                                     changes to trigger a rebalance
+                   process u64                                   random id of the process
                    tasks u32 × { task s   role u8   sum u64 }
 
     assignment     magic "SCTA"  version u16                     the rest is deflated
-                   refusal s     action s                        why this member is given nothing, and what to do about
-                                                                 it; empty where it is not
+                   refusal s     action s                        why this member is refused, and what to do; else empty
                    probing u8
-                   process u64                                   of what the member had said
-                   tasks u32 × { task s   role u8   believed u64 }
+                   process u64                                   of the subscription that it answers
+                   tasks u32 × { task s   role u8   assumed_sum u64 }
                    errors u32 × { task s   why s }
-                   elsewhere u32 × { task s   sum u64 }          of tasks that the member has and was not given
+                   elsewhere u32 × { task s   sum u64 }          of the member's tasks that were not assigned to it
 
-    keep           magic "SCTA"  version 0                       no decision: go on with what you have; in every version
+    keep           magic "SCTA"  version 0                       no decision: keep the current tasks; in every version
 
     s              length u16, bytes
 
-``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
-given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
-broker, and finds that its sum is less, or that the assignment was made for a ``process`` before it, and it has nothing.
-``elsewhere`` is the best sum of those that keep the task, warm-ups not
-counted: by that a member knows whether its own copy is still needed.
+``spec`` is a digest of the member's application spec. ``assumed_sum`` is the offset sum on which the assignment of the
+task is based: a broker returns the old assignment to a static member that restarts, and if its disk was emptied, the
+member detects that its sum is smaller, or that the assignment answers an earlier ``process`` and it has nothing.
+``elsewhere`` is the best sum of the task's owners, not counting warm-ups: it tells a member whether its own copy is
+still needed.
 
-Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
-are not, a task twice.
+Decoding is strict: other versions, lengths beyond the end, trailing bytes, unknown roles and duplicate tasks are
+refused.
 
-A broker keeps what all members say, and what all are told, in one record, which it bounds (``message.max.bytes`` of
-``__consumer_offsets``, 1 MB). Names and sums of thousands of tasks shrink several times when they are deflated (zlib).
+A broker stores the subscriptions and assignments of all members in one record of limited size (``message.max.bytes`` of
+``__consumer_offsets``, 1 MB). Deflating shrinks names and sums of thousands of tasks several times.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from statecore.standby.assignment.model import Copy, Role
 
 VERSION = 2
 MOST_BYTES = 4 << 20
-"""No user data is larger, before it is deflated."""
+"""Maximum size of user data before it is deflated."""
 MOST_TASKS = 100_000
-"""No list of user data has more entries."""
+"""Maximum length of a list in user data."""
 
 _SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
 _HEADER = struct.Struct(">4sH")
@@ -59,15 +58,15 @@ KEEP = _HEADER.pack(_ASSIGNMENT, 0)
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a member says of itself.
+    """What a member publishes.
 
     Attributes:
-        spec: digest of what it knows the application to be.
+        spec: digest of its application spec.
         host: see `Member`.
         capacity: see `Member`.
-        round: differs whenever it asks for another assignment; the broker ignores who joins with the same bytes.
-        process: a number that differs whenever it was started anew.
-        copies: what it has, by task.
+        round: changes to trigger a rebalance; the broker ignores a join with unchanged bytes.
+        process: random id of the process.
+        copies: its copies by task.
     """
 
     spec: str
@@ -79,22 +78,22 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a member is told.
+class MemberAssignment:
+    """Assignment of one member.
 
     Attributes:
         roles: its tasks.
-        believed: the sums for which it was given them.
-        probing: whether it is to be looked again after the probing interval.
-        errors: tasks that it has or was given and must leave alone, with the reason.
+        assumed_sums: offset sums on which the assignment is based.
+        probing: whether a probing rebalance has to follow.
+        errors: tasks that it must not touch, with the reason.
         refusal: why it cannot take part; empty when it can.
-        action: what to do about that.
-        elsewhere: of tasks that it has and was not given, the best sum of those that keep them, warm-ups not counted.
-        process: by what which process had said of itself this was decided.
+        action: what to do about the refusal.
+        elsewhere: best sum at the owners of its tasks that were not assigned to it, not counting warm-ups.
+        process: process id of the subscription that it answers.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
-    believed: Mapping[str, int] = field(default_factory=dict)
+    assumed_sums: Mapping[str, int] = field(default_factory=dict)
     probing: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
@@ -104,7 +103,7 @@ class Given:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """User data of a subscription.
+    """Encode a subscription as user data.
 
     Raises:
         Invalid: a name is too long, or there are too many tasks.
@@ -121,10 +120,10 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """The other way.
+    """Decode a subscription.
 
     Raises:
-        Invalid: these are no such bytes, or of another version.
+        Invalid: the data is damaged, or of another version.
     """
     reader = _Reader(data, _SUBSCRIPTION, "subscription")
     spec, host = reader.string(), reader.string()
@@ -136,8 +135,8 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(spec, host, capacity, number, process, copies)
 
 
-def encode_assignment(given: Given) -> bytes:
-    """User data of an assignment.
+def encode_assignment(given: MemberAssignment) -> bytes:
+    """Encode an assignment as user data.
 
     Raises:
         Invalid: a name is too long, or there are too many tasks.
@@ -148,7 +147,7 @@ def encode_assignment(given: Given) -> bytes:
         struct.pack(">BQI", given.probing, given.process, len(given.roles)),
     ]
     for task, role in sorted(given.roles.items()):
-        parts.append(_string(task) + struct.pack(">BQ", role, given.believed.get(task, 0)))
+        parts.append(_string(task) + struct.pack(">BQ", role, given.assumed_sums.get(task, 0)))
     parts.append(struct.pack(">I", len(given.errors)))
     for task, why in sorted(given.errors.items()):
         parts.append(_string(task) + _string(why))
@@ -158,11 +157,11 @@ def encode_assignment(given: Given) -> bytes:
     return _deflated(_ASSIGNMENT, parts, max(len(given.roles), len(given.errors), len(given.elsewhere)))
 
 
-def decode_assignment(data: bytes) -> Given | None:
-    """The other way; ``None`` when the member is to go on with what it has.
+def decode_assignment(data: bytes) -> MemberAssignment | None:
+    """Decode an assignment; ``None`` if the member has to keep its tasks.
 
     Raises:
-        Invalid: these are no such bytes, or of another version.
+        Invalid: the data is damaged, or of another version.
     """
     if data == KEEP:
         return None
@@ -188,19 +187,19 @@ def decode_assignment(data: bytes) -> Given | None:
     roles = {task: role for task, role, _ in rows}
     if Role.ON_DISK in roles.values():
         raise reader.wrong("a task with nothing to do")
-    believed = {task: held for task, _, held in rows}
-    return Given(roles, believed, bool(probing), errors, refusal, action, elsewhere, process)
+    assumed_sums = {task: held for task, _, held in rows}
+    return MemberAssignment(roles, assumed_sums, bool(probing), errors, refusal, action, elsewhere, process)
 
 
-def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
-    """An assignment without the tasks that this member does not know; they are among its errors."""
+def only_known(given: MemberAssignment, tasks: Sequence[str] | Mapping[str, int]) -> MemberAssignment:
+    """An assignment without tasks unknown to this member; those are added to its errors."""
     unknown = sorted(given.roles.keys() - set(tasks))
     if not unknown:
         return given
     return replace(
         given,
         roles={task: role for task, role in given.roles.items() if task not in unknown},
-        believed={task: held for task, held in given.believed.items() if task not in unknown},
+        assumed_sums={task: held for task, held in given.assumed_sums.items() if task not in unknown},
         errors={
             **given.errors,
             **{task: f"The group assigned task {task}, which is not known here." for task in unknown},
@@ -209,7 +208,7 @@ def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
 
 
 def is_readable(assignment: bytes) -> bool:
-    """Whether an assignment is of this version, and a decision; what is damaged may be."""
+    """Whether an assignment is a decision of this protocol version; it may still be damaged."""
     return assignment != KEEP and not (
         len(assignment) >= _HEADER.size
         and assignment.startswith(_ASSIGNMENT)
@@ -218,7 +217,7 @@ def is_readable(assignment: bytes) -> bool:
 
 
 def version_of(data: bytes) -> int | None:
-    """Which version a subscription is of; ``None`` where it is none of a fleet."""
+    """Protocol version of a subscription; ``None`` if it is not one of a standby group."""
     if len(data) < _HEADER.size or not data.startswith(_SUBSCRIPTION):
         return None
     return int(_HEADER.unpack_from(data)[1])
@@ -228,7 +227,7 @@ def _string(text: str) -> bytes:
     data = text.encode()
     if len(data) > _LONGEST:
         raise Invalid(
-            f"A name of {len(data)} bytes does not go into a group's user data: {text[:40]!r}.",
+            f"A name of {len(data)} bytes is too long for a group's user data: {text[:40]!r}.",
             code="name-too-long",
             action="Use shorter names.",
             size=len(data),
@@ -242,7 +241,7 @@ def _deflated(magic: bytes, parts: Sequence[bytes], tasks: int) -> bytes:
         raise Invalid(
             f"{tasks} tasks in {len(data)} bytes are too many for a group's user data.",
             code="group-too-large",
-            action="Split the fleet into groups, each with some of the tasks.",
+            action="Split the processes into several groups, each with some of the tasks.",
             size=len(data),
             tasks=tasks,
         )
@@ -250,7 +249,7 @@ def _deflated(magic: bytes, parts: Sequence[bytes], tasks: int) -> bytes:
 
 
 class _Reader:
-    """Takes bytes apart, strictly."""
+    """Strict decoder of user data."""
 
     def __init__(self, data: bytes, magic: bytes, what: str) -> None:
         self._what, self._data, self._at = what, b"", 0
@@ -258,18 +257,18 @@ class _Reader:
             raise self.wrong(f"{len(data)} bytes")
         if not data.startswith(magic):
             raise Invalid(
-                f"A member of the group is no member of a fleet: its {what} has other user data.",
+                f"A member of the group is no standby process: its {what} has other user data.",
                 code="group-of-another-application",
-                action="Give the fleet a group id that nothing else uses.",
+                action="Choose a group id that nothing else uses.",
             )
         if len(data) < _HEADER.size:
             raise self.wrong("an end before its time")
         _, version = _HEADER.unpack_from(data)
         if version != VERSION:
             raise Invalid(
-                f"A member speaks version {version} of the group's protocol, here version {VERSION} is spoken: {what}.",
+                f"The {what} of a member has version {version} of the group's protocol; this member uses {VERSION}.",
                 code="group-protocol-version-mismatch",
-                action="Install the same release of statecore at all members.",
+                action="Install the same release of statecore on all members.",
                 expected=VERSION,
                 found=version,
             )
@@ -278,15 +277,15 @@ class _Reader:
     def _inflated(self, data: bytes) -> bytes:
         inflating = zlib.decompressobj()
         try:
-            found = inflating.decompress(data, MOST_BYTES + 1)  # one more: else it may stop short of its end mark
+            found = inflating.decompress(data, MOST_BYTES + 1)  # one more: otherwise it may stop before its end marker
         except zlib.error as error:
             raise self.wrong(f"bytes that cannot be inflated ({error})") from error
         if len(found) > MOST_BYTES:
-            raise self.wrong("more bytes than it may have")
+            raise self.wrong(f"more than {MOST_BYTES} bytes")
         if not inflating.eof:
             raise self.wrong("an end before its time")
         if inflating.unused_data:
-            raise self.wrong(f"{len(inflating.unused_data)} bytes behind its end")
+            raise self.wrong(f"{len(inflating.unused_data)} trailing bytes")
         return found
 
     def unpack(self, layout: str) -> tuple[int, ...]:
@@ -320,7 +319,7 @@ class _Reader:
             task = self.string()
             role, number = self.unpack(">BQ")
             if TaskId.match(task) in (None, GLOBAL_TASK) or task in rows:
-                raise self.wrong(f"task {task!r}, which is none, or twice")
+                raise self.wrong(f"task {task!r}, which is invalid or a duplicate")
             if role not in tuple(Role):
                 raise self.wrong(f"role {role}")
             rows[task] = (task, Role(role), number)
@@ -328,11 +327,11 @@ class _Reader:
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise self.wrong(f"{len(self._data) - self._at} bytes behind its end")
+            raise self.wrong(f"{len(self._data) - self._at} trailing bytes")
 
     def wrong(self, what: str) -> Invalid:
         return Invalid(
             f"The {self._what} of a member of the group is damaged: it has {what}.",
             code="group-message-damaged",
-            action="Restart that member; if it happens again, install the same release of statecore at all members.",
+            action="Restart that member; if it happens again, install the same release of statecore on all members.",
         )

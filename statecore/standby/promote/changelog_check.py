@@ -1,12 +1,12 @@
-"""Whether what lies behind a warm copy may be put above it: asked of the brokers before anything is handed over.
+"""Checks with the brokers whether Kafka Streams can continue a standby copy from its changelogs.
 
-Kafka Streams puts the tail above whatever it finds. So a copy of a topic that was created again, of a log that was
-truncated, or one that is older than the deletes that compaction has kept is not handed over
-(:mod:`statecore.changelog.soundness`). ``statecore standby`` reads the tail, so it can tell more, and makes anew what
-cannot be mended. Here the tail is not read: where it may lack a delete, the copy is left to the standby.
+Kafka Streams applies the tail to whatever it finds. So a copy is refused if its topic was recreated, its log was
+truncated, or it is older than the deletes that compaction retains (:mod:`statecore.changelog.soundness`).
+``statecore standby`` reads the tail, so it knows more, and rebuilds stores that cannot continue. Here the tail is not
+read: where it may lack a delete, the copy is refused until the standby has followed it.
 
-A grace buffer with a tail is left to it as well: Kafka Streams would restore the tail under wrong keys
-(``grace-buffer-miskeyed``), and the standby writes the right ones.
+A grace buffer with a tail is refused too: Kafka Streams would restore the tail under wrong keys
+(``grace-buffer-miskeyed``); the standby writes the right ones.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from statecore.tasks.changelog_ends import ChangelogEnd
 
 Ask = Callable[[Collection[FollowedSpec], Mapping[TopicPartition, int]], "Mapping[TopicPartition, ChangelogEnd]"]
-"""Asks for the ends of the changelogs of stores, with the leader epochs whose ends are to be found out."""
+"""Reads the changelog ends of stores, and the ends of the given leader epochs."""
 
-FOLLOW = "Let statecore standby --once follow it, which makes anew what cannot be mended; then run this again."
-_OFFLINE = "Or do without the brokers (--offline): then nobody looks whether the copy is still of these topics."
+FOLLOW = "Run statecore standby --once to update it, or to rebuild it where that is necessary; then run this again."
+_OFFLINE = "Or use --offline: then it is not checked whether the copy still belongs to these topics."
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A store of a warm copy, for who judges it.
+    """A store of a standby copy, for validation.
 
     Attributes:
-        store: what it follows.
-        position: the first offset that it has not; 0 where nothing was applied.
-        identities: what RocksDB calls its databases.
+        store: the followed store.
+        position: first offset that was not applied; 0 if none was.
+        identities: RocksDB's ids of its databases.
     """
 
     store: FollowedSpec
@@ -53,12 +53,7 @@ class Copy:
 
 
 def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
-    """Who asks the brokers of an application, with a connection for each question.
-
-    Args:
-        application: whose brokers.
-        timeout: seconds that any one call may take.
-    """
+    """Return an `Ask` that opens a connection to the application's brokers for each call; timeout in seconds."""
 
     def ask(
         stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]
@@ -73,24 +68,24 @@ def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the brokers have to say.
+class ChangelogCheck:
+    """Result of validating standby copies.
 
     Attributes:
-        refused: the tasks whose copy cannot be handed over, each with the reason.
-        ends: by task its changelogs; a task is not there whose changelogs could not be asked for.
+        refused: tasks whose copies cannot be promoted, with the reason.
+        ends: changelog ends by task; tasks whose ends could not be read are missing.
     """
 
     refused: Mapping[str, StatecoreError]
     ends: Mapping[str, Mapping[TopicPartition, ChangelogEnd]]
 
 
-def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
-    """Hold the copies of tasks against their changelogs.
+def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> ChangelogCheck:
+    """Validate the copies of tasks against their changelogs.
 
     Args:
-        tasks: by task the file in which the standby has kept what it knows of the changelogs, and its stores.
-        ask: asks the brokers.
+        tasks: by task the standby's record of the changelogs (``logs.json``), and its stores.
+        ask: reads changelog ends.
 
     Raises:
         Retryable: no broker answered; nothing was changed.
@@ -113,53 +108,46 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
             if (error := _error(task, copy, logs[task], ends[copy.store.changelog])) is not None:
                 refused[task] = error
                 break
-    return Judged(refused, known)
+    return ChangelogCheck(refused, known)
 
 
 def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
-    """Why the tail behind a copy may lack deletes, or ``None`` where it cannot.
-
-    Args:
-        end: of the copy.
-        now: its changelog.
-    """
+    """Why the tail after a copy may lack deletes; ``None`` if it cannot."""
     horizon = least_horizon_ms((end.horizon_ms, horizon_seen(now.topic)))
-    if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # a log is not compacted behind its last stable offset
+    if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
         return None
     name = str(end.topic_partition)
-    behind = f"{name} goes on behind offset {end.end}, and compaction may have removed deletes from there"
+    behind = f"{name} has records after offset {end.end}, and compaction may have removed deletes from there"
     if end.read_at_ms is None:
-        return Reason(f"{behind}: nobody knows since when", "parent-age-unknown")
+        return Reason(f"{behind}: when the copy was at the end is unknown", "parent-age-unknown")
     if horizon is None:
-        return Reason(
-            f"{behind}: nobody knows for how long deletes were kept when it was at the end", "retention-unknown"
-        )
+        return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
     if now.asked_at_ms is None:
         return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
     age = now.asked_at_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
         return Reason(
-            f"{behind}: by the clocks the copy was followed {-age / 1000:,.0f} s after now, so they are wrong",
+            f"{behind}: the copy was followed {-age / 1000:,.0f} s in the future, so a clock is wrong",
             "clocks-disagree",
             age_ms=age,
         )
     if age + CLOCK_MARGIN_MS < horizon:
         return None
     return Reason(
-        f"{behind}: it was at the end {age / 1000:,.0f} s ago, and must have been within delete.retention.ms "
-        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min for clocks that differ",
+        f"{behind}: the copy was at the end {age / 1000:,.0f} s ago, which has to be within delete.retention.ms "
+        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
         "deletes-compacted",
         age_ms=age,
         retention_ms=horizon,
     )
 
 
-def _of_unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
-    """Why nobody can tell whether what lies behind a copy is of its topic, or ``None`` where nothing does."""
+def _unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
+    """Refuse a copy with a tail if the topic id it belongs to is not recorded."""
     if end.topic_id or end.end >= now.log.last_stable:
         return None
     return Reason(
-        f"{end.topic_partition} goes on behind offset {end.end}, and there is no sound record of the topic it is of",
+        f"{end.topic_partition} has records after offset {end.end}, and the topic id of the copy is not recorded",
         "topic-id-unknown",
         topic=end.topic_partition.topic,
         partition=end.topic_partition.partition,
@@ -175,23 +163,23 @@ def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> 
         end = logs.end_of(copy.store.changelog, copy.position, copy.identities)
         why = (
             refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
-            or _of_unknown_topic(end, now)
+            or _unknown_topic(end, now)
             or too_old(end, now)
         )
         if why is not None:
             return Invalid(
-                f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.",
+                f"The standby copy of {copy.store.name} in {task} cannot be continued: {why}.",
                 code="standby-store-stale",
                 action=FOLLOW,
                 **{**why.context, **where, "reason": why.code},
             )
     if copy.store.kind is StoreKind.GRACE_BUFFER and copy.position < now.end:
         return Invalid(
-            f"The warm copy of the grace buffer {copy.store.name} in {task} is at {copy.position} of "
-            f"{copy.store.changelog}, which goes on to {now.end}: Kafka Streams would restore the rest under wrong "
+            f"The standby copy of the grace buffer {copy.store.name} in {task} is at {copy.position} of "
+            f"{copy.store.changelog}, which ends at {now.end}: Kafka Streams would restore the rest under wrong "
             "keys and never emit it (grace-buffer-miskeyed).",
             code="grace-buffer-behind",
-            action="Stop the application, let statecore standby --once follow the copy to the end, and run this again.",
+            action="Stop the application, run statecore standby --once to update the copy, and run this again.",
             **where,
             offset=copy.position,
             end=now.end,
@@ -202,9 +190,9 @@ def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> 
 def _ends(
     tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
-    """The ends of all tasks, asked for at once; task by task where the brokers have no answer to that.
+    """Read the changelog ends of all tasks in one request, or task by task if that fails.
 
-    A task whose changelogs have no leader is refused for that, and the others are judged.
+    A task whose changelogs have no leader is refused, and the others are validated.
     """
 
     def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:

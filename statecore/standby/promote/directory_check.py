@@ -1,11 +1,11 @@
-"""The two directories of a hand-over: that they are two, and which of them is the copy.
+"""Validates the two directories of a promotion: that they are separate, and which one is the standby copy.
 
-Whoever follows the copy and the application itself must never work in one database. So a directory that is the other
-one, or lies inside it, is refused, by whatever name it is called: a link, a mount or ``..``. A task that leads into the
-other directory is refused alone.
+The standby and the application must never use the same database. So a directory that is the same as the other one, or
+lies inside it, is refused, also through a link, a mount or ``..``. A single task that leads into the other directory is
+refused alone.
 
-``statecore standby`` leaves a record of what it follows (:mod:`statecore.tasks.standby_log_state`). Where only the
-directory that was given for the application's has one, the two were given the wrong way round.
+``statecore standby`` leaves a record of the tasks it follows (:mod:`statecore.tasks.standby_log_state`). If only the
+application's directory has one, the two were swapped.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from statecore.statedir.state_directory import StateDirectory, application_direc
 from statecore.statedir.store_places import StorePlace, application_directory, applications
 from statecore.statedir.work_directory import STANDBY
 
-_APART = "Give the copy and the application a state directory each, neither of them inside the other."
+_APART = "Use separate state directories for the copy and the application, neither of them inside the other."
 
 
 def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
-    """The directory of a warm copy.
+    """The directory of a standby copy.
 
     Raises:
-        NotFound: it is not there.
-        Invalid: it is no directory, or may not be read.
+        NotFound: it does not exist.
+        Invalid: it is no directory, or cannot be read.
     """
     try:
         return application_directory(warm_dir, application_id)
     except NotFound as error:
         raise error.restated(
             error.what,
-            action="Name with --from the state directory that statecore standby has kept, which is the one above the "
-            "one called like the application.",
+            action="Name the state directory of statecore standby with --from: the parent of the directory named like "
+            "the application.",
         ) from error
     except Invalid as error:
-        raise error.restated(error.what, action=f"Of --from: {error.action}") from error
+        raise error.restated(error.what, action=f"For --from: {error.action}") from error
 
 
 @contextmanager
 def closed(warm: StateDirectory) -> Iterator[None]:
-    """Around the hand-over: nobody follows the copy meanwhile.
+    """Lock the standby copy during the promotion.
 
     Raises:
-        Fenced: somebody does.
+        Fenced: another process follows it.
     """
     try:
         lock = warm.lock()
@@ -60,32 +60,32 @@ def closed(warm: StateDirectory) -> Iterator[None]:
 
 
 def state_dir_in_doubt(live: StateDirectory) -> str:
-    """What makes one doubt that a state.dir is one, in words; empty where nothing does.
+    """A warning if the state directory looks wrong; empty otherwise.
 
     Raises:
-        Invalid: it is the application's directory, below which nobody looks for another.
+        Invalid: it is the application's directory instead of the state directory.
     """
     if live.path.exists():
         return ""
     given = live.state_dir.absolute()
     if given.name != live.application_id:
-        return "" if given.exists() else f"There is no directory {given} yet: a hand-over makes it."
+        return "" if given.exists() else f"There is no directory {given} yet: the promotion creates it."
     known: list[str] = []
-    with suppress(StatecoreError):  # who may not look there may be right all the same
+    with suppress(StatecoreError):  # if it cannot be read, the name may still be right
         known = applications(given.parent)
     if given.name in known:
         raise application_directory_given(given)
     return (
-        f"{given} is called like the application, whose directory in it becomes {live.path}. If it is the "
-        f"application's directory itself, name the one above it with --state-dir: {given.parent}."
+        f"{given} is named like the application, whose directory in it would be {live.path}. If it is the "
+        f"application's directory itself, give its parent with --state-dir: {given.parent}."
     )
 
 
 def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
-    """Refuse a directory that is the other one, or lies inside it. Raises ``Invalid``."""
+    """Refuse identical or nested directories. Raises ``Invalid``."""
     if _same(warm.path, live.path):
         raise Invalid(
-            f"{warm.path} is the directory of the application itself, and no copy beside it.",
+            f"{warm.path} is the directory of the application itself, not a separate copy.",
             code="directories-identical",
             action="Name the state directory of statecore standby with --from, and the application's with --state-dir.",
             state_dir=str(live.state_dir),
@@ -93,7 +93,7 @@ def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
     for inner, outer in ((warm, live), (live, warm)):
         if any(_same(parent, outer.path) for parent in inner.path.resolve().parents):
             raise Invalid(
-                f"{inner.path} lies inside {outer.path}: Kafka Streams or the standby would delete it with that.",
+                f"{inner.path} is inside {outer.path}: Kafka Streams or the standby would delete it with that.",
                 code="directories-nested",
                 action=_APART,
                 state_dir=str(live.state_dir),
@@ -101,14 +101,13 @@ def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
 
 
 def refuse_swapped(warm: StateDirectory, live: StateDirectory) -> None:
-    """Refuse directories of which only the application's was kept by a standby. Raises ``Invalid``."""
+    """Refuse directories of which only the application's was used by a standby. Raises ``Invalid``."""
     if _was_followed(live) and not _was_followed(warm):
         raise Invalid(
-            f"{live.path} was kept by statecore standby, and {warm.path} was not: the two were given the wrong way "
-            "round.",
+            f"{live.path} was used by statecore standby, and {warm.path} was not: the two are swapped.",
             code="directories-swapped",
             action="Name the state directory of statecore standby with --from, and the application's with "
-            "--state-dir. Where the application was started with an earlier copy, delete "
+            "--state-dir. If the application was started on an earlier copy, delete "
             f"{live.work_path / STANDBY} first.",
             state_dir=str(live.state_dir),
         )
@@ -121,22 +120,22 @@ def refuse_shared(
     places: Collection[StorePlace],
     live_places: Collection[StorePlace],
 ) -> None:
-    """Refuse a task of which a part is in the other directory, through a link or a mount. Raises ``Invalid``."""
-    ours, theirs = [*_parts(task, warm, places)], [*_parts(task, live, live_places)]
-    for parts, other in ((ours, live), (theirs, warm)):
+    """Refuse a task that leads into the other directory through a link or a mount. Raises ``Invalid``."""
+    ours, theirs = [*_paths_of(task, warm, places)], [*_paths_of(task, live, live_places)]
+    for paths, other in ((ours, live), (theirs, warm)):
         root = other.path.resolve()
-        for part in parts:
-            if (real := part.resolve()).is_relative_to(root):
-                raise _shared(task, f"{part} is {real}", other)
-    seen = {(found.st_dev, found.st_ino): part for part in theirs for found in [part.stat()]}
-    for part in ours:
-        found = part.stat()
-        if there := seen.get((found.st_dev, found.st_ino)):
-            raise _shared(task, f"{part} is {there}", live)
+        for path in paths:
+            if (real := path.resolve()).is_relative_to(root):
+                raise _shared(task, f"{path} is {real}", other)
+    seen = {(found.st_dev, found.st_ino): path for path in theirs for found in [path.stat()]}
+    for path in ours:
+        found = path.stat()
+        if same := seen.get((found.st_dev, found.st_ino)):
+            raise _shared(task, f"{path} is {same}", live)
 
 
-def _parts(task: str, directory: StateDirectory, places: Collection[StorePlace]) -> Iterator[Path]:
-    """The directories of a task that are there: its own, and those of its stores and databases."""
+def _paths_of(task: str, directory: StateDirectory, places: Collection[StorePlace]) -> Iterator[Path]:
+    """Existing directories of a task: its own, and those of its stores and databases."""
     if (own := directory.task_path(task)).is_dir():
         yield own
     for place in places:
@@ -145,9 +144,9 @@ def _parts(task: str, directory: StateDirectory, places: Collection[StorePlace])
 
 def _shared(task: str, what: str, other: StateDirectory) -> Invalid:
     return Invalid(
-        f"{what}, in {other.path}: the application and who follows the copy of {task} would work in one database.",
+        f"{what}, in {other.path}: the application and the standby of {task} would use the same database.",
         code="task-directory-shared",
-        action="Take the link or the mount away, let statecore standby --once follow the copy, then run this again.",
+        action="Remove the link or the mount, run statecore standby --once to update the copy, then run this again.",
         task=task,
     )
 

@@ -1,7 +1,4 @@
-"""What a hand-over would do, task by task: looked at before anything is changed, and nothing is changed by it.
-
-A task that cannot be taken is refused with its reason, and the others are not.
-"""
+"""Plans a promotion task by task, without changing anything; a task that cannot be promoted is refused alone."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.restore.placement_request import siblings_of
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.standby.promote.changelog_check import Ask, Copy, Judged, judge
+from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy, check_changelogs
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
@@ -47,10 +44,10 @@ class WarmStore:
     """A store that is put in place.
 
     Attributes:
-        spec: what is declared of it.
+        spec: the declared store.
         changelog: its changelog partition.
-        offset: at which the copy was closed; -4 where the store is made empty.
-        place: the closed copy; ``None`` where the store is made empty.
+        offset: offset at which the copy was closed; -4 if the store is created empty.
+        place: the closed copy; ``None`` if the store is created empty.
     """
 
     spec: StoreSpec
@@ -59,38 +56,38 @@ class WarmStore:
     place: StorePlace | None
 
     def image(self, task: str, staging: Path | None) -> StoreImage:
-        """The store for a placement; without a path while only the plan is wanted."""
+        """The store as part of a placement; without a path while only planning."""
         path = None if staging is None else self.staged(task, staging)
         offsets = None if staging is None else {self.changelog: self.offset}
         return StoreImage(task, self.spec.name, self.spec.kind, self.changelog, path, offsets)
 
     def staged(self, task: str, staging: Path) -> Path:
-        """Where it is made ready."""
+        """Its path in the staging directory."""
         return staging / "warm" / task / store_directory(self.spec.name, self.spec.kind)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What was found.
+class PromotionPlan:
+    """The plan of a promotion.
 
     Attributes:
-        tasks: what becomes of each task.
-        stores: by task that is taken the stores that are put in place.
+        tasks: verdict of each task.
+        stores: stores to put in place, by promoted task.
     """
 
     tasks: tuple[PromotedTask, ...]
     stores: Mapping[str, Sequence[WarmStore]]
 
 
-class Look:
-    """One look at both directories, and at the topics.
+class PromotionPlanner:
+    """Compares both directories with each other and with the topics.
 
     Args:
-        application: what is declared.
-        warm: the directory of the warm copy.
-        directory: that of the application.
-        ask: asks the brokers; ``None`` where nobody is asked.
-        progress: told each task.
+        application: the application.
+        warm: directory of the standby copy.
+        directory: the application's directory.
+        ask: reads changelog ends; ``None`` to do without the brokers.
+        progress: progress of the inspection.
     """
 
     def __init__(
@@ -106,11 +103,11 @@ class Look:
         self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._written = WrittenBy(application, {})
 
-    def run(self, only: Sequence[str]) -> Looked:
-        """Look at the tasks of the warm copy, or at some.
+    def run(self, only: Sequence[str]) -> PromotionPlan:
+        """Plan all tasks of the standby copy, or some.
 
         Raises:
-            NotFound: there is no warm copy, or it has no such task.
+            NotFound: there is no standby copy, or it has no such task.
             Retryable: no broker answered.
         """
         wanted = self._wanted(only)
@@ -120,7 +117,7 @@ class Look:
         tasks: dict[str, PromotedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
         copies: dict[str, tuple[Path, list[Copy]]] = {}
-        further: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
+        ahead_tasks: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
         for task in wanted:
             live = live_places.get(task, {})
             try:
@@ -131,15 +128,15 @@ class Look:
                     stores[task], tasks[task] = self._take(tasks[task], found, live)
                     copies[task] = self._copies(task, found)
                 elif ahead := self._ahead(found, live):
-                    further[task] = found, ahead
+                    ahead_tasks[task] = found, ahead
                     copies[task] = self._copies(task, found)
             except (StatecoreError, OSError) as error:
                 stores.pop(task, None)
                 tasks[task] = self._refused(task, error, live)
             self.progress.advance()
-        judged = judge(copies, self.ask) if self.ask is not None and copies else Judged({}, {})
-        for task, (found, there) in further.items():
-            if why := _beyond(found, there, judged.ends.get(task, {})):
+        checked = check_changelogs(copies, self.ask) if self.ask is not None and copies else ChangelogCheck({}, {})
+        for task, (found, there) in ahead_tasks.items():
+            if why := _beyond(found, there, checked.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
                     given = PromotedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
@@ -147,17 +144,17 @@ class Look:
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
         for task in list(stores):
-            if task in judged.refused:
+            if task in checked.refused:
                 del stores[task]
-                tasks[task] = self._refused(task, judged.refused[task], live_places.get(task, {}))
-            elif task in judged.ends:
-                behind = sum(_behind(copy, judged.ends[task]) for copy in copies[task][1])
+                tasks[task] = self._refused(task, checked.refused[task], live_places.get(task, {}))
+            elif task in checked.ends:
+                behind = sum(_behind(copy, checked.ends[task]) for copy in copies[task][1])
                 tasks[task] = replace(tasks[task], behind=behind)
         self.progress.done()
-        return Looked(tuple(tasks.values()), stores)
+        return PromotionPlan(tuple(tasks.values()), stores)
 
     def siblings(self, stores: Mapping[str, Sequence[WarmStore]]) -> list[SiblingStore]:
-        """The declared stores of some tasks that are not put in place."""
+        """Declared stores of the tasks that are not put in place."""
         names = {(task, one.spec.name) for task, some in stores.items() for one in some}
         return siblings_of(self.application, stores, names)
 
@@ -166,10 +163,10 @@ class Look:
         missing = [task for task in only if task not in there]
         if missing or not there:
             raise NotFound(
-                f"The warm copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
-                f"there are: {', '.join(there) or 'none'}.",
+                f"The standby copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
+                f"it has: {', '.join(there) or 'none'}.",
                 code="task-not-found",
-                action="Check --from, and the names of the tasks. Global stores are not kept warm: Kafka Streams reads "
+                action="Check --from, and the names of the tasks. Global stores have no standbys: Kafka Streams reads "
                 "them from their topics.",
                 state_dir=str(self.warm.state_dir),
                 tasks=missing,
@@ -177,26 +174,26 @@ class Look:
         return [task for task in there if not only or task in only]
 
     def _logged(self, task: str) -> dict[str, StoreSpec]:
-        """The stores of a task that Kafka Streams logs and keeps on disk, in a format that is known."""
+        """Restorable stores of a task: logged, on disk, in a known format."""
         return {
             store.name: store for store in self.application.stores_of(task) if task != GLOBAL and store.is_restorable
         }
 
     def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
-        """The stores of a task of the warm copy that have an offset; the others Kafka Streams restores itself."""
+        """Stores of a task in the standby copy that have an offset; Kafka Streams restores the others."""
         declared = self._logged(task)
         if not declared:
             raise Invalid(
                 f"{self.application.source} declares no logged store of the task {task}.",
                 code="task-not-declared",
-                action="Give the spec that the warm copy was made with.",
+                action="Use the spec that the standby copy was made with.",
                 task=task,
             )
         found: list[WarmStore] = []
         for name, store in declared.items():
             place = places.get(name)
             if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
-                continue  # a versioned one is not followed, so nothing is known of its changelog
+                continue  # a versioned store is not followed, so its changelog is unknown
             changelog = TaskId.parse(task).partition_of(store.changelog)
             offset = closed_at(task, place, store, changelog)
             if offset != OFFSET_UNKNOWN:
@@ -205,7 +202,7 @@ class Look:
             raise Invalid(
                 f"No store of {task} has an offset.",
                 code="standby-offset-missing",
-                action="Let statecore standby follow it.",
+                action="Run statecore standby to follow it.",
                 task=task,
             )
         return found
@@ -213,9 +210,9 @@ class Look:
     def _take(
         self, task: PromotedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
     ) -> tuple[Sequence[WarmStore], PromotedTask]:
-        """The stores that are put in place of a task. Raises where the placement, or Kafka Streams, would not do it."""
+        """Stores to put in place of a task. Raises if the placement, or Kafka Streams, would refuse them."""
         self._written.refuse_older(task.task)
-        made, notes = self._made_empty(task.task, warm, places)
+        made, notes = self._created_empty(task.task, warm, places)
         stores = [*warm, *made]
         self._refuse_placement(task.task, stores)
         left = placement_notes(
@@ -227,18 +224,18 @@ class Look:
         return stores, replace(task, notes=(*notes, *left))
 
     def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> PromotedTask:
-        """A task whose copy cannot be used, with what would become of the application's own."""
-        said = as_statecore_error(error, f"the task {task} was looked at", task=task)
+        """A refused task, with a note on what Kafka Streams would do to the application's own."""
+        reason = as_statecore_error(error, f"the task {task} was inspected", task=task)
         notes: tuple[str, ...] = ()
         with suppress(StatecoreError, OSError):
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
                 notes = (f"{why}: {self._consequence}",)
-        why = Reason(f"{said.what} {said.action}".strip(), said.code, **said.context)
+        why = Reason(f"{reason.what} {reason.action}".strip(), reason.code, **reason.context)
         return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
     @staticmethod
     def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
-        """Stores of the application that are further than the warm copy, with their offset."""
+        """Offsets of the application's stores that are ahead of the standby copy."""
         found = {
             one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
             for one in warm
@@ -250,30 +247,30 @@ class Look:
         size, names = _bytes(warm), _names(warm)
         has = sum(one.offset + 1 for one in warm)
         if not self.directory.task_path(task).is_dir() or not places:
-            return PromotedTask(task, Verdict.TAKEN, "nothing is there", has, names, size, code="nothing-there")
+            return PromotedTask(task, Verdict.TAKEN, "there is no task yet", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
-            said = f"{why}, and {self._consequence}"
-            return _because(PromotedTask(task, Verdict.TAKEN, said, has, names, size), why)
+            reason = f"{why}, and {self._consequence}"
+            return _because(PromotedTask(task, Verdict.TAKEN, reason, has, names, size), why)
         ahead = 0
-        torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
-        notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
+        damaged = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
+        notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in damaged)
         for one in warm:
             place = places.get(one.spec.name)
             live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
             if live > one.offset:
-                further = Reason(
-                    f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}",
+                ahead_tasks = Reason(
+                    f"{one.spec.name} is at offset {live} there, and the standby copy at {one.offset}",
                     "application-ahead",
                     store=one.spec.name,
                     **_partition(one.changelog),
                     offset=live,
                     standby_offset=one.offset,
                 )
-                return _because(PromotedTask(task, Verdict.LEFT, further, notes=notes), further)
+                return _because(PromotedTask(task, Verdict.LEFT, ahead_tasks, notes=notes), ahead_tasks)
             ahead += one.offset - max(live, -1)
         if not ahead:
-            return PromotedTask(task, Verdict.LEFT, "it is as far as the warm copy", code="same-offsets")
-        best = torn[0] if torn else Reason("the warm copy is further", "standby-ahead")
+            return PromotedTask(task, Verdict.LEFT, "it is as far as the standby copy", code="same-offsets")
+        best = damaged[0] if damaged else Reason("the standby copy is ahead", "standby-ahead")
         return _because(PromotedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
 
     @property
@@ -283,10 +280,11 @@ class Look:
         return "Kafka Streams would wipe the task"
 
     def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> Reason | None:
-        """Why Kafka Streams would wipe the task under exactly-once; ``None`` where nothing says so.
+        """Why Kafka Streams would wipe the task under exactly-once; ``None`` if it would not.
 
         Transactional stores (KIP-892) are not wiped for a missing offset, but restored from the start over their rows:
-        keys live on whose deletes are gone, and every row of a grace buffer gets a wrong key. So the copy is better.
+        deleted keys reappear, and every row of a grace buffer gets a wrong key. So the standby copy is better there
+        too.
         """
         logged = self._logged(task)
         custom = CustomStores(self.directory.task_path(task), self.siblings({task: ()}), (), exactly_once=True)
@@ -301,18 +299,18 @@ class Look:
             elif place.segmented is store.kind.is_segmented:
                 why = not_sound(place, store.kind, TaskId.parse(task).partition_of(store.changelog))
             else:
-                continue  # a leftover of another kind, which nobody opens
+                continue  # a leftover of another kind, which is never opened
             if why is not None:
                 return why
         return None
 
-    def _made_empty(
+    def _created_empty(
         self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
     ) -> tuple[list[WarmStore], tuple[str, ...]]:
-        """Stores that the copy has not and that cannot be kept, and what an operator is told of such a task.
+        """Stores that the copy lacks and that cannot be kept, and notes on them for the operator.
 
-        To keep a store for which Kafka Streams would wipe the task would cost what the copy brings. One that is made
-        empty at -4 costs the restore of that store alone.
+        Keeping a store for which Kafka Streams wipes the task would lose the promoted copy. Created empty at -4, only
+        that store is restored.
         """
         taken = {one.spec.name for one in warm}
         made: list[WarmStore] = []
@@ -328,21 +326,21 @@ class Look:
             changelog = TaskId.parse(task).partition_of(store.changelog)
             if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
                 made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
-                notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
+                notes.append(f"{why}: it is created empty, and Kafka Streams restores it from the whole changelog")
         if missing:
             what = "its changelog" if len(missing) == 1 else "their changelogs"
             notes.append(f"Kafka Streams restores {', '.join(missing)} from the start of {what}")
         if self.ask is None:
             notes += [
-                f"nobody asked whether anything lies behind {one.spec.name}: Kafka Streams would restore that under "
-                "wrong keys (grace-buffer-miskeyed)"
+                f"without the brokers it is unknown whether {one.spec.name} has a tail: Kafka Streams would restore it "
+                "under wrong keys (grace-buffer-miskeyed)"
                 for one in warm
                 if one.spec.kind is StoreKind.GRACE_BUFFER
             ]
         return made, tuple(notes)
 
     def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
-        """Raises ``Invalid``, or ``Fenced``, where the placement would not put this task in place."""
+        """Raises ``Invalid`` or ``Fenced`` if the placement would refuse this task."""
         refuse_open_stores(self.directory.task_path(task))
         if (refusal := contradicted(self.directory, self.application, [task], by_rows=False)) is not None:
             raise refusal
@@ -356,13 +354,13 @@ class Look:
             raise Invalid(
                 f"{'. '.join(problems)}.",
                 code="placement-refused",
-                action="The other tasks are not concerned.",
+                action="The other tasks are not affected.",
                 task=task,
                 problems=problems,
             )
 
     def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
-        """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
+        """The standby's record of a task's changelogs, and the stores to validate against the brokers."""
         positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
         databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
         copies = [
@@ -374,17 +372,17 @@ class Look:
 
 
 def _has_no_segment(place: StorePlace) -> bool:
-    """Whether a segmented store has no segment, which a placement makes."""
+    """Whether a segmented store has no segment; a placement creates one."""
     return place.segmented and not place.databases
 
 
 def _because(task: PromotedTask, why: Reason) -> PromotedTask:
-    """A task with the code and the values of a reason."""
+    """A task with the code and the context of a reason."""
     return replace(task, code=why.code, context=why.context)
 
 
 def _partition(partition: TopicPartition) -> dict[str, Any]:
-    """A partition, as values of a reason."""
+    """A partition as context of a reason."""
     return {"topic": partition.topic, "partition": partition.partition}
 
 
@@ -399,13 +397,13 @@ def _names(warm: Sequence[WarmStore]) -> tuple[str, ...]:
 def _beyond(
     warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]
 ) -> Reason | None:
-    """Why what is there is not of its changelog; ``None`` where it may be."""
+    """Reason if the application's store is beyond the end of its changelog; ``None`` otherwise."""
     for one in warm:
         end = ends.get(one.changelog)
         if one.spec.name in ahead and end is not None and ahead[one.spec.name] >= end.log.log_end:
             return Reason(
                 f"{one.spec.name} is at offset {ahead[one.spec.name]} there, and {one.changelog} ends before "
-                f"{end.log.log_end}: the topic was created again, or has lost records",
+                f"{end.log.log_end}: the topic was recreated, or has lost records",
                 "application-beyond-changelog",
                 store=one.spec.name,
                 **_partition(one.changelog),
@@ -416,7 +414,7 @@ def _beyond(
 
 
 def _behind(copy: Copy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:
-    """Offsets of a changelog that lie behind a copy."""
+    """Number of offsets after a copy."""
     end = ends[copy.store.changelog]
     return max(end.end - max(copy.position, end.log.log_start), 0)
 

@@ -1,6 +1,6 @@
-"""Whether an application runs a release that opens what a warm copy has: databases of Kafka Streams 4.3 and later.
+"""Checks that the application's Kafka Streams release can open a standby copy, which has databases of 4.3 and later.
 
-4.2 and older open no database that has the column family for offsets. An empty directory tells nothing.
+4.2 and older open no database with the column family for offsets. An empty directory does not tell the release.
 """
 
 from __future__ import annotations
@@ -19,44 +19,45 @@ from statecore.statedir.store_places import StorePlace, declared_at
 
 
 class WrittenBy:
-    """Which releases have written to the stores of an application, each looked at once, and only when it is asked for.
+    """Releases that wrote the stores of an application; each store is read once, when needed.
 
     Args:
-        application: what is declared; other stores tell nothing.
+        application: only declared stores are read.
         places: its stores by task and name.
     """
 
     def __init__(self, application: ApplicationSpec, places: Mapping[str, Mapping[str, StorePlace]]) -> None:
         self._application, self._places = application, places
-        self._of = cache(self._look)
+        self._releases_of = cache(self._read_releases)
 
     def refuse_older(self, task: str) -> None:
-        """Refuse a task of an application that would not open a warm copy.
+        """Refuse a task of an application that could not open a standby copy.
 
-        Its own stores tell. Where they do not, those of all other tasks do, unless 4.3 or later has opened any of them.
+        Its own stores decide; if they tell nothing, those of all other tasks, unless any of them was opened by 4.3 or
+        later.
 
         Raises:
-            Invalid: a release before 4.3 has written them.
+            Invalid: a release before 4.3 wrote them.
         """
-        older, newer = self._of(task)
+        older, newer = self._releases_of(task)
         if not older and not newer:
-            others = [self._of(one) for one in self._places]
+            others = [self._releases_of(one) for one in self._places]
             if not any(is_newer for _, is_newer in others):
                 older = next((one for one, _ in others if one), None)
         if older:
             raise Invalid(
-                f"{older} was written by Kafka Streams 4.2 or older, which does not open the databases of a warm copy: "
-                "they are those of 4.3 and later.",
+                f"{older} was written by Kafka Streams 4.2 or older, which cannot open the databases of a standby "
+                "copy: they have the format of 4.3 and later.",
                 code="release-too-old",
                 action=f"Run statecore migrate --to {CURRENT.name} on the application's directory, then this again. "
-                "Where the application stays on the older release, run statecore migrate --to that release before it "
+                "If the application stays on the older release, run statecore migrate --to that release before it "
                 "starts.",
                 task=task,
                 path=str(older),
             )
 
-    def _look(self, task: str) -> tuple[Path | None, bool]:
-        """A declared store of a task that an older release has written, if any; whether 4.3 or later has any."""
+    def _read_releases(self, task: str) -> tuple[Path | None, bool]:
+        """A declared store of a task written by an older release, if any, and whether 4.3 or later wrote any."""
         older: Path | None = None
         newer = False
         for place in self._places.get(task, {}).values():

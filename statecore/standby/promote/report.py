@@ -1,8 +1,6 @@
-"""What a hand-over did, or would do, task by task.
+"""Report of a promotion, task by task, stored in the application's directory::
 
-The report lies in the directory of the application that took over::
-
-    <application>/.statecore/plans/<request>.hand-over
+<application>/.statecore/plans/<request>.hand-over
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
 HAND_OVER_SUFFIX = ".hand-over"
-"""Of the report's file."""
+"""File suffix of the report."""
 
 
 class Outcome(StrEnum):
-    """What became of a hand-over."""
+    """Outcome of a promotion."""
 
     PLANNED = "planned"
     DONE = "handed over"
@@ -28,35 +26,33 @@ class Outcome(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What becomes of one task."""
+    """Decision for one task."""
 
     TAKEN = "taken"
-    """The warm copy takes the place of what is there."""
+    """The standby copy replaces the application's task."""
 
     LEFT = "left"
-    """What is there is as far as the warm copy, or further: it stays."""
+    """The application's task is as far as the standby copy, or ahead of it: it stays."""
 
     REFUSED = "refused"
-    """The warm copy of this task cannot be handed over; what is there stays."""
+    """The standby copy of this task cannot be promoted; the application's task stays."""
 
 
 @dataclass(frozen=True)
 class PromotedTask:
-    """One task.
+    """One task of a promotion.
 
     Attributes:
-        task: the task.
-        verdict: what becomes of it.
-        why: in words.
-        code: the reason: that of the error where the copy is refused.
-        ahead: by how many offsets the warm copy is ahead of what is there, over all stores; all it has where nothing
-            is there.
+        why: the reason, as text.
+        code: code of the reason; that of the error if the copy is refused.
+        ahead: offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum
+            if there is none.
         stores: the stores that are put in place.
         bytes: bytes of their files.
-        behind: offsets that lie behind the warm copy in the changelogs of the stores it follows, of which Kafka Streams
-            restores the records; ``None`` where nobody was asked.
+        behind: offsets after the standby copy in the changelogs of its stores, which Kafka Streams restores; ``None``
+            if the brokers were not asked.
         context: the values of the reason as fields (``store``, ``offset`` ...); empty in reports of older releases.
-        notes: what an operator should know of it beside that: which stores Kafka Streams restores from the start.
+        notes: further notes for an operator, such as stores that Kafka Streams restores from the start.
     """
 
     task: str
@@ -73,15 +69,13 @@ class PromotedTask:
 
 @dataclass(frozen=True)
 class PromoteReport(Attempt):
-    """The result of one hand-over.
+    """The result of one promotion.
 
-    Attributes beside those of the try:
-        finished: when it ended.
-        warm_dir: the state directory of the warm copy.
-        outcome: what became of it.
-        tasks: what becomes of each task.
-        exit_code: 0, or that of ``Invalid`` where a task was refused.
-        kept: where the task directories lie that were replaced; empty where there are none.
+    Attributes besides those of the attempt:
+        finished: end time.
+        warm_dir: state directory of the standby copy.
+        exit_code: 0, or that of ``Invalid`` if a task was refused.
+        kept: where the replaced task directories are kept; empty if none was replaced.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
     """
@@ -101,5 +95,5 @@ class PromoteReport(Attempt):
 
 
 HAND_OVER_REPORT = DocumentType(
-    "report of a hand-over", 1, PromoteReport, "Read it with the release that wrote it.", is_open=True
+    "report of a promotion", 1, PromoteReport, "Read it with the release that wrote it.", is_open=True
 )

@@ -1,4 +1,4 @@
-"""What a hand-over is asked for: a warm copy takes the place of what an application has on this machine."""
+"""The request of a promotion: standby tasks replace an application's tasks on this machine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from statecore.jobs.task_names import only_tasks
 
 @dataclass(frozen=True, kw_only=True)
 class PromoteRequest(OfSpec):
-    """A request to put the tasks of a warm copy into the state directory of an application that is down."""
+    """A request to put standby tasks into the state directory of a stopped application."""
 
     warm_dir: str = field(
         metadata=declare(
             FilePath(where="on the machine where the application runs"),
-            title="Warm copy",
-            help="the state directory that statecore standby has kept; it stays as it is",
+            title="Standby copy",
+            help="the state directory of statecore standby; it is not changed",
             option="--from",
             check=check_state_dir,
         ),
     )
     state_dir: str = field(metadata=STATE_DIR)
-    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the warm copy", global_too=False))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the standby copy", global_too=False))
     apply: bool = field(
         default=False,
         metadata=declare(
             Flag(),
             title="Apply",
-            help="do it; without it the plan is shown, and nothing is changed",
+            help="promote; without it the plan is shown, and nothing is changed",
             section=WHAT,
         ),
     )
@@ -40,7 +40,7 @@ class PromoteRequest(OfSpec):
         metadata=declare(
             Flag(),
             title="Do not ask the brokers",
-            help="do without the brokers: nobody looks whether the copy is still of the topics that there are",
+            help="do not check with the brokers whether the copy still belongs to the current topics",
             section=WHAT,
         ),
     )

@@ -1,21 +1,20 @@
-"""The hand-over: tasks of a warm copy take the place of what an application that is down has on this machine.
+"""Promotion: standby tasks replace the tasks of a stopped application on this machine.
 
-A warm copy lies in a state directory of its own, because ``.lock`` is one for the whole directory of an application. So
-it is put in place by a placement, as a restore's images are, and Kafka Streams restores the newest tail only.
+A standby copy has its own state directory, because ``.lock`` covers the whole directory of an application. So it is put
+in place like the images of a restore, and Kafka Streams restores only the newest tail.
 
-Order of things, and why a kill at any moment is harmless::
+Phases, and why a kill at any point is harmless::
 
-    look      both directories, under both locks, and the    nothing is changed; a plan ends here
-              topics that the copy follows
-    copy      the warm copy's SST files get second names,    in the application's .statecore, which the next job sweeps
-              all else is copied; the copy stays warm
-    place     whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
+    look      read both directories, under both locks, and   nothing is changed; a plan ends here
+              the topics of the copy
+    copy      hard-link the copy's SST files, copy the       in the application's .statecore, which the next job cleans
+              rest; the copy itself is not changed
+    place     swap whole tasks with the placement journal    each task is entirely old or new; the next job finishes it
 
-A task is taken where the warm copy is further than what is there, store by store, or where nothing is there, or nothing
-that the application would go by. Where what is there is further in any store, it stays: it could be the only copy of
-what was written last. A copy that cannot be continued by its changelogs is refused
-(:mod:`statecore.standby.promote.changelog_check`). What is replaced is kept for a week
-(:mod:`statecore.statedir.task_swap`).
+A task is promoted if the standby copy is ahead of it in every store, or if there is no task that the application would
+use. If the application's task is ahead in any store, it stays: it could be the only copy of the last writes. A copy
+that its changelogs cannot continue is refused (:mod:`statecore.standby.promote.changelog_check`). Replaced tasks are
+kept for a week (:mod:`statecore.statedir.task_swap`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from statecore.standby.promote.directory_check import (
     refuse_swapped,
     state_dir_in_doubt,
 )
-from statecore.standby.promote.plan import Look, Looked, WarmStore
+from statecore.standby.promote.plan import PromotionPlan, PromotionPlanner, WarmStore
 from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromotedTask, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
@@ -66,26 +65,25 @@ def run_promote(
     say: Callable[[str], None] = nobody,
     ask: Ask | None = None,
 ) -> PromoteReport:
-    """Put the tasks of a warm copy in place; or say what that would do.
+    """Promote standby tasks; or plan it.
 
     Args:
-        request: which copy, which directory, and whether to do it.
-        progress: told how far it is; ``None`` for nobody.
-        faults: points at which tests let the process die.
-        say: told what an operator should read at once.
-        ask: asks the brokers; those of the spec are asked without it, and nobody where the request says so.
+        request: the copy, the directory, and whether to apply the plan.
+        progress: receives the progress.
+        faults: fault points for tests.
+        say: receives operator messages.
+        ask: reads changelog ends; by default from the brokers of the spec, unless the request is offline.
 
     Returns:
-        What became of each task. One whose warm copy is damaged, was not closed or cannot be continued, and one that
-        cannot be put in place, is refused; the others are placed.
+        The verdict of each task. A task whose standby copy is damaged, not closed or cannot be continued, and one that
+        cannot be placed, is refused; the others are placed.
 
     Raises:
         Retryable: no broker answered; nothing was changed.
-        NotFound: there is no warm copy, or it has no such task.
-        Invalid: both directories are one, one lies inside the other, they were given the wrong way round, or something
-            stands in the way of the placement; nothing was changed.
-        Fenced: the application runs, or whoever keeps the copy warm does; nothing was changed.
-        Capacity: no room; nothing was changed.
+        NotFound: there is no standby copy, or it has no such task.
+        Invalid: the directories are identical, nested or swapped, or the placement is refused; nothing was changed.
+        Fenced: the application or the standby is running; nothing was changed.
+        Capacity: not enough disk space; nothing was changed.
         StatecoreError: a defect of this program.
     """
     try:
@@ -93,11 +91,11 @@ def run_promote(
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, _doing(request)) from error
+        raise as_statecore_error(error, _activity(request)) from error
 
 
 class _Named:
-    """The request with the application that its spec names."""
+    """The request with the application id of its spec."""
 
     def __init__(self, application_id: str, request: PromoteRequest) -> None:
         self.application_id, self.state_dir, self.spec_path = application_id, request.state_dir, request.spec_path
@@ -105,7 +103,7 @@ class _Named:
 
 
 class _Promotion(OnDirectory):
-    """One try of a hand-over."""
+    """One attempt of a promotion."""
 
     report_suffix = HAND_OVER_SUFFIX
     called = "hand-over"
@@ -121,7 +119,7 @@ class _Promotion(OnDirectory):
     ) -> None:
         directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
         super().__init__(
-            _Named(declared.application_id, request), directory, declared, progress, faults, say, _doing(request)
+            _Named(declared.application_id, request), directory, declared, progress, faults, say, _activity(request)
         )
         self.request = request
         self.application = declared
@@ -130,23 +128,23 @@ class _Promotion(OnDirectory):
         refuse_swapped(self.warm, directory)
         if ask is None and not request.offline:
             ask = ask_brokers(declared, request.timeout)
-        self.look = Look(declared, self.warm, directory, ask, self.progress)
+        self.planner = PromotionPlanner(declared, self.warm, directory, ask, self.progress)
 
     def words(self) -> tuple[str, ...]:
         """See :class:`OnDirectory`."""
         return "hand-over", *self.request.to_words(without=("request_id",))
 
     def run(self) -> PromoteReport:
-        """Plan, or hand over under both locks."""
+        """Plan, or promote under both locks."""
         if doubt := state_dir_in_doubt(self.directory):
             self.say(doubt)
         if not self.request.apply:
             refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
             refuse_in_use(self.directory)
-            return self._report(Outcome.PLANNED, self._looked().tasks)
+            return self._report(Outcome.PLANNED, self._plan().tasks)
         with closed(self.warm), self.locked():
             self.faults.reach("hand-over.after-lock")
-            tasks, wanted = (looked := self._looked()).tasks, looked.stores
+            tasks, wanted = (plan_of_tasks := self._plan()).tasks, plan_of_tasks.stores
             if not wanted:
                 self.has_ended_others()
                 return self._report(Outcome.UNCHANGED, tasks)
@@ -169,12 +167,12 @@ class _Promotion(OnDirectory):
             self.end(self.request.request_id, report.to_json())
             return report
 
-    def _looked(self) -> Looked:
+    def _plan(self) -> PromotionPlan:
         with self.phase("look"):
-            return self.look.run(self.request.tasks)
+            return self.planner.run(self.request.tasks)
 
     def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
-        """Bytes of the files that are copied, because a second name cannot be given to them."""
+        """Bytes of files that have to be copied because they cannot be hard-linked."""
         where, _ = free_room(self.directory.path)
         paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
         return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
@@ -189,7 +187,7 @@ class _Promotion(OnDirectory):
         self.progress.done()
 
     def _stage(self, one: WarmStore, target: Path) -> None:
-        """Make a store ready: a copy of the warm one, or an empty one."""
+        """Stage a copy of a standby store, or an empty store."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if one.place is None:
             target = target / f"{one.spec.name}.0" if one.spec.kind.is_segmented else target
@@ -203,7 +201,7 @@ class _Promotion(OnDirectory):
         return plan_placement(
             self.directory,
             [one.image(task, staging) for task, some in stores.items() for one in some],
-            siblings=self.look.siblings(stores),
+            siblings=self.planner.siblings(stores),
             guarantee=self.application.processing_guarantee,
             replace=True,
             request_id=self.request.request_id,
@@ -225,5 +223,5 @@ class _Promotion(OnDirectory):
         )
 
 
-def _doing(request: PromoteRequest) -> str:
-    return f"tasks were handed over to {request.state_dir}"
+def _activity(request: PromoteRequest) -> str:
+    return f"standby tasks were promoted to {request.state_dir}"

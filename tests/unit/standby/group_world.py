@@ -49,7 +49,7 @@ class Coordinator:
             self.members[name] = made  # a static member that was restarted: it is handed what it had
             group.user_data()
             made.has_joined(self.generation)
-            group.hand_over(self.generation, self.given[name], partitions=False)
+            group.receive_assignment(self.generation, self.given[name], partitions=False)
         else:
             self.members[name] = made
             self.is_joining = True
@@ -74,11 +74,11 @@ class Coordinator:
         self.is_joining, self.joined = False, {}
         for name, member in self.members.items():
             member.has_joined(self.generation)
-            member.group.hand_over(self.generation, self.given[name], partitions=False)
+            member.group.receive_assignment(self.generation, self.given[name], partitions=False)
 
     def expel(self, name: str) -> None:
         """The session of a member has ended."""
-        self.members.pop(name).group.fell_out()
+        self.members.pop(name).group.left_group()
         self.joined.pop(name, None)
         if not self.is_joining:
             self.is_joining, self.joined = True, {}
@@ -88,7 +88,7 @@ class Coordinator:
 class Consumer:
     """In place of `GroupConsumer`."""
 
-    fell_out = False
+    left_group = False
 
     def __init__(self, coordinator: Coordinator, name: str, group: TaskGroup) -> None:
         self._coordinator, self.name, self.group = coordinator, name, group

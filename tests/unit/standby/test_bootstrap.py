@@ -35,7 +35,7 @@ TASK = "0_1"
 AWAY = Retryable("The repository does not answer.", code="test-error", action="Wait.")
 NO_RIGHTS = Invalid("The repository may not be read.", code="test-error", action="Give credentials.")
 
-FROM_START = "from the start of its changelogs"
+FROM_START = "from the start of "
 """What is said of a task that gets no base."""
 
 
@@ -79,7 +79,7 @@ class Warm:
                 self.shop.url,
                 self.said.append,
                 faults=faults or NO_FAULTS,
-                open_shelf=lambda *where: self.opens(*where),
+                open_repository=lambda *where: self.opens(*where),
                 fetch=lambda *what, **how: self.fetch(*what, **how),
             )
             try:
@@ -99,8 +99,8 @@ def warm(shop: Shop, state_dir: Path) -> Warm:
 
 def fetched(bases: Bases, task: str = TASK) -> None:
     """The base is fetched, and nobody has put it in its place."""
-    assert bases.is_coming(task)
-    wait([bases._coming[task].fetched], 60)
+    assert bases.is_pending(task)
+    wait([bases._pending[task].fetched], 60)
 
 
 def settled(bases: Bases) -> None:
@@ -111,7 +111,7 @@ def settled(bases: Bases) -> None:
 def brought(bases: Bases, task: str = TASK) -> None:
     """Whatever comes has come."""
     fetched(bases, task)
-    assert not bases.is_coming(task)
+    assert not bases.is_pending(task)
     settled(bases)
 
 
@@ -146,7 +146,7 @@ def in_the_middle(warm: Warm) -> Iterator[tuple[Bases, Halt]]:
             shutdown(**how)
 
         bases._worker.shutdown = stopped  # type: ignore[method-assign,assignment]
-        assert bases.is_coming(TASK)
+        assert bases.is_pending(TASK)
         assert halt.reached.wait(60)
         yield bases, halt
 
@@ -155,7 +155,7 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
     with warm.process() as bases:
         fetched(bases)
         assert not warm.place.exists()
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
         assert warm.rows == of_task(300)
         logs = json.loads((warm.work / "logs.json").read_text())["logs"]
         assert {(log["topic"], log["partition"], log["topic_id"], log["end"]) for log in logs} == {
@@ -164,10 +164,10 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
         assert all(log["read_at_ms"] for log in logs)
         settled(bases)
         assert [one.name for one in warm.work.iterdir()] == ["logs.json"]
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
     newest = warm.shop.shelf.head().snapshots[0].snapshot
     (said,) = warm.said
-    assert said.startswith(f"Task {TASK} begins with snapshot {newest} of {warm.shop.url}, ")
+    assert said.startswith(f"Task {TASK} starts from snapshot {newest} of {warm.shop.url}, ")
 
 
 def test_an_empty_directory_with_offsets_and_locks_does_not_keep_a_base_from_its_place(warm: Warm) -> None:
@@ -186,7 +186,7 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
     with warm.process() as bases:
         assert bases.find(TASK) is None
         brought(bases)
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
         assert not warm.base.exists()
         brought(bases, "0_0")
     (said,) = warm.said
@@ -220,7 +220,7 @@ def test_a_repository_that_is_away_is_asked_again(warm: Warm) -> None:
         for _ in range(2):
             fetched(bases)
             with pytest.raises(Retryable) as caught:
-                bases.is_coming(TASK)
+                bases.is_pending(TASK)
             assert caught.value is AWAY
         warm.fetch = fitting
         brought(bases)
@@ -237,7 +237,7 @@ def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_r
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(200)
-    assert warm.said[-1].startswith(f"Task {TASK} begins with snapshot {old.snapshot} ")
+    assert warm.said[-1].startswith(f"Task {TASK} starts from snapshot {old.snapshot} ")
     flipped(damaged["manifest"].with_name(f"{old.snapshot}.json"))
     other = Warm(own_shop, state_dir.with_name("other"))
     with other.process() as bases:
@@ -253,26 +253,26 @@ def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(warm
     with warm.process(InjectedFault("base.before-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
     assert not warm.place.exists()
     warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(300)
     (said,) = warm.said
-    assert said.startswith(f"Task {TASK} begins with a snapshot of {warm.shop.url} ")
+    assert said.startswith(f"Task {TASK} starts from a snapshot of {warm.shop.url} ")
 
 
 def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Warm) -> None:
     with warm.process(InjectedFault("base.after-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
     assert warm.rows == of_task(300)
     assert (warm.work / "logs.json").exists()
     with warm.process() as bases:
         sweep_bases(warm.directory, now_ms=0)
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
     assert not warm.base.exists()
 
 
@@ -284,7 +284,7 @@ def test_a_process_that_dies_before_it_knows_what_it_has_fetched_leaves_nothing_
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
     own_shop.publish([150, 200, 300, 350])
     with warm.process() as bases:
         brought(bases)
@@ -310,7 +310,7 @@ def test_a_process_that_is_stopped_in_the_middle_leaves_what_came_to_the_next(wa
 
 def test_a_base_that_is_given_up_in_the_middle_is_stopped_and_deleted_and_comes_when_the_task_does(warm: Warm) -> None:
     with in_the_middle(warm) as (bases, halt):
-        bases.give_up(TASK)
+        bases.cancel_fetch(TASK)
         assert warm.base.exists(), "the caller did not wait"
         halt.go_on.set()
         settled(bases)
@@ -323,21 +323,21 @@ def test_a_base_that_is_given_up_in_the_middle_is_stopped_and_deleted_and_comes_
 
 def test_a_base_that_is_given_up_and_asked_for_again_at_once_comes(warm: Warm) -> None:
     with in_the_middle(warm) as (bases, halt):
-        bases.give_up(TASK)
-        assert bases.is_coming(TASK)
+        bases.cancel_fetch(TASK)
+        assert bases.is_pending(TASK)
         halt.go_on.set()
-        wait([bases._coming[TASK].fetched], 60)
-        assert not bases.is_coming(TASK)
+        wait([bases._pending[TASK].fetched], 60)
+        assert not bases.is_pending(TASK)
     assert warm.rows == of_task(300)
 
 
 def test_a_base_that_waits_for_others_is_not_begun_when_it_is_given_up(warm: Warm) -> None:
     with in_the_middle(warm) as (bases, halt):
-        assert bases.is_coming("0_0")
-        bases.give_up("0_0")
+        assert bases.is_pending("0_0")
+        bases.cancel_fetch("0_0")
         halt.go_on.set()
         settled(bases)
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
     assert warm.rows == of_task(300)
     assert not (warm.work.parent / "0_0").exists()
 
@@ -345,18 +345,18 @@ def test_a_base_that_waits_for_others_is_not_begun_when_it_is_given_up(warm: War
 def test_a_base_that_came_and_is_given_up_is_not_put(warm: Warm) -> None:
     with warm.process() as bases:
         fetched(bases)
-        bases.give_up(TASK)
+        bases.cancel_fetch(TASK)
         settled(bases)
         assert not warm.base.exists()
         assert not warm.place.exists()
-        bases.give_up(TASK)  # again is fine
+        bases.cancel_fetch(TASK)  # again is fine
     assert warm.said == []
 
 
 def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_again(warm: Warm) -> None:
     with warm.process(InjectedFault("base.during-discard")) as bases:
         fetched(bases)
-        bases.give_up(TASK)
+        bases.cancel_fetch(TASK)
         settled(bases)
     (kept,) = (path for path in warm.base.rglob("clicks") if path.is_dir())
     shutil.rmtree(kept)  # as far as the process had come with it
@@ -371,7 +371,7 @@ def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_th
         for _ in range(2):
             fetched(bases)
             with pytest.raises(Invalid) as caught:
-                bases.is_coming(TASK)
+                bases.is_pending(TASK)
             assert caught.value is NO_RIGHTS
         warm.opens = ApplicationRepository.at
         brought(bases)
@@ -383,7 +383,7 @@ def test_a_process_that_has_copies_starts_without_the_repository(warm: Warm, err
     (warm.place / "rocksdb").mkdir(parents=True)
     warm.opens = failing(error)
     with warm.process() as bases:
-        bases.look(Event())
+        bases.check_repository(Event())
     (said,) = warm.said
     assert said.startswith(f"{error} ")
 
@@ -391,7 +391,7 @@ def test_a_process_that_has_copies_starts_without_the_repository(warm: Warm, err
 def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_read(warm: Warm) -> None:
     warm.opens = failing(NO_RIGHTS)
     with warm.process() as bases, pytest.raises(Invalid) as caught:
-        bases.look(Event())
+        bases.check_repository(Event())
     assert caught.value is NO_RIGHTS
 
 
@@ -400,7 +400,7 @@ def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_
     nowhere = warm.path.with_name("nowhere").as_uri()
     bases = Bases(warm.spec, warm.directory, nowhere, warm.said.append)
     with raises(NotFound, "repository-not-found"):
-        bases.look(Event())
+        bases.check_repository(Event())
     with raises(Invalid, "repository-url-invalid"):
         Bases(warm.spec, warm.directory, "file://host/path", warm.said.append)
 
@@ -414,11 +414,11 @@ def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(warm: Warm)
 
     warm.opens = hang
     with warm.process() as bases:
-        bases.look(stop, seconds=0.2)
+        bases.check_repository(stop, seconds=0.2)
         (said,) = warm.said
         assert " 0.2 s" in said
         stop.set()
-        bases.look(stop, seconds=60)
+        bases.check_repository(stop, seconds=60)
         assert warm.said == [said]
         go_on.set()
 
@@ -439,7 +439,7 @@ def test_an_object_store_that_does_not_answer_is_asked_twice_and_waited_for_as_l
         with pytest.raises(BlockingIOError):
             silent.accept()
         with pytest.raises(Retryable, match="could not be read"):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
         bases.close()
 
 
@@ -458,7 +458,7 @@ def test_a_directory_that_appeared_meanwhile_is_not_overwritten(warm: Warm, seen
         fetched(bases)
         if seen:
             appears()
-        assert not bases.is_coming(TASK)
+        assert not bases.is_pending(TASK)
         settled(bases)
     assert [path.name for path in warm.place.rglob("*")] == ["rocksdb", "rows"]
     assert not (warm.work / "logs.json").exists()
@@ -471,7 +471,7 @@ def test_where_the_disk_is_full_the_task_waits_for_room_and_is_not_read_from_the
         warm.fetch = failing(Capacity("There is no room.", code="no-space", action="Make room."))
         fetched(bases)
         with raises(Capacity, "no-space"):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
         warm.fetch = fitting
         brought(bases)
     assert warm.rows == of_task(300)
@@ -493,7 +493,7 @@ def test_a_base_that_the_disk_did_not_let_be_put_is_put_later_and_not_fetched_ag
             patch.setattr(Path, "rename", full)
             fetched(bases)
             with pytest.raises(OSError, match="No space left"):
-                bases.is_coming(TASK)
+                bases.is_pending(TASK)
         warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
         brought(bases)
     assert warm.rows == of_task(300)
@@ -527,8 +527,8 @@ def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(warm: Warm)
         warm.fetch = failing(NotFound("There is no snapshot.", code="test-error", action="Make one."))
         brought(bases)
         warm.fetch = fitting
-        assert not bases.is_coming(TASK)
-        bases.give_up(TASK)
+        assert not bases.is_pending(TASK)
+        bases.cancel_fetch(TASK)
         brought(bases)
     assert warm.rows == of_task(300)
 
@@ -539,13 +539,13 @@ def test_what_was_known_of_a_base_that_is_gone_is_not_said_of_the_next_one(own_s
     with warm.process(InjectedFault("base.before-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
     shutil.rmtree(warm.base / "state")
     own_shop.publish([150, 200, 300, 350])
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_coming(TASK)
+            bases.is_pending(TASK)
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(350)

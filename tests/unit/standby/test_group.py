@@ -19,7 +19,7 @@ from statecore.errors import Invalid, Retryable
 from statecore.standby import group as group_module
 from statecore.standby.assignment.leader import Decision
 from statecore.standby.assignment.model import Role
-from statecore.standby.assignment.protocol import KEEP, Given, encode_assignment
+from statecore.standby.assignment.protocol import KEEP, MemberAssignment, encode_assignment
 from statecore.standby.group import GroupSettings, TaskGroup
 
 
@@ -73,8 +73,8 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     group._ends, group._sums = {"0_0": end}, {"0_0": held}
     said = group._round
-    given = Given({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
-    group.hand_over(2, encode_assignment(given), partitions=False)
+    given = MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
+    group.receive_assignment(2, encode_assignment(given), partitions=False)
     assert (group._next() is not None) is goes_on
     assert group._round == said + (not goes_on)
 
@@ -85,14 +85,14 @@ def test_a_static_member_asks_once_for_another_assignment_where_it_is_handed_non
     group = TaskGroup(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec", instance_id="a"), ends=dict)
     group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     said = group._round
-    group.hand_over(2, kept, partitions=False)
+    group.receive_assignment(2, kept, partitions=False)
     assert group._next() is None
     assert group._round == said + 1
-    group.hand_over(3, kept, partitions=False)
+    group.receive_assignment(3, kept, partitions=False)
     if kept == KEEP:
         assert group._next() is None
     else:
-        with pytest.raises(Invalid, match="speaks version 1"):
+        with pytest.raises(Invalid, match="version 1 of the group"):
             group._next()
     assert group._round == said + 1
 

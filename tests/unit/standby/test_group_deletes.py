@@ -55,7 +55,7 @@ class Process:
         if self.assigned is not None:
             for task in sorted(self.disk.keys() - self.assigned.roles.keys()):
                 elsewhere = self.assigned.elsewhere.get(task, -1)
-                if elsewhere >= self.disk[task] and elsewhere >= ENDS[task] and self.group.take_back(task):
+                if elsewhere >= self.disk[task] and elsewhere >= ENDS[task] and self.group.withdraw(task):
                     del self.disk[task]
                     gone.append(task)
         self.publish()
@@ -205,11 +205,11 @@ def test_what_is_to_be_deleted_is_no_part_of_what_the_member_says() -> None:
     world.settle()
     assert a.assigned is not None
     first, second = sorted(ENDS.keys() - a.assigned.roles.keys())
-    assert a.group.take_back(first)
+    assert a.group.withdraw(first)
     a.group.probe()  # also when something else is said meanwhile
     world.coordinator.join("a", asks=True)
     assert decode_subscription(world.coordinator.joined["a"]).copies.keys() == ENDS.keys() - {first}
-    assert not a.group.take_back(second)
+    assert not a.group.withdraw(second)
 
 
 def test_a_member_that_was_not_asked_for_long_deletes_nothing() -> None:

@@ -19,7 +19,7 @@ from statecore.standby.assignment.model import Role
 from statecore.standby.group import AssignmentResult, GroupSettings
 from statecore.standby.group_member import GroupMember
 from statecore.standby.request import StandbyRequest
-from statecore.standby.task_manager import Held
+from statecore.standby.task_manager import StorePosition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.quarantine import Quarantined, quarantined
 from statecore.statedir.state_directory import StateDirectory
@@ -70,13 +70,13 @@ class Fleet:
     def __init__(self, tmp_path: Path, *gone: str, even_best: bool = False, **more: Any) -> None:
         self.said, self.taken = list[str](), list[str]()
         self.close_error: Exception | None = None
-        self.dropped: dict[str, dict[TopicPartition, Held]] = {}
+        self.dropped: dict[str, dict[TopicPartition, StorePosition]] = {}
         self.kept: Any = SimpleNamespace(
             names=(),
             take_up=lambda name, _role: self.taken.append(name),
             sums=lambda _: {},
             drop=self.dropped.get,
-            when_less=lambda _: None,
+            on_state_loss=lambda _: None,
         )
         self.startup: Any = SimpleNamespace(
             close_rest=self._close_rest, start=dict, left_alone={}, refused={}, corrupt=dict[str, CorruptTask]()
@@ -106,7 +106,7 @@ class Fleet:
         self.asked, self.agrees, self.order = 0, True, list[str]()
         self.log_start, self.policy = 0, "compact"
         group: Any = SimpleNamespace(
-            publish=self._publish, ends={"0_1": 1_000}, probe=self._probe, take_back=self._take_back
+            publish=self._publish, ends={"0_1": 1_000}, probe=self._probe, withdraw=self._take_back
         )
         self.fleet._group = group
 
@@ -193,7 +193,7 @@ def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_th
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
         fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1_000}))
-        fleet.fleet.look_for_unowned()
+        fleet.fleet.probe_for_cleanup()
         assert (fleet.asked, path.is_dir()) == (1, True)
         fleet.order.clear()
         fleet.given(NEW)
@@ -206,7 +206,7 @@ def test_it_is_asked_for_also_where_nobody_had_said_that_the_others_have_it(flee
     """As when all members begin together: what they have is known with the next assignment only."""
     fleet.put("0_1", 99)
     fleet.given(AssignmentResult(1, "m", {}))
-    fleet.fleet.look_for_unowned()
+    fleet.fleet.probe_for_cleanup()
     assert fleet.asked == 1
 
 
@@ -215,7 +215,7 @@ def test_it_is_asked_for_no_more_often_than_copies_are_probed(fleet: Fleet) -> N
     fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1}))
     for now, asked in ((0.0, 1), (499.0, 1), (500.0, 2)):
         fleet.now = now
-        fleet.fleet.look_for_unowned()
+        fleet.fleet.probe_for_cleanup()
         assert fleet.asked == asked
 
 
@@ -224,7 +224,7 @@ def test_nothing_is_asked_for_a_task_that_nobody_keeps_or_that_is_this_process_s
     fleet.put("0_1", 99)
     fleet.kept.names = ("0_1",)
     fleet.given(AssignmentResult(1, "m", {"0_1": Role.STANDBY}, elsewhere={"0_1": 1_000}))
-    fleet.fleet.look_for_unowned()
+    fleet.fleet.probe_for_cleanup()
     assert fleet.asked == 0
 
 
@@ -251,7 +251,7 @@ def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path) -> None:
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
         fleet.given(AssignmentResult(1, "m", {}))
-        fleet.fleet.look_for_unowned()
+        fleet.fleet.probe_for_cleanup()
         assert fleet.asked == 1
         fleet.given(AssignmentResult(2, "m", {}, is_new=True))
     assert not path.exists()
@@ -289,8 +289,8 @@ def test_a_copy_on_the_disk_that_is_beyond_the_end_of_its_changelog_counts_nothi
 def test_a_copy_that_was_followed_beyond_what_was_read_of_the_end_counts_when_it_is_dropped(fleet: Fleet) -> None:
     fleet.fleet._ends()
     fleet.kept.names = ("0_0", "0_1")
-    for task, was_seen in (("0_0", True), ("0_1", False)):
-        fleet.dropped[task] = {TopicPartition("app-counts-changelog", int(task[-1])): Held(30, was_seen)}
+    for task, is_confirmed in (("0_0", True), ("0_1", False)):
+        fleet.dropped[task] = {TopicPartition("app-counts-changelog", int(task[-1])): StorePosition(30, is_confirmed)}
     fleet.given(AssignmentResult(1, "m", {}))
     assert fleet.published == {"0_0": 31, "0_1": 0}
 
@@ -312,7 +312,7 @@ def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_n
     fleet.given(AssignmentResult(1, "m", {}))
     for now in (0.0, 30.0, 499.0, 500.0, 530.0):
         fleet.now, before = now, fleet.directory.times
-        fleet.fleet.look_for_unowned()
+        fleet.fleet.probe_for_cleanup()
         looked += [now] if fleet.directory.times > before else []
     assert (looked, fleet.asked) == ([0.0, 500.0], 0)
 
@@ -335,7 +335,7 @@ class Group:
         (
             None,
             "The repository does not answer.",
-            "nobody knows whether a snapshot has a copy (The repository does not answer): A block is damaged.",
+            "whether a snapshot has a copy is unknown (The repository does not answer): A block is damaged.",
         ),
     ],
 )
@@ -346,7 +346,7 @@ def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_know
     fleet.startup.corrupt["0_1"] = CorruptTask("0_1", aside, "A block is damaged.", copy, unknown)
     fleet.fleet.start()
     (line,) = fleet.said
-    assert ("0_1" in line, "aside" in line, line.endswith(f"; {said}")) == (True, True, True)
+    assert ("0_1" in line, "moved to" in line, line.endswith(f"; {said}")) == (True, True, True)
 
 
 @pytest.mark.parametrize(("session", "polled"), [(45_000, 300_000), (600_000, 600_000)])
@@ -366,8 +366,8 @@ def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(tmp_pat
     fleet.given(AssignmentResult(5, "m", {}))
     (gone,) = (line for line in fleet.said if "Task 0_0 " in line)
     (others,) = (line for line in fleet.said if "Task 0_1 " in line)
-    assert ("changelog is gone" in gone, "by others" in gone) == (True, False)
-    assert ("changelog is gone" in others, "by others" in others) == (False, True)
+    assert ("changelog was deleted" in gone, "other processes" in gone) == (True, False)
+    assert ("changelog was deleted" in others, "other processes" in others) == (False, True)
 
 
 def test_what_an_earlier_cleaning_had_left_says_nothing_of_the_copy_that_is_there_now(fleet: Fleet) -> None:

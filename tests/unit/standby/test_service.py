@@ -116,7 +116,7 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
 )
 def test_what_only_a_group_heeds_is_refused_without_one(of_group: dict[str, int]) -> None:
     options = "|".join(of_group).replace("_", "-")
-    with pytest.raises(Invalid, match=f"--({options}) is of a group"):
+    with pytest.raises(Invalid, match=f"--({options}) needs a group"):
         StandbyRequest(spec_path="s", state_dir="d", **of_group)  # type: ignore[arg-type]
     StandbyRequest(spec_path="s", state_dir="d", group="g", **of_group)  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(reques
 @pytest.mark.parametrize("empty", ["", " "])
 def test_a_name_in_the_group_that_is_empty_is_refused(name: str, empty: str) -> None:
     """Two members whose instance ids are both empty would throw each other out."""
-    with pytest.raises(Invalid, match=f"--{name.replace('_', '-')} is empty, as a variable"):
+    with pytest.raises(Invalid, match=f"--{name.replace('_', '-')} is empty, perhaps"):
         StandbyRequest(spec_path="s", state_dir="d", **{"group": "g", name: empty})  # type: ignore[arg-type]
 
 

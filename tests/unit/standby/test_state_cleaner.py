@@ -18,7 +18,7 @@ from statecore.faults import CLEANING_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
-from statecore.standby.state_cleaner import Cleaned, CleaningSettings, clean_unowned, could_go
+from statecore.standby.state_cleaner import Cleaned, CleaningSettings, clean_unowned, removable_tasks
 from statecore.statedir.database_state import create_database
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.task_layout import stores_in
@@ -57,7 +57,8 @@ def test_a_task_goes_that_nobody_owns_and_somebody_has_as_much_of(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("others", "says"), [({"0_0": 9}, "best copy: its offset sum is 10"), ({}, "Nobody"), ({"0_1": 99}, "Nobody")]
+    ("others", "says"),
+    [({"0_0": 9}, "best copy: its offset sum is 10"), ({}, "No other process"), ({"0_1": 99}, "No other process")],
 )
 def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[str, int], says: str) -> None:
     put(world, "0_0")
@@ -65,9 +66,9 @@ def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[st
     assert says in found.kept["0_0"]
     assert (found.deleted, world.path("0_0").is_dir()) == ((), True)
     forced = clean(world, others, force=True)
-    assert (forced.deleted, list(forced.aside)) == ((), ["0_0"])
+    assert (forced.deleted, list(forced.moved_away)) == ((), ["0_0"])
     assert not world.path("0_0").exists()
-    assert stores_in(forced.aside["0_0"])
+    assert stores_in(forced.moved_away["0_0"])
 
 
 def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
@@ -76,7 +77,7 @@ def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
     now = 2e9
     (lies,) = clean_unowned(
         world.directory, (), {"0_1": 10}, spec=spec_of(), force=True, clock=lambda: now
-    ).aside.values()
+    ).moved_away.values()
     for later, there in ((7 * 86_400, True), (7 * 86_400 + 1, False)):
         clean_unowned(world.directory, (), {}, spec=spec_of(), clock=lambda later=later: now + later)  # type: ignore[misc]
         assert lies.exists() is there
@@ -86,7 +87,7 @@ def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -
     put(world, "0_0")
     done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), shortened=("0_0",))
     assert (done.deleted, done.kept) == ((), {})
-    assert (done.aside["0_0"] / "rocksdb").is_dir()
+    assert (done.moved_away["0_0"] / "rocksdb").is_dir()
     assert not world.path("0_0").exists()
 
 
@@ -101,12 +102,12 @@ def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> No
     put(world, "0_0")
     opened = RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE)
 
-    def agreed(_: str) -> bool:
+    def may_delete(_: str) -> bool:
         opened.open()
         return True
 
     try:
-        done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), agreed=agreed)
+        done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), may_delete=may_delete)
     finally:
         opened.close()
     assert "is open" in done.kept["0_0"]
@@ -154,7 +155,7 @@ def test_a_store_with_rows_of_which_nothing_says_how_far_they_are_does_not_count
     os.utime(world.path("0_0"), (LONG_AGO, LONG_AGO))
     found = clean(world, {"0_0": 1000})
     assert "cannot be compared" in found.kept["0_0"]
-    assert list(clean(world, {}, force=True).aside) == ["0_0"]
+    assert list(clean(world, {}, force=True).moved_away) == ["0_0"]
 
 
 def put_store(world: World, store: str, kind: StoreKind, offsets: dict[TopicPartition, int], *, rows: bool) -> None:
@@ -176,7 +177,7 @@ def test_a_store_without_a_changelog_keeps_its_task_where_it_has_rows(world: Wor
     assert found.deleted == (() if rows else ("0_0",))
     if rows:
         assert "scratch has no changelog" in found.kept["0_0"]
-        assert list(clean(world, {"0_0": 1000}, force=True).aside) == ["0_0"]
+        assert list(clean(world, {"0_0": 1000}, force=True).moved_away) == ["0_0"]
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -210,7 +211,7 @@ def test_without_a_spec_a_store_that_says_no_offset_keeps_its_task(world: World)
 def test_another_application_s_task_stays_also_by_force(world: World) -> None:
     world.put_plain("0_1", 30, application="other")
     os.utime(world.path("0_1"), (LONG_AGO, LONG_AGO))
-    assert clean(world, {"0_1": 1000}, force=True).aside == {}
+    assert clean(world, {"0_1": 1000}, force=True).moved_away == {}
 
 
 def test_a_task_on_which_somebody_counts_stays(world: World) -> None:
@@ -218,12 +219,12 @@ def test_a_task_on_which_somebody_counts_stays(world: World) -> None:
     put(world, "0_1")
     asked: list[str] = []
 
-    def agreed(task: str) -> bool:
+    def may_delete(task: str) -> bool:
         asked.append(task)
         assert world.path(task).is_dir()
         return task == "0_1"
 
-    found = clean_unowned(world.directory, (), {"0_0": 10, "0_1": 10}, spec=spec_of(), agreed=agreed)
+    found = clean_unowned(world.directory, (), {"0_0": 10, "0_1": 10}, spec=spec_of(), may_delete=may_delete)
     assert (found.deleted, asked) == (("0_1",), ["0_0", "0_1"])
 
 
@@ -232,8 +233,8 @@ def test_what_could_go_is_what_only_others_sums_keep(world: World) -> None:
         put(world, task)
     world.put_task("0_3", 4)
     asked = (world.directory, ("0_2",), {"0_0"})
-    assert could_go(*asked, spec=spec_of()) == ["0_0"]
-    assert could_go(*asked, spec=spec_of(), force=True) == ["0_0", "0_1"]
+    assert removable_tasks(*asked, spec=spec_of()) == ["0_0"]
+    assert removable_tasks(*asked, spec=spec_of(), force=True) == ["0_0", "0_1"]
 
 
 def test_what_cannot_be_compared_stays_and_what_is_empty_goes(world: World) -> None:
@@ -256,7 +257,7 @@ def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world:
     process.write_text('{"processId":"3ee6c347-b0d7-47a8-b9f3-19e9218fca70"}')
     for path in (world.path("global"), process):
         os.utime(path, (LONG_AGO, LONG_AGO))
-    assert list(clean(world, {}, force=True).aside) == ["0_0"]
+    assert list(clean(world, {}, force=True).moved_away) == ["0_0"]
     assert sorted(path.name for path in world.directory.path.iterdir()) == [
         ".lock",
         ".statecore",

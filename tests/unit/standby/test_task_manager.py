@@ -23,7 +23,7 @@ from statecore.metrics import (
 )
 from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
-from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, Held, TaskManager
+from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, StorePosition, TaskManager
 from statecore.tasks.standby_task import Followed, Round
 
 SPEC = parse_spec(
@@ -332,7 +332,7 @@ def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World
     world.kept.take_up("0_0", Role.STANDBY)
     assert len(world.opened) == 2
     assert [task.role for task in world.kept.report()] == ["standby", "standby"]
-    assert world.kept.drop("0_1") == {world.opened["0_1"].changelog: Held(9, was_seen=True)}
+    assert world.kept.drop("0_1") == {world.opened["0_1"].changelog: StorePosition(9, is_confirmed=True)}
     assert (world.opened["0_1"].closed, world.opened["0_0"].closed) == (True, False)
     assert world.kept.names == ("0_0",)
 
@@ -417,7 +417,7 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
     def close() -> None:
         open_then.append(not world.opened["0_0"].closed)
 
-    bases: Any = SimpleNamespace(is_coming=lambda _: False, close=close)
+    bases: Any = SimpleNamespace(is_pending=lambda _: False, close=close)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.take_up("0_0")
@@ -433,7 +433,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
         if refused:
             raise refused.pop()
 
-    bases: Any = SimpleNamespace(is_coming=lambda name: asked.append(name) is not None, close=lambda: None)
+    bases: Any = SimpleNamespace(is_pending=lambda name: asked.append(name) is not None, close=lambda: None)
     cluster: Any = None
     kept = TaskManager(
         SPEC,
@@ -454,7 +454,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
 
 def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(world: World) -> None:
     given_up: list[str] = []
-    bases: Any = SimpleNamespace(is_coming=lambda _: True, give_up=given_up.append)
+    bases: Any = SimpleNamespace(is_pending=lambda _: True, cancel_fetch=given_up.append)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.take_up("0_0")
@@ -531,7 +531,7 @@ def test_a_store_beyond_the_end_counts_nothing_until_a_round_has_seen_that_its_c
 
 def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: World) -> None:
     told: list[int] = []
-    world.kept.when_less(lambda: told.append(world.kept.sums()["0_0"]))
+    world.kept.on_state_loss(lambda: told.append(world.kept.sums()["0_0"]))
     world.kept.take_up("0_0")
     task = world.opened["0_0"]
     gone = Round(failed={"counts": Invalid("Created again.", code="test-error", action="Look.")})

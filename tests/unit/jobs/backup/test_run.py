@@ -526,7 +526,7 @@ def test_a_checkpoint_that_contradicts_is_refused(world: World, said: int, fits:
     else:
         (problem,) = refusal(world)
         assert problem["code"] == "checkpoint-file-mismatch"
-        assert f".checkpoint says {said}," in problem["what"]
+        assert f".checkpoint has {said}," in problem["what"]
 
 
 def test_damage_is_corruption(world: World) -> None:
@@ -623,7 +623,7 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset_and_that_is_s
     before = tree(clicks.path / "0_0")
     report = clicks.snapshot()
     assert tree(clicks.path / "0_0") == before
-    said = [note for note in report.notes if "lowered to the smallest" in note]
+    said = [note for note in report.notes if "all get the smallest" in note]
     assert len(said) == 1
     assert "offset 20 of app-clicks-changelog-0" in said[0]
     assert "offset 9 of app-clicks-changelog-0" in said[0]
@@ -981,7 +981,7 @@ def test_what_is_written_into_a_live_file_is_found_by_the_next_fetch(linked: Wor
     assert not (elsewhere / "app" / "0_0").exists()
     report, said = fetched(linked, elsewhere)
     assert report.snapshot == old.snapshot
-    assert any(f"{new.snapshot} is passed over" in line for line in said)
+    assert any(f"{new.snapshot} is skipped" in line for line in said)
     assert linked.rows(elsewhere / "app/0_0/rocksdb/counts")[1] == {linked.changelog(): 7}
     written_in_place(first)
     third = tmp_path / "third"

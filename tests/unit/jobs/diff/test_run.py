@@ -19,7 +19,7 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
 from statecore.jobs.diff.scratch_dir import scratch
-from statecore.jobs.diff.tasks import DiffSide, DiffTask, compare_batch, told
+from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Failure
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
@@ -150,7 +150,7 @@ def test_a_worker_that_does_not_see_a_directory_says_so(tmp_path: Path) -> None:
     task = DiffTask(0, "0_0", "s", StoreKind.KEY_VALUE, side, side, 1, None, str(tmp_path))
     (failure,) = compare_batch([task, task])
     assert isinstance(failure, Failure)
-    assert "does not see" in failure.to_error().what
+    assert "does not exist on" in failure.to_error().what
 
 
 def test_what_is_told_adds_up_to_the_bytes_of_the_files(here: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_is_told_adds_up_to_the_bytes_of_the_files(here: Path, tmp_path: Pa
         for number in range(2)
     ]
     compare_batch(tasks)
-    assert told(tmp_path / "told") == 2 * 18
+    assert bytes_read(tmp_path / "told") == 2 * 18
 
 
 def test_a_scratch_directory_goes_and_so_does_one_that_a_killed_process_left(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_scratch_directory_goes_and_so_does_one_that_a_killed_process_left(tmp
     assert not made.exists()
     assert another.is_dir()
     assert alive.is_dir()
-    with pytest.raises(Invalid, match="Nothing can be made"), scratch(tmp_path / "absent"):
+    with pytest.raises(Invalid, match="No directory can be created"), scratch(tmp_path / "absent"):
         pass
 
 

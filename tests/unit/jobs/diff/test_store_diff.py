@@ -13,7 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.images.digest import digest_of
 from statecore.images.model import Segmentation
 from statecore.jobs.diff.row_diff import Difference, RowCounts
-from statecore.jobs.diff.store_diff import compare_stores, have_same_files, key_in_words
+from statecore.jobs.diff.store_diff import compare_stores, decoded_key, have_same_files
 from statecore.statedir.task_layout import segment_start
 from tests.unit.doctor.stored import CASES, golden, offsets, write_database
 
@@ -163,4 +163,4 @@ def test_segments_that_have_expired_by_the_newest_row_of_either_side_are_left_ou
     ],
 )  # fmt: skip
 def test_keys_are_said_in_words_where_they_are_of_the_kind(kind: StoreKind, key: bytes, words: dict[str, str]) -> None:
-    assert key_in_words(kind, key) == words
+    assert decoded_key(kind, key) == words

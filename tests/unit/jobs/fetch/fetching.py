@@ -68,7 +68,7 @@ def fetch(
     cluster: Any = Cluster,
     **changes: Any,
 ) -> FetchReport:
-    return run_fetch(request_for(shop, state_dir, **changes), say=say, faults=faults, shelf=shelf, cluster=cluster)
+    return run_fetch(request_for(shop, state_dir, **changes), say=say, faults=faults, repository=shelf, cluster=cluster)
 
 
 def tree(path: Path) -> dict[str, tuple[int, bytes]]:

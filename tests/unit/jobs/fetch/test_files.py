@@ -146,7 +146,7 @@ def test_what_was_damaged_on_this_disk_since_it_came_is_brought_again_and_built_
     said: list[str] = []
     report = fetch(based, state_dir, said.append)
     assert (report.passed_over, report.downloaded_bytes) == ((), size)
-    assert not any("Brought again" in line for line in said), "it was seen before anything was built of it"
+    assert not any("Downloaded again" in line for line in said), "it was seen before anything was built of it"
     assert rows_in(state_dir) == expected(300)
     if of == "base":  # whose blocks may be in a cache
         placed = (state_dir / "orders" / "0_0" / "rocksdb" / "plain").glob("*.sst")
@@ -171,7 +171,7 @@ def test_what_this_disk_changes_between_its_coming_and_its_place_is_brought_agai
     said: list[str] = []
     report = run_fetch(request_for(based, state_dir), faults=Damaging(), say=said.append)
     assert report.placed
-    assert any(line.startswith("Brought again") for line in said)
+    assert any(line.startswith("Downloaded again") for line in said)
     assert rows_in(state_dir) == expected(300)
     placed = (state_dir / "orders" / "0_0" / "rocksdb" / "plain").glob("*.sst")
     assert file.name in {file_sha256(path) for path in placed}

@@ -31,7 +31,7 @@ def test_a_task_that_is_there_is_kept_as_it_is_and_that_is_said(shop: Shop, stat
     report = fetch(shop, state_dir, said.append)
     assert tree(state_dir / "orders" / "0_0") == before
     assert report.kept == ("0_0",)
-    assert any("has 0_0 already" in line for line in said)
+    assert any("already has 0_0" in line for line in said)
     assert rows_in(state_dir) == expected(300)
     before = tree(state_dir / "orders" / "0_1")
     again = fetch(shop, state_dir, said.append)
@@ -231,7 +231,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
     assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (before.snapshot, [newer])
-    assert any(f"{newer} is passed over" in line for line in said)
+    assert any(f"{newer} is skipped" in line for line in said)
     assert rows_in(state_dir) == expected(300)
 
 

@@ -88,5 +88,5 @@ def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_o
     (dead / "held").touch()
     with scratch(directory) as path:
         meanings = {left.name: left.meaning for left in seen(tmp_path).left}
-    assert "being taken" in meanings[path.name]
+    assert "running backup" in meanings[path.name]
     assert "killed" in meanings[dead.name]

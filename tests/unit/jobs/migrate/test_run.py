@@ -172,7 +172,7 @@ def test_what_is_not_there_is_named(state_dir: StateDir) -> None:
     state = state_dir()
     with pytest.raises(NotFound, match="no application orders"):
         migrated(state, application_id="orders")
-    with pytest.raises(NotFound, match=r"no task 0_7; there are: 0_1"):
+    with pytest.raises(NotFound, match=r"no task 0_7; it has: 0_1"):
         migrated(state, tasks=("0_7",))
 
 

@@ -8,7 +8,7 @@ from statecore.standby.assignment.leader import decide
 from statecore.standby.assignment.model import AssignmentSettings, Copy, Role
 from statecore.standby.assignment.protocol import (
     KEEP,
-    Given,
+    MemberAssignment,
     Subscription,
     decode_assignment,
     encode_subscription,
@@ -26,7 +26,7 @@ def of_version(version: int) -> bytes:
     return subscription()[:4] + struct.pack(">H", version) + b"whatever that version says"
 
 
-def decided(data: bytes) -> Given:
+def decided(data: bytes) -> MemberAssignment:
     given = decode_assignment(data)
     assert given is not None
     return given
@@ -36,8 +36,8 @@ def test_each_member_is_told_its_tasks_and_the_sums_for_which_it_has_them() -> N
     sent = {"a": subscription(host="a", _0_0=Copy(7)), "b": subscription(host="b")}
     decision = decide(sent, "a", ENDS, SETTINGS)
     given = {member: decided(data) for member, data in decision.data.items()}
-    assert given["a"] == Given({"0_0": Role.STANDBY}, {"0_0": 7})
-    assert given["b"] == Given({"0_1": Role.STANDBY}, {"0_1": 0})
+    assert given["a"] == MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 7})
+    assert given["b"] == MemberAssignment({"0_1": Role.STANDBY}, {"0_1": 0})
 
 
 def test_a_member_hears_how_much_those_have_that_were_given_a_task_instead_of_it() -> None:
@@ -49,7 +49,7 @@ def test_a_member_hears_how_much_those_have_that_were_given_a_task_instead_of_it
     }
     decision = decide(sent, "a", {"0_0": 900}, AssignmentSettings(replicas=1, recovery_lag=10))
     given = {member: decided(data) for member, data in decision.data.items()}
-    assert given["c"] == Given({"0_0": Role.STANDBY}, {"0_0": 900})
+    assert given["c"] == MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 900})
     assert given["a"].elsewhere == given["b"].elsewhere == {"0_0": 900}
     assert "0_1" in given["a"].errors
 
@@ -81,8 +81,8 @@ def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> 
     assert "digest spec-2, theirs spec-1" in given["spec"].refusal
     assert "same spec" in given["spec"].action
     assert "version 3" in given["newer"].refusal
-    assert "no member of a fleet" in given["stranger"].refusal
-    assert "no member of a fleet" in given["nothing"].refusal
+    assert "no standby process" in given["stranger"].refusal
+    assert "no standby process" in given["nothing"].refusal
     assert not any(given[member].roles for member in ("spec", "newer", "stranger", "nothing"))
 
 

@@ -16,7 +16,7 @@ from statecore.standby.assignment.model import Copy, Role
 from statecore.standby.assignment.protocol import (
     KEEP,
     MOST_BYTES,
-    Given,
+    MemberAssignment,
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -41,13 +41,13 @@ ENDS = {"0_0": 10, "0_1": 10}
 
 
 @st.composite
-def assignments(draw: st.DrawFn) -> Given:
+def assignments(draw: st.DrawFn) -> MemberAssignment:
     roles = draw(st.dictionaries(TASKS, st.sampled_from([Role.WARMUP, Role.STANDBY, Role.ACTIVE]), max_size=5))
     errors = draw(st.dictionaries(TASKS, st.text(max_size=20), max_size=3))
     elsewhere = draw(st.dictionaries(TASKS, SUMS, max_size=3))
-    believed = {task: draw(SUMS) for task in roles}
+    assumed_sums = {task: draw(SUMS) for task in roles}
     refusal, action = draw(st.text(max_size=20)), draw(st.text(max_size=20))
-    return Given(roles, believed, draw(st.booleans()), errors, refusal, action, elsewhere, draw(SUMS))
+    return MemberAssignment(roles, assumed_sums, draw(st.booleans()), errors, refusal, action, elsewhere, draw(SUMS))
 
 
 def subscription(spec: str = "spec-1", host: str = "h", **copies: Copy) -> bytes:
@@ -74,7 +74,7 @@ def test_a_subscription_is_read_back_and_no_part_of_it_is(said: Subscription) ->
 
 @how(deadline=None, max_examples=30)  # of each, every length is tried
 @forall(assignments())
-def test_an_assignment_is_read_back_and_no_part_of_it_is(given: Given) -> None:
+def test_an_assignment_is_read_back_and_no_part_of_it_is(given: MemberAssignment) -> None:
     data = encode_assignment(given)
     assert decode_assignment(data) == given
     for wrong in [*(data[:end] for end in range(len(data))), data + b"\0"]:
@@ -97,17 +97,17 @@ def test_a_byte_that_was_changed_is_refused_or_read_as_what_it_says(said: Subscr
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no member of a fleet"),
-        (b"\0\1range", "no member of a fleet"),
-        (of_version(9), "speaks version 9"),
+        (b"", "no standby process"),
+        (b"\0\1range", "no standby process"),
+        (of_version(9), "version 9 of the group"),
         (b"SCTS" + bytes(MOST_BYTES), "bytes"),
         (b"SCTS\0\2not deflated", "cannot be inflated"),
-        (changed(subscription(), lambda body: bytes(MOST_BYTES + 1)), "more bytes"),
-        (subscription() + b"more", "4 bytes behind its end"),
+        (changed(subscription(), lambda body: bytes(MOST_BYTES + 1)), "more than"),
+        (subscription() + b"more", "4 trailing bytes"),
         (subscription()[:-1], "an end before its time"),
         (changed(subscription(), lambda body: body[:-4] + struct.pack(">I", 2**32 - 1)), "4294967295 tasks"),
-        (changed(subscription(_0_0=Copy(1)), lambda body: body.replace(b"0_0", b"../")), "which is none"),
-        (changed(subscription(_0_0=Copy(1), _0_1=Copy(1)), lambda body: body.replace(b"0_1", b"0_0")), "twice"),
+        (changed(subscription(_0_0=Copy(1)), lambda body: body.replace(b"0_0", b"../")), "invalid or a duplicate"),
+        (changed(subscription(_0_0=Copy(1), _0_1=Copy(1)), lambda body: body.replace(b"0_1", b"0_0")), "duplicate"),
     ],
 )
 def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: str) -> None:
@@ -116,11 +116,11 @@ def test_what_is_no_subscription_is_refused_with_the_reason(data: bytes, said: s
 
 
 def test_an_assignment_of_another_version_is_refused_and_keep_is_understood() -> None:
-    with pytest.raises(Invalid, match="speaks version 1"):
+    with pytest.raises(Invalid, match="version 1 of the group"):
         decode_assignment(b"SCTA\0\1anything")
     assert decode_assignment(KEEP) is None
     with pytest.raises(Invalid, match="nothing to do"):
-        decode_assignment(encode_assignment(Given({"0_0": Role.ON_DISK})))
+        decode_assignment(encode_assignment(MemberAssignment({"0_0": Role.ON_DISK})))
 
 
 def test_thousands_of_tasks_shrink_several_times_so_that_a_fleet_fits_into_one_record_of_a_broker() -> None:
@@ -134,7 +134,7 @@ def test_too_much_is_not_encoded() -> None:
     many = {f"0_{number}": Copy() for number in range(100_001)}
     with pytest.raises(Invalid, match="100001 tasks"):
         encode_subscription(Subscription("s", "h", copies=many))
-    with pytest.raises(Invalid, match="does not go into"):
+    with pytest.raises(Invalid, match="is too long"):
         encode_subscription(Subscription("s" * 70_000, "h"))
 
 
@@ -143,18 +143,18 @@ def test_no_list_is_encoded_that_is_longer_than_what_is_read(field: str) -> None
     said = {"roles": Role.STANDBY, "errors": "", "elsewhere": 0}[field]
     many = {f"0_{number}": said for number in range(100_001)}
     with pytest.raises(Invalid, match="100001 tasks"):
-        encode_assignment(Given(**{field: many}))  # type: ignore[arg-type]
+        encode_assignment(MemberAssignment(**{field: many}))  # type: ignore[arg-type]
     del many["0_0"]
-    assert getattr(decode_assignment(encode_assignment(Given(**{field: many}))), field) == many  # type: ignore[arg-type]
+    assert getattr(decode_assignment(encode_assignment(MemberAssignment(**{field: many}))), field) == many  # type: ignore[arg-type]
 
 
 def test_as_many_bytes_are_read_as_are_encoded_and_no_more() -> None:
-    def with_bytes(count: int) -> Given:
+    def with_bytes(count: int) -> MemberAssignment:
         """Its other parts, and a name in each entry, are known; the rest is a reason's."""
         errors = {f"0_{number:05}": "x" * 65_000 for number in range(64)}
         errors["0_99999"] = ""
-        left = count - len(zlib.decompress(encode_assignment(Given(errors=errors))[6:]))
-        return Given(errors={**errors, "0_99999": "x" * left})
+        left = count - len(zlib.decompress(encode_assignment(MemberAssignment(errors=errors))[6:]))
+        return MemberAssignment(errors={**errors, "0_99999": "x" * left})
 
     largest = with_bytes(MOST_BYTES)
     assert decode_assignment(encode_assignment(largest)) == largest
@@ -163,7 +163,7 @@ def test_as_many_bytes_are_read_as_are_encoded_and_no_more() -> None:
 
 
 def test_a_task_that_is_assigned_and_not_known_is_left_out_with_an_error() -> None:
-    given = Given({"0_0": Role.STANDBY, "5_0": Role.STANDBY}, {"0_0": 1, "5_0": 2})
+    given = MemberAssignment({"0_0": Role.STANDBY, "5_0": Role.STANDBY}, {"0_0": 1, "5_0": 2})
     known = only_known(given, ENDS)
-    assert (known.roles, known.believed, list(known.errors)) == ({"0_0": Role.STANDBY}, {"0_0": 1}, ["5_0"])
+    assert (known.roles, known.assumed_sums, list(known.errors)) == ({"0_0": Role.STANDBY}, {"0_0": 1}, ["5_0"])
     assert only_known(given, {"0_0": 1, "5_0": 1}) is given

@@ -14,7 +14,7 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.standby.promote.changelog_check import Ask, Copy, judge
+from statecore.standby.promote.changelog_check import Ask, Copy, check_changelogs
 from statecore.tasks.changelog_ends import ChangelogEnd
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import FollowedSpec
@@ -65,7 +65,7 @@ def now(
 
 def why(file: Path, ask: Ask, copy: Copy | None = None) -> str:
     """The code of the reason for which a copy cannot be continued, else of the error; empty where nothing is wrong."""
-    found = judge({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask).refused
+    found = check_changelogs({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask).refused
     if not found:
         return ""
     error = found["0_0"]
@@ -110,7 +110,7 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
     assert why(old, now(25, policy="delete")) == "deletes-compacted", "it was compacted"
     assert why(known(tmp_path, read_at=NOW - DAY, horizon=ENDLESS_MS), now(25, policy="delete")) == ""
     old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
-    error = judge({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
+    error = check_changelogs({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
     assert "statecore standby --once" in error.action
 
 
@@ -135,7 +135,7 @@ def test_a_tail_is_not_put_above_a_copy_of_which_nobody_knows_the_topic(
     if written is not None:
         file.write_bytes(written)
     assert why(file, now(25, policy=policy)) == "topic-id-unknown"
-    error = judge({"0_0": (file, [Copy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
+    error = check_changelogs({"0_0": (file, [Copy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
     assert (error.context["partition"], error.context["end"], error.context["log_end"]) == (0, 10, 25)
     assert why(file, now(10, policy=policy)) == ""
 
@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_read_refuses_its_task_alone(tmp_path: Path) -> 
         "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
         "0_1": (tmp_path / "other" / "logs.json", [Copy(spec_of(), 10)]),
     }
-    judged = judge(tasks, now())
+    judged = check_changelogs(tasks, now())
     assert (set(judged.refused), set(judged.ends)) == ({"0_1"}, {"0_0"})
     assert judged.refused["0_1"].code == "disk-failed"
 
@@ -176,7 +176,7 @@ def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_pat
         "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
         "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
     }
-    found = judge(tasks, ask).refused
+    found = check_changelogs(tasks, ask).refused
     assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
 
 
@@ -199,7 +199,7 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judg
     }
     if one_is_gone:
         tasks["2_0"] = (tmp_path / "none.json", [Copy(spec_of(gone), 4)])
-    judged = judge(tasks, ask)
+    judged = check_changelogs(tasks, ask)
     errors = {task: type(error) for task, error in judged.refused.items()}
     assert errors == {"1_0": Retryable} | ({"2_0": NotFound} if one_is_gone else {})
     assert set(judged.ends) == {"0_0"}
@@ -210,12 +210,12 @@ def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_p
         raise Retryable("None answers.", code="broker-unreachable", action="Start one.")
 
     with raises(Retryable, "broker-unreachable") as refused:
-        judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, ask)
+        check_changelogs({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, ask)
     assert "--offline" in refused.value.action
 
 
 def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
-    error = judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9)).refused["0_0"]
+    error = check_changelogs({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9)).refused["0_0"]
     assert isinstance(error, Invalid)
     assert error.context == {
         "task": "0_0",

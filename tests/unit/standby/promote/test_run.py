@@ -434,7 +434,7 @@ def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_t
     if how == "killed":
         killed(path, "VERSIONED_KEY_VALUE")
     plan = world.hand_over(apply=False)
-    assert any("prices" in note and "is made empty" in note for note in plan.tasks[0].notes)
+    assert any("prices" in note and "is created empty" in note for note in plan.tasks[0].notes)
     report = world.hand_over()
     assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
     assert world.row("totals") == "warm at 9"

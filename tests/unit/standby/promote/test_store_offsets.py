@@ -81,7 +81,7 @@ def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_mo
     (task,) = world.hand_over().tasks
     assert task.verdict is Verdict.REFUSED
     assert task.code == "store-incomplete"
-    assert f"Move {world.warm.task_path('0_0') / 'clicks'} out of the copy" in task.why
+    assert f"Move {world.warm.task_path('0_0') / 'clicks'} away" in task.why
 
 
 @pytest.mark.parametrize("off", CUTS)
@@ -136,5 +136,5 @@ def test_a_torn_versioned_store_is_made_empty_under_at_least_once_too(tmp_path: 
     cut(manifest_of(path), -30)
     (task, _) = world.hand_over().tasks
     assert task.verdict is Verdict.TAKEN
-    assert any("prices" in note and "is made empty" in note for note in task.notes)
+    assert any("prices" in note and "is created empty" in note for note in task.notes)
     assert set(read_database_state(path).offsets.values()) == {OFFSET_UNKNOWN}
