@@ -172,7 +172,7 @@ class _StoreDecisions:
                 self.described.get(draft.changelog.topic),
                 self._sample,
                 notes,
-                told=answers.kinds.get(draft.name),
+                given=answers.kinds.get(draft.name),
                 dsl_store_format=self.dsl_store_format,
             )
             for draft in declared

@@ -49,7 +49,7 @@ def decide(
     sample: Callable[[TopicDescription], Sample],
     notes: Notes,
     *,
-    told: StoreKind | None = None,
+    given: StoreKind | None = None,
     dsl_store_format: str | None = None,
 ) -> Decision:
     """Decide the kind and times of a store.
@@ -58,7 +58,7 @@ def decide(
         topic: its changelog, if that exists.
         sample: reads records of a changelog; called if nothing else decides.
         notes: receives guesses and open questions.
-        told: the kind that a person gave.
+        given: the kind that a person gave.
         dsl_store_format: the application's ``dsl.store.format``, if known.
 
     Raises:
@@ -76,15 +76,15 @@ def decide(
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)
-    if told is StoreKind.CUSTOM:  # no file or topic can confirm or contradict it
-        store = replace(store, kind=told)
+    if given is StoreKind.CUSTOM:  # no file or topic can confirm or contradict it
+        store = replace(store, kind=given)
         if store.is_undecided:
-            notes.open.append(OpenStore(draft.name, draft.subtopology, (told,), draft.changelog.candidates, ()))
+            notes.open.append(OpenStore(draft.name, draft.subtopology, (given,), draft.changelog.candidates, ()))
         return Decision(store)
     found = draft.found
     if found is not None and (found.trouble or found.seen.strange):
         notes.add(draft.name, found.seen.strange or "its directory could not be read")
-    if found is not None and found.seen.strange and told is None:
+    if found is not None and found.seen.strange and given is None:
         store = replace(store, kind=StoreKind.UNKNOWN)
         notes.open.append(OpenStore(draft.name, draft.subtopology, (), draft.changelog.candidates, ()))
         return Decision(store)
@@ -104,9 +104,9 @@ def decide(
         seen.append(f"{sampled.records} of its records")
         evidence += _evidence_of_sample(sampled)
         concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
-    if told is not None:
-        _check_told(draft.name, told, possible([*evidence, *by_topic]), seen)
-        concluded = Conclusion(told, frozenset({told}), ())
+    if given is not None:
+        _check_given(draft.name, given, possible([*evidence, *by_topic]), seen)
+        concluded = Conclusion(given, frozenset({given}), ())
     for remark in concluded.remarks:
         notes.add(draft.name, remark)
     store = _with_times(replace(store, kind=concluded.kind), own_topic, found, notes)
@@ -118,15 +118,15 @@ def decide(
     return Decision(store)
 
 
-def _check_told(store: str, told: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
-    if told not in left:
+def _check_given(store: str, given: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
+    if given not in left:
         raise Invalid(
-            f"Store {store} was given the kind {told}, but the evidence ({'; '.join(seen) or 'its name'}) shows "
+            f"Store {store} was given the kind {given}, but the evidence ({'; '.join(seen) or 'its name'}) shows "
             f"{listed(left)}.",
             code="kind-mismatch",
             action="Give one of these, or correct the written spec by hand.",
             store=store,
-            kind=str(told),
+            kind=str(given),
         )
 
 

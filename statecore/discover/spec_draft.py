@@ -102,9 +102,9 @@ class Drafts:
     """Drafts stores from topology, state directory and names of topics."""
 
     def __init__(
-        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, told: Answers
+        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, answers: Answers
     ) -> None:
-        self.application_id, self.topics, self.notes, self.told = application_id, topics, notes, told
+        self.application_id, self.topics, self.notes, self.answers = application_id, topics, notes, answers
         self.found = found
         self.by_name = {store.name: store for store in found}
         self.tasks = {store.subtopology for store in found}
@@ -167,8 +167,8 @@ class Drafts:
 
     def _in_memory(self, name: str, subtopology: int) -> str:
         """Why a store is assumed to be in memory; empty if it is not."""
-        if name in self.told.kinds:
-            return "in memory, as given" if self.told.kinds[name] is StoreKind.IN_MEMORY else ""
+        if name in self.answers.kinds:
+            return "in memory, as given" if self.answers.kinds[name] is StoreKind.IN_MEMORY else ""
         found = self.by_name.get(name)
         if found is not None and found.subtopology != subtopology:
             self.notes.add(name, f"the state directory has it in subtopology {found.subtopology}: another version?")
@@ -185,8 +185,8 @@ class Drafts:
 
     def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
         """The changelog of a store, ``none`` or ``?``; uncertainty is noted."""
-        if name in self.told.changelogs:
-            return Changelog(self.told.changelogs[name])
+        if name in self.answers.changelogs:
+            return Changelog(self.answers.changelogs[name])
         changelog = changelog_of(name, self._usual(name, found), self.topics, found, subtopology)
         if changelog.remark:
             self.notes.add(name, changelog.remark)

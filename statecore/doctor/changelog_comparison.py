@@ -4,7 +4,7 @@ A state directory does not record topic ids. But if a store was closed at an off
 offset is its row, value by value, for kinds whose rows are last writes. So some of the newest keys before the offset
 are looked up. A store of another log, which by now is longer than the offset, has none of these values.
 
-The evidence of one key (:class:`Shown`) is interpreted with care. A row that an earlier or a later record explains
+The evidence of one key (:class:`Comparison`) is interpreted with care. A row that an earlier or a later record explains
 belongs to this log: the store lost an update, or its offset was lowered. A missing row counts only if it cannot have
 expired, and no delete behind the offset may be compacted away. Timestamps and headers are not compared, because a topic
 may stamp its records itself (``message.timestamp.type``). One matching key is enough to report nothing.
@@ -58,7 +58,7 @@ _SPANS = (64, 4_096, 131_072)
 _BYTES = 32 << 20
 
 
-class Shown(Enum):
+class Comparison(Enum):
     """Result of comparing one key."""
 
     SAME = "the row is the record's"
@@ -199,7 +199,7 @@ def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> 
     return Newest(tuple(written.values()), seen, whole and not full)
 
 
-def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Shown]:
+def compare_rows(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Comparison]:
     """Compare the rows of a store with the last records of their keys.
 
     Args:
@@ -219,7 +219,7 @@ def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest
         pa.array([one.timestamp for one in newest.written], pa.int64()),
         pa.array([b"\x00"] * len(keys), pa.binary()),
     )
-    shown = dict.fromkeys((one.key for one in newest.written), Shown.NOTHING)
+    shown = dict.fromkeys((one.key for one in newest.written), Comparison.NOTHING)
     if not len(keys) or rows_of.check(records) is not None:
         return shown
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
@@ -237,7 +237,7 @@ def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest
 
 
 def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
-    """Whether a store has any row. Raises as :func:`shown_by`."""
+    """Whether a store has any row. Raises as :func:`compare_rows`."""
     for place in databases:
         with Database(place.path) as database:
             if next(database.rows(kind.data_column_family), None) is not None:
@@ -256,7 +256,7 @@ def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePla
 
 def _compare(
     database: Database, kind: StoreKind, written: Written, row_key: bytes, earlier: Collection[bytes], sure: bool
-) -> Shown:
+) -> Comparison:
     """Compare one row with its record.
 
     Args:
@@ -267,14 +267,14 @@ def _compare(
     if row is None:
         older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         is_older = any(_row(database, family, row_key) is not None for family in older)
-        return Shown.NOTHING if written.value is None or is_older or not sure else Shown.ABSENT
+        return Comparison.NOTHING if written.value is None or is_older or not sure else Comparison.ABSENT
     try:
         value = _value(kind, row)
     except Corrupted:
-        return Shown.NOTHING  # another kind, or damaged: other checks report it
+        return Comparison.NOTHING  # another kind, or damaged: other checks report it
     if value == written.value:
-        return Shown.SAME
-    return Shown.EXPLAINED if value in earlier else Shown.OTHER
+        return Comparison.SAME
+    return Comparison.EXPLAINED if value in earlier else Comparison.OTHER
 
 
 def _row(database: Database, family: str, key: bytes) -> bytes | None:
@@ -290,7 +290,7 @@ def _value(kind: StoreKind, row: bytes) -> bytes:
     return bytes(value)
 
 
-def proof(newest: Newest, shown: Mapping[bytes, Shown], later: Later) -> list[Written]:
+def proof(newest: Newest, shown: Mapping[bytes, Comparison], later: Later) -> list[Written]:
     """The records that prove that a store belongs to another log; empty if nothing is proven.
 
     Args:
@@ -299,14 +299,14 @@ def proof(newest: Newest, shown: Mapping[bytes, Shown], later: Later) -> list[Wr
         later: the records behind the offset.
     """
     counts_by_result = Counter(shown.values())
-    if counts_by_result[Shown.SAME] or counts_by_result[Shown.EXPLAINED]:
+    if counts_by_result[Comparison.SAME] or counts_by_result[Comparison.EXPLAINED]:
         return []
-    counts = {Shown.OTHER} if later.has_gaps else {Shown.OTHER, Shown.ABSENT}
+    counts = {Comparison.OTHER} if later.has_gaps else {Comparison.OTHER, Comparison.ABSENT}
     found = [one for one in newest.written if shown[one.key] in counts and one.key not in later.keys]
     values = sum(one.value is not None for one in newest.written)
     return found if found and len(found) >= (min(LEAST_KEYS, values) if newest.whole else LEAST_KEYS) else []
 
 
-def differing(shown: Mapping[bytes, Shown]) -> list[bytes]:
+def differing(shown: Mapping[bytes, Comparison]) -> list[bytes]:
     """Keys whose rows differ from their records."""
-    return [key for key, one in shown.items() if one in (Shown.OTHER, Shown.ABSENT, Shown.EXPLAINED)]
+    return [key for key, one in shown.items() if one in (Comparison.OTHER, Comparison.ABSENT, Comparison.EXPLAINED)]

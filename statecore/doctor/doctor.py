@@ -16,7 +16,7 @@ from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import InspectionReader, look
+from statecore.doctor.inspection_reader import InspectionReader, read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection, StoreView, holder_json
 from statecore.formats.kinds import StoreKind
@@ -146,7 +146,7 @@ def examine(
     """
     guarantee = guarantee_of(spec, guarantee)
     depth = Depth(count=scan, formats=release is not None)
-    reading = look(
+    reading = read_inspection(
         directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked
     )
     opened_by = release or CURRENT

@@ -38,22 +38,22 @@ from statecore.doctor.changelog_comparison import (
     KEYS,
     LAST_WRITE_KINDS,
     MANY_KEYS,
+    Comparison,
     Later,
     Limits,
     Newest,
-    Shown,
+    compare_rows,
     differing,
     has_rows,
     later_records,
     newest_records,
     proof,
-    shown_by,
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.stored_offsets import StoreOffsets, stored_offsets
 from statecore.doctor.topic_findings import (
-    Told,
+    BrokerAnswers,
     asked_partitions,
     by_the_file,
     finding,
@@ -116,9 +116,9 @@ class Brokers:
         kafka = {} if self._spec is None else self._spec.kafka
         self._progress.phase(f"ask the brokers at {self._servers}")
         try:
-            look = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            inspected = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
             self._progress.done()
-            return look
+            return inspected
         except StatecoreError as error:
             self._progress.done("failed")
             if not self._patient:
@@ -160,10 +160,10 @@ def inspect_topics(
     stores = stored_offsets(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
-        told = ask(cluster, inspection.application_id, stores)
+        answers = ask(cluster, inspection.application_id, stores)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
-        logs = _Logs(reader, told, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
+        logs = _Logs(reader, answers, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
         found = _compare(stores, logs)
         if alone:
             found = by_the_file(found, alone, _compare(alone, logs))
@@ -172,17 +172,17 @@ def inspect_topics(
 
 def _compare(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
     """Findings by the offsets, and by the logs themselves where offsets fit."""
-    told = logs.told
-    found = findings_of_offsets(stores, told, logs.guarantee)
+    answers = logs.answers
+    found = findings_of_offsets(stores, answers, logs.guarantee)
     reported = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
     for store in stores:
         for partition in store.known:
-            if partition in told.logs and (store.task, store.store, partition) not in reported:
+            if partition in answers.logs and (store.task, store.store, partition) not in reported:
                 found += logs.findings(store, partition)
     return found
 
 
-def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> Told:
+def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> BrokerAnswers:
     """Ask the brokers about all topics that some stores name.
 
     Args:
@@ -195,7 +195,7 @@ def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -
     topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
     asked = asked_partitions(stores, topics)
     logs = cluster.log_offsets(asked)
-    return Told(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
+    return BrokerAnswers(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
 
 
 def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -213,13 +213,13 @@ class _Logs:
     """Reads the logs of single partitions.
 
     Attributes:
-        told: the brokers' answers about them.
+        answers: the brokers' answers about them.
         guarantee: of the application, or ``None``.
         now_ms: when the brokers were asked, in ms since the epoch.
     """
 
     reader: ChangelogReader
-    told: Told
+    answers: BrokerAnswers
     guarantee: ProcessingGuarantee | None
     limits: Limits
     now_ms: int
@@ -234,7 +234,7 @@ class _Logs:
 
     def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """Findings by the log of a partition, for a store whose offset is within it."""
-        log, topic = self.told.logs[partition], self.told.topics[partition.topic]
+        log, topic = self.answers.logs[partition], self.answers.topics[partition.topic]
         yield from self._stale(store, partition, log, topic)
         yield from self._recreated(store, partition, log, topic)
 
@@ -300,14 +300,18 @@ class _Logs:
             return  # rows of topics written by others need not be byte-equal to their records
         why = self._why_not(store, following, log)
         newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
-        shown = {} if newest is None else _compare_rows(store, newest)
+        shown = {} if newest is None else _compare_store(store, newest)
         if newest is None or not shown:
             because = why or "no row could be compared"
             self._leave(store, f"whether its changelog is the one that it was built from is not known, {because}")
             return
-        if len(newest.written) == KEYS and not {Shown.SAME, Shown.EXPLAINED} & set(shown.values()) and differing(shown):
+        if (
+            len(newest.written) == KEYS
+            and not {Comparison.SAME, Comparison.EXPLAINED} & set(shown.values())
+            and differing(shown)
+        ):
             many = newest_records(self.reader, partition, start, following, self.limits, MANY_KEYS)
-            if many is not None and (seen := _compare_rows(store, many)):
+            if many is not None and (seen := _compare_store(store, many)):
                 newest, shown = many, seen
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
@@ -362,10 +366,10 @@ class _Logs:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
 
 
-def _compare_rows(store: StoreOffsets, newest: Newest) -> dict[bytes, Shown]:
+def _compare_store(store: StoreOffsets, newest: Newest) -> dict[bytes, Comparison]:
     """Comparison of the keys; empty if the store cannot be read, which other checks report."""
     try:
-        return shown_by(store.kind, store.databases, newest)
+        return compare_rows(store.kind, store.databases, newest)
     except (NotFound, Corrupted):
         return {}
 

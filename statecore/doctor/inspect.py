@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
-from statecore.doctor.inspection_reader import look
+from statecore.doctor.inspection_reader import read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection
 from statecore.spec.model import ApplicationSpec
@@ -37,7 +37,7 @@ def inspect(
         NotFound: a named task or store does not exist.
         Invalid: the directory may not be read.
     """
-    reading = look(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
+    reading = read_inspection(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
     guarantee = None if spec is None else spec.processing_guarantee
     context = CheckContext(
         directory.application_id, guarantee, spec=spec, now_ms=reading.read_at_ms, transactional=reading.transactional

@@ -77,7 +77,7 @@ class InspectionReader:
         return any(store.transactional for store in self.stores)
 
 
-def look(
+def read_inspection(
     directory: StateDirectory,
     *,
     spec: ApplicationSpec | None = None,
@@ -109,7 +109,7 @@ def look(
     holder = None if is_locked else directory.in_use_by()
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
     progress = progress or NullProgress()
-    progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
+    progress.phase("inspect", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
     inspected = []
     for place in places:
         kind = kinds[place.topology, place.store]

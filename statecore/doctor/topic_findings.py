@@ -24,7 +24,7 @@ _REBUILT = Severity.ERROR
 
 
 @dataclass(frozen=True)
-class Told:
+class BrokerAnswers:
     """Answers of the brokers.
 
     Attributes:
@@ -63,23 +63,23 @@ def finding(
 
 
 def findings_of_offsets(
-    stores: Sequence[StoreOffsets], told: Told, guarantee: ProcessingGuarantee | None = None
+    stores: Sequence[StoreOffsets], answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
 ) -> list[Finding]:
     """Findings by the offsets alone, store by store.
 
     Args:
-        told: the brokers' answers; a topic missing there does not exist.
+        answers: the brokers' answers; a topic missing there does not exist.
         guarantee: the application's; ``None`` counts as the worse one.
     """
-    return [found for store in stores for found in _of_store(store, told, guarantee)]
+    return [found for store in stores for found in _of_store(store, answers, guarantee)]
 
 
-def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
-    yield from _missing(store, told)
+def _of_store(store: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
+    yield from _missing(store, answers)
     if store.is_global:
-        yield from _not_compacted(store, told)
+        yield from _not_compacted(store, answers)
     for partition in store.partitions:
-        topic = told.topics.get(partition.topic)
+        topic = answers.topics.get(partition.topic)
         if topic is None:
             continue
         if partition.partition >= topic.partitions:
@@ -93,19 +93,19 @@ def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | 
                 topic_id=topic.topic_id,
             )
         elif partition in store.known:
-            yield from _of_partition(store, partition, told, guarantee)
+            yield from _of_partition(store, partition, answers, guarantee)
 
 
-def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
-    absent = sorted({partition.topic for partition in store.partitions} - told.topics.keys())
+def _missing(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+    absent = sorted({partition.topic for partition in store.partitions} - answers.topics.keys())
     for topic in absent:
         known = {str(part): store.offsets[part] for part in sorted(store.known) if part.topic == topic}
-        said = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
+        text = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
         yield finding(
             "topic-missing",
             store,
             _only([part for part in store.partitions if part.topic == topic]),
-            f"It says {said}, and there is no such topic." if known else f"There is no topic {topic}.",
+            f"It says {text}, and there is no such topic." if known else f"There is no topic {topic}.",
             _severity_of_missing(store, topic) if known else Severity.WARNING,
             topic=topic,
             offsets=known,
@@ -121,9 +121,9 @@ def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
     return partitions[0] if len(partitions) == 1 else None
 
 
-def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
-    for name in sorted({partition.topic for partition in store.partitions} & told.topics.keys()):
-        topic = told.topics[name]
+def _not_compacted(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+    for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
+        topic = answers.topics[name]
         why = why_not_compacted(topic)
         if not why:
             continue
@@ -140,9 +140,9 @@ def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
 
 
 def _of_partition(
-    store: StoreOffsets, partition: TopicPartition, told: Told, guarantee: ProcessingGuarantee | None
+    store: StoreOffsets, partition: TopicPartition, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None
 ) -> Iterator[Finding]:
-    log, offset, following = told.logs[partition], store.offsets[partition], store.known[partition]
+    log, offset, following = answers.logs[partition], store.offsets[partition], store.known[partition]
     facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
     if following > log.log_end:
         empty = " and is empty" if log.log_start == log.log_end else ""
@@ -167,8 +167,8 @@ def _of_partition(
             _REBUILT if store.is_global or guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else None,
             **facts,
         )
-    elif partition in told.committed:
-        yield from _ahead(store, partition, told.committed[partition], facts)
+    elif partition in answers.committed:
+        yield from _ahead(store, partition, answers.committed[partition], facts)
 
 
 def _ahead(

@@ -169,8 +169,8 @@ class StoreView:
     @property
     def keeps_offsets_inside(self) -> bool | None:
         """Whether its databases keep offsets, as since 4.3; ``None`` if they differ, or none could be read."""
-        said = {one.has_offsets_family for one in self.databases if one.families}
-        return said.pop() if len(said) == 1 else None
+        states = {one.has_offsets_family for one in self.databases if one.families}
+        return states.pop() if len(states) == 1 else None
 
     @property
     def keeps_no_offset(self) -> bool:
@@ -205,8 +205,8 @@ class StoreView:
     @property
     def closed(self) -> bool | None:
         """Whether every database with a status was closed; ``None`` if none has one."""
-        said = [database.status for database in self.databases if database.status is not None]
-        return None if not said else all(status == 0 for status in said)
+        states = [database.status for database in self.databases if database.status is not None]
+        return None if not states else all(status == 0 for status in states)
 
 
 @dataclass(frozen=True)

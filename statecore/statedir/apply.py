@@ -208,7 +208,7 @@ def recover(
     journal = read_journal(work)
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
-        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), look=True).settle()
+        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).settle()
     swept, stuck = _sweep(work, keep, max_age, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:

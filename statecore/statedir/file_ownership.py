@@ -172,7 +172,7 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
         return FileOwnership(process.uid, status.st_gid, mode, f"written through the group of {model}", True)
     if not is_application and (status.st_uid == 0 or status.st_mode & stat.S_IWOTH):
         gid = status.st_gid if status.st_mode & stat.S_ISGID else process.gid
-        return FileOwnership(process.uid, gid, mode, "whoever makes the directory owns it")
+        return FileOwnership(process.uid, gid, mode, "owned by its creator")
     raise Invalid(
         f"{model} belongs to uid {status.st_uid}, and this runs as uid {process.uid}, which cannot give files away: "
         "the application could not write the stores that are put there.",

@@ -46,7 +46,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def link_tree(
-    source: Path, target: Path, ownership: FileOwnership | None = None, told: Callable[[int], object] | None = None
+    source: Path, target: Path, ownership: FileOwnership | None = None, on_file: Callable[[int], object] | None = None
 ) -> None:
     """Copy a database directory: SST and blob files as hard links, everything else as bytes.
 
@@ -55,20 +55,20 @@ def link_tree(
 
     Args:
         ownership: owner of the copy; ``None`` links every file.
-        told: called with the bytes of each file once it exists.
+        on_file: called with the bytes of each file once it exists.
     """
     by_group = ownership is not None and ownership.by_group
     if source.is_dir() and not source.is_symlink():
         target.mkdir(parents=True)
         shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
-            link_tree(Path(entry.path), target / entry.name, ownership, told)
+            link_tree(Path(entry.path), target / entry.name, ownership, on_file)
     else:
         is_linked = _may_link(source, ownership) and _linked(source, target)
         if not is_linked:
             shutil.copy2(source, target, follow_symlinks=False)
-        if told is not None:
-            told(target.lstat().st_size)
+        if on_file is not None:
+            on_file(target.lstat().st_size)
         if is_linked:
             return
     if ownership is not None:

@@ -36,7 +36,7 @@ from statecore.statedir.file_trees import exchange, file_sizes, fingerprint, ino
 from statecore.statedir.journal import MARK, VERIFIED, Journal, JournalTask
 from statecore.statedir.mounts import UNMOVABLE
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_assembly import look
+from statecore.statedir.task_assembly import check_placed
 from statecore.statedir.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
 
 KEPT = "kept"
@@ -59,15 +59,21 @@ class JournalRecovery:
 
     Args:
         faults: points at which a test kills the process.
-        look: open the databases too, because after a crash their files may have changed.
+        verify_databases: open the databases too, because after a crash their files may have changed.
     """
 
     def __init__(
-        self, directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress, *, look: bool
+        self,
+        directory: StateDirectory,
+        journal: Journal,
+        faults: FaultPoints,
+        progress: Progress,
+        *,
+        verify_databases: bool,
     ) -> None:
         self.directory, self.journal, self.faults, self.progress = directory, journal, faults, progress
         self.staging = directory.work_path / journal.attempt
-        self.look = look
+        self.verify_databases = verify_databases
         self.refused: tuple[Path, OSError] | None = None
 
     def settle(self) -> dict[str, Outcome]:
@@ -192,10 +198,10 @@ class JournalRecovery:
             return True  # RocksDB creates files whenever a database is opened: the application uses it
         if found != entry.files:
             return False
-        if self.look:
+        if self.verify_databases:
             try:
                 for store in entry.stores:
-                    look(entry.task, store, live)
+                    check_placed(entry.task, store, live)
             except (Corrupted, Invalid):  # assembly had read it on this machine
                 return False
         return True

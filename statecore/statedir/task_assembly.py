@@ -119,7 +119,7 @@ class TaskAssembly:
                 identity_of(database),
                 checkpoint,
             )
-            look(store.task, entry, target)
+            check_placed(store.task, entry, target)
             placed.append(entry)
         return placed
 
@@ -165,7 +165,7 @@ def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
     return found
 
 
-def look(task: str, store: PlacedStore, task_directory: Path) -> None:
+def check_placed(task: str, store: PlacedStore, task_directory: Path) -> None:
     """Check that a placed database, and its offset file if it has one, hold the expected offsets. Raises ``Corrupted``.
 
     A row of every column family is read, so that nothing unreadable is put in place.

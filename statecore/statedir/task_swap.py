@@ -192,7 +192,7 @@ def put_in_place(
     directory.ownership.give(staging / MARK)  # it becomes the journal
     journal.write(directory.work_path)
     faults.reach("placement.after-journal")
-    recovery = JournalRecovery(directory, journal, faults, progress, look=False)
+    recovery = JournalRecovery(directory, journal, faults, progress, verify_databases=False)
     outcomes = recovery.settle()
     if recovery.refused is not None:
         raise unmovable(*recovery.refused)

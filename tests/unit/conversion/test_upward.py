@@ -184,7 +184,7 @@ def test_a_declared_source_topic_is_the_changelog_of_its_store() -> None:
 
 
 def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
-    for foreign, said in ((True, "takes it over itself"), (False, "has no database")):
+    for foreign, said in ((True, "reads it itself"), (False, "has no database")):
         store = plain("x", seen_foreign=foreign)
         made = plan(task(type(store)(**{**vars(store), "databases": ()}), checkpoint={at("x"): 5}))
         assert made.is_nothing_to_do
