@@ -62,12 +62,12 @@ def cannot_be_repaired(directory: StateDirectory, tasks: Iterable[str]) -> str:
     """Why this process cannot copy and replace one of these tasks' directories, with its name; empty if it can."""
     for task in tasks:
         path = directory.task_path(task)
-        closed, context = unwritable([path]), "change"
+        closed, access = unwritable([path]), "change"
         if closed is None:
             files = (Path(above, name) for above, _, names in os.walk(path) for name in names)
-            closed, context = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
+            closed, access = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
         if closed is not None:
-            return f"{task} cannot be repaired, because this user (uid {os.geteuid()}) may not {context} {closed}"
+            return f"{task} cannot be repaired, because this user (uid {os.geteuid()}) may not {access} {closed}"
     return ""
 
 

@@ -144,7 +144,7 @@ def _store(
 
 
 def _agree(view: StoreView, offsets: Mapping[TopicPartition, int]) -> bool:
-    return all(declaration == offsets.get(part) for one in view.databases for part, declaration in one.offsets.items())
+    return all(offset == offsets.get(part) for one in view.databases for part, offset in one.offsets.items())
 
 
 def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePlace:

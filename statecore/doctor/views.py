@@ -205,8 +205,8 @@ class StoreView:
     @property
     def closed(self) -> bool | None:
         """Whether every database with a status was closed; ``None`` if none has one."""
-        states = [database.status for database in self.databases if database.status is not None]
-        return None if not states else all(status == 0 for status in states)
+        statuses = [database.status for database in self.databases if database.status is not None]
+        return None if not statuses else all(status == 0 for status in statuses)
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,9 @@ def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContex
     others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
     found = [foreign(store, entries, context) for store, entries in others]
     missing = find_missing(task, stores, context)
-    text = {str(part) for _, entries in others for part in entries}
-    text |= {entry for one in missing for entry in one.evidence["entries"]}
-    found += [*missing, *_strays(task, stores, context, text)]
+    reported = {str(part) for _, entries in others for part in entries}
+    reported |= {entry for one in missing for entry in one.evidence["entries"]}
+    found += [*missing, *_strays(task, stores, context, reported)]
     for store in stores:
         if store.keeps_offsets_inside and store.kind.manages_offsets:
             found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
@@ -189,7 +189,7 @@ def _of_others(
 
 
 def _of_other_tasks(
-    task: TaskView, stores: Sequence[StoreView], context: CheckContext, text: Collection[str]
+    task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores without an offset, in a task whose file has only entries of other partitions."""
     partition = TaskId.parse(task.task).partition
@@ -197,7 +197,7 @@ def _of_other_tasks(
         return []
     found = []
     for store in stores:
-        if store.store not in text and store.logged and store.databases and not store.offsets:
+        if store.store not in reported and store.logged and store.databases and not store.offsets:
             topic = context.changelog_of(store)
             if entries := [part for part in sorted(task.checkpoint.offsets) if part.topic == topic]:
                 found.append((store, entries))
@@ -208,7 +208,9 @@ def _is_trusted(part: TopicPartition, offset: int, task: TaskView, context: Chec
     return offset >= 0 and part.partition == TaskId.parse(task.task).partition and context.is_changelog(part.topic)
 
 
-def _strays(task: TaskView, stores: Sequence[StoreView], context: CheckContext, text: Collection[str]) -> list[Finding]:
+def _strays(
+    task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
+) -> list[Finding]:
     """Entries of no store, except those already reported.
 
     A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
@@ -229,7 +231,7 @@ def _strays(task: TaskView, stores: Sequence[StoreView], context: CheckContext, 
     ]
     partition = TaskId.parse(task.task).partition
     strays = []
-    for part in sorted(part for part in file.offsets if str(part) not in text):
+    for part in sorted(part for part in file.offsets if str(part) not in reported):
         if (partition is not None and part.partition != partition) or (
             part.topic not in known and (context.is_changelog(part.topic) or not entitled)
         ):

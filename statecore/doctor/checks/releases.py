@@ -40,18 +40,18 @@ def half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckCon
     mixed = [store for store in older if any(one.has_offsets_family for one in store.readable)]
     if not older or not (inside or mixed):
         return []
-    text = all(context.is_taken_over(store, task.checkpoint) for store in older if store.logged)
+    have_offsets = all(context.is_taken_over(store, task.checkpoint) for store in older if store.logged)
     what = (
         f"{number_of(len(older), 'store')} of {task.task} without the column family offsets "
         f"({', '.join(store.store for store in older[:5])}) beside {len(inside)} that have it"
-        + (f"; {CHECKPOINT_FILE} has an offset of each" if text else f", and no offset in {CHECKPOINT_FILE}")
+        + (f"; {CHECKPOINT_FILE} has an offset of each" if have_offsets else f", and no offset in {CHECKPOINT_FILE}")
     )
     evidence = {
         "older": [store.store for store in older],
         "newer": [store.store for store in inside],
         "mixed": [store.store for store in mixed],
     }
-    severity = Severity.WARNING if text and context.release.offsets_inside else Severity.ERROR
+    severity = Severity.WARNING if have_offsets and context.release.offsets_inside else Severity.ERROR
     return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
 
 
