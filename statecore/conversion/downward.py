@@ -190,7 +190,6 @@ def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
 
 
 def _disagreeing(store: StoreInspection) -> list[TopicPartition]:
-    """Partitions at whose offsets segments disagree."""
     return sorted(partition for partition in store.inside if len(_segment_offsets(store, partition)) > 1)
 
 
@@ -284,7 +283,6 @@ def _offsets(
 
 
 def _is_empty_and_logged(store: StoreInspection) -> bool:
-    """Whether a store without rows needs an entry: logged ones do."""
     if store.foreign or store.has_rows or store.logged is False:
         return False
     return bool(store.logged) or (store.segmented and not store.databases)

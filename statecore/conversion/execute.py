@@ -112,7 +112,6 @@ def _bytes(chunk: Chunk) -> int:
 
 
 def _modes(path: Path) -> dict[Path, int]:
-    """The mode of every file and directory, as the application left them."""
     return {path: stat.S_IMODE(path.stat().st_mode)} | {
         one: stat.S_IMODE(one.stat().st_mode) for one in path.rglob("*") if not one.is_symlink()
     }

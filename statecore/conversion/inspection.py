@@ -324,7 +324,6 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
 
 
 def _with_contents(seen: StoreInspection, path: Path, wanted: Wanted) -> StoreInspection:
-    """Add digests of rows that are moved or whose files are rewritten."""
     return replace(seen, databases=tuple(_with_digests(seen, one, path, wanted) for one in seen.databases))
 
 

@@ -81,7 +81,6 @@ def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | 
 
 
 def _leaves(batch: pa.RecordBatch, among: frozenset[StoreKind]) -> frozenset[StoreKind]:
-    """The given kinds that every record of a batch allows."""
     records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"), batch.column("headers"))
     return frozenset(kind for kind in among if row_format(kind).check(records) is None)
 
@@ -101,7 +100,6 @@ def _batches(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader)
 
 
 def _spans(part: TopicPartition, seen: LogOffsets) -> list[OffsetRange]:
-    """The newest offsets of a partition, and the oldest ones before these."""
     newest = max(seen.log_start, seen.log_end - _OFFSETS)
     oldest = min(newest, seen.log_start + _OFFSETS)
     spans = [(newest, seen.log_end), (seen.log_start, oldest)]

@@ -186,10 +186,7 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
 
 
 def _foreign_in(path: Path) -> list[str]:
-    """Files other than RocksDB's below a store's directory; none if there was a database, which is then damaged.
-
-    Hidden files (of file managers and NFS) are ignored.
-    """
+    """Non-hidden files other than RocksDB's below a store's directory; none if there was a database, now damaged."""
     names = {name for _, _, files in os.walk(path) for name in files if not name.startswith(".")}
     if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
         return []

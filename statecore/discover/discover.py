@@ -138,8 +138,6 @@ def discover(
 
 
 class _StoreDecisions:
-    """Decides all stores, again with every set of answers."""
-
     def __init__(
         self,
         cluster: Cluster,

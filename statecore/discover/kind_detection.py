@@ -167,9 +167,7 @@ def _sample(database: Database, family: str, start: int | None, length: int) -> 
 
 
 def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Sequence[Row]) -> Evidence:
-    """Evidence for or against a grace buffer, which has one endless segment; no window has times of this century in
-    the segment of 1970.
-    """
+    """Evidence for or against a grace buffer: one segment of 1970 with times of this century, unlike any window."""
     others = BUILT - {StoreKind.GRACE_BUFFER}
     only = frozenset({StoreKind.GRACE_BUFFER})
     if set(starts) != {0}:
@@ -269,9 +267,7 @@ def _is_of_grace_buffer(row: Row) -> bool:
 
 
 def _is_in_endless_segment(row: Row) -> bool:
-    """Whether it belongs to an emit-final store that keeps everything in the segment of 1970, and is no buffered
-    record.
-    """
+    """Whether it is a row of an emit-final store with one segment of 1970, and no buffered record."""
     if row.first or (row.key[:1] == b"\x01" and not row.value):
         return not row.first
     try:

@@ -184,7 +184,6 @@ class Drafts:
         return default_changelog(self.application_id, name, found.topology if found is not None else None)
 
     def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
-        """The changelog of a store, ``none`` or ``?``; uncertainty is noted."""
         if name in self.answers.changelogs:
             return Changelog(self.answers.changelogs[name])
         changelog = changelog_of(name, self._usual(name, found), self.topics, found, subtopology)

@@ -179,7 +179,6 @@ def _all_of(
 
 
 def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> Newest:
-    """The newest keys of some batches in offset order."""
     written: dict[bytes, Written] = {}
     earlier: dict[bytes, set[bytes]] = {}
     full = False
@@ -257,12 +256,7 @@ def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePla
 def _compare(
     database: Database, kind: StoreKind, written: Written, row_key: bytes, earlier: Collection[bytes], sure: bool
 ) -> Comparison:
-    """Compare one row with its record.
-
-    Args:
-        earlier: earlier values of the key.
-        sure: whether the row can be in no other database.
-    """
+    """Compare one row with its record; ``sure`` if the row can be in no other database."""
     row = _row(database, kind.data_column_family, row_key)
     if row is None:
         older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}

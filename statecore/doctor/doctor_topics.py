@@ -199,7 +199,6 @@ def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -
 
 
 def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
-    """Descriptions of the topics that exist."""
     wanted = set(names)
     try:
         return cluster.describe_topics(wanted)
@@ -367,7 +366,6 @@ class _Logs:
 
 
 def _compare_store(store: StoreOffsets, newest: Newest) -> dict[bytes, Comparison]:
-    """Comparison of the keys; empty if the store cannot be read, which other checks report."""
     try:
         return compare_rows(store.kind, store.databases, newest)
     except (NotFound, Corrupted):

@@ -64,9 +64,7 @@ def next_starts(stores: Collection[str], findings: Iterable[Finding]) -> tuple[N
 
 
 def _is_of(finding: Finding, store: str) -> bool:
-    """Whether a finding applies to a store; findings of files of ``global/``, which have only the task, apply to
-    each.
-    """
+    """Whether a finding applies to a store; those about files of ``global/`` have no store and apply to each."""
     return finding.store == store or (not finding.store and finding.task == GLOBAL)
 
 

@@ -177,7 +177,6 @@ class _Kind:
 def _kinds(
     every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
 ) -> dict[tuple[str | None, str], _Kind]:
-    """Detect the kind of each store, over all its tasks."""
     kinds = {}
     for topology, store in wanted:
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
@@ -298,9 +297,9 @@ def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) ->
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]
         without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
-        alternatives = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
-        alternatives -= {partition.topic for view in of_task for partition in view.offsets}
-        sources = {topic for topic in alternatives if not topic.endswith("-changelog")}
+        topics = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
+        topics -= {partition.topic for view in of_task for partition in view.offsets}
+        sources = {topic for topic in topics if not topic.endswith("-changelog")}
         if len(without) <= len(sources):
             found |= {(task, store) for store in without}
     return found
@@ -317,7 +316,6 @@ def _keeps_offset(place: StorePlace) -> bool:
 def _inspect_store(
     place: StorePlace, kind: _Kind, declared: StoreSpec | None, depth: Depth, progress: Progress, *, running: bool
 ) -> StoreView:
-    """Inspect one store of one task."""
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
     holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no finding
@@ -349,7 +347,6 @@ def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Se
 
 
 def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) -> TaskView:
-    """The files beside the stores of a task."""
     path = directory.path / task
     prefix = f"{CHECKPOINT_FILE}_"
     files = _files_in(path)
@@ -405,7 +402,6 @@ def _modified_ms(path: Path) -> int:
 
 
 def _application(directory: StateDirectory) -> TaskView:
-    """The files in the application's own directory."""
     known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
     named = {place.task.partition("/")[0] for place in store_places(directory)}
     foreign = []

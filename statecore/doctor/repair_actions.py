@@ -94,7 +94,6 @@ def _take_entries_out(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _drop_entries(file: Path, names: Collection[str]) -> None:
-    """Remove these entries from the file."""
     if not names:
         return
     kept = {part: at for part, at in read_offsets(file).items() if str(part) not in names}
@@ -116,9 +115,7 @@ def _lower_offsets(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _create_segment(copy: Path, one: RepairAction, context: CheckContext) -> None:
-    """Create the segment of time 0 with an unknown offset: the store is restored from the start, and nothing is
-    wiped.
-    """
+    """Create the segment of time 0 with an unknown offset, so that the store is restored and no task is wiped."""
     where = copy / one.directory
     changelog = _changelog(one, context)
     if databases_of(where):

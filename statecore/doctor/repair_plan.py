@@ -202,7 +202,6 @@ def _repair_action(
 
 
 def _named(finding: Finding, repair: Repair) -> Iterable[str]:
-    """The files, column families or entries that a repair affects."""
     if repair is Repair.DROP_FAMILY:
         return tuple(finding.evidence.get("families", ()))
     if repair in (Repair.MERGE_CHECKPOINT, Repair.DROP_ENTRIES):

@@ -64,7 +64,6 @@ def _as_list(finding: Finding | None) -> list[Finding]:
 
 
 def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
-    """Findings of one store of one task, the most important first."""
     if store.kind is StoreKind.CUSTOM:
         return custom(store, task, context)
     return [

@@ -270,7 +270,6 @@ def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, max_age: flo
 
 
 def _last_change(path: Path) -> float:
-    """The newest modification time of a path and of the entries directly in it."""
     times = [path.stat().st_mtime]
     if path.is_dir():
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(path)]

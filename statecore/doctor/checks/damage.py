@@ -44,10 +44,7 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
 
 
 def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> Finding:
-    """SST files that the MANIFEST does not name; without offsets in the stores, nothing tells whether that is right.
-
-    Releases that have the offset in ``.checkpoint`` flush before they write it.
-    """
+    """SST files that the MANIFEST does not name. Without offsets inside, nothing tells whether that is right."""
     files = number_of(len(database.unnamed), "SST file")
     what = f"{database.name} has {files} that its MANIFEST does not name ({some_of([*database.unnamed], 5)})"
     if database.has_offsets_family:

@@ -72,7 +72,6 @@ def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckC
 
 
 def _tasks_of(store: StoreSpec, places: Sequence[StorePlace]) -> set[str]:
-    """The existing tasks of a store's subtopology."""
     return {
         place.task
         for place in places

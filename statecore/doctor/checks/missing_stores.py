@@ -96,7 +96,6 @@ def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) 
 
 
 def _declared(task: str, context: CheckContext) -> list[StoreSpec]:
-    """The declared stores of a task that need an offset."""
     declared = () if context.spec is None else context.spec.stores_of(task)
     return [store for store in declared if store.is_restorable]  # a custom store may be anywhere
 
