@@ -46,7 +46,6 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
 
     Args:
         plan: the plan for the copied directory; not a refused one.
-        path: the copy.
         run_bytes: bytes of rows per SST file.
 
     Raises:

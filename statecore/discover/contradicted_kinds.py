@@ -45,7 +45,6 @@ class Contradiction:
 
     Attributes:
         declared: the declared kind.
-        tasks: the tasks in which it does.
         why: the evidence, as the end of "the spec says X, but".
     """
 

@@ -67,7 +67,6 @@ class Diagnosis:
         findings: the worst first.
         looked_at: what was covered.
         undecided: sentences about what the brokers could not tell.
-        stores: the inspected stores.
         transactional: whether that release runs with transactional state stores.
     """
 

@@ -94,7 +94,6 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
     """Plan the repairs for the findings of one application.
 
     Args:
-        stores: its inspected stores.
         rebuilds: whether stores can be rebuilt, which needs a spec; if not, all findings of such stores are left.
     """
     views = {(view.task, view.store): view for view in stores}

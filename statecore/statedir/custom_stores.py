@@ -193,16 +193,12 @@ class CustomStores:
         return not any(name == one or name.startswith(f"{one}.") for one in longer)
 
     def _has_files(self, store: str) -> bool:
-        """Whether files exist that may hold its rows: its own, or files that no store's name claims.
-
-        Hidden files (of file managers) and leftovers of locks hold no rows.
-        """
+        """Whether files exist that may hold its rows: its own or unclaimed ones, except hidden and lock files."""
         unclaimed = any(not name.startswith(".") for name in self._unclaimed)
         own_files = set(self._files_of(store)) - {position_file(store), *(f"{store}{suffix}" for suffix in _LEFTOVERS)}
         return unclaimed or any(_has_file(self._live / name) for name in own_files)
 
     def _is_unclaimed(self, name: str) -> bool:
-        """Whether an entry of the task's directory belongs to no known store."""
         path = self._live / name
         if path.is_dir():
             return name.removeprefix(f"{PLAIN_PARENT}/") not in self._known and not databases_of(path)

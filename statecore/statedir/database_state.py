@@ -118,7 +118,6 @@ def read_database_state(database: Path, *, sample: bool = False) -> DatabaseStat
 
 
 def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], dict[bytes, bytes]]:
-    """Column families of a database, and the rows of its ``offsets`` family."""
     with OpenedFamilies(database, where) as opened:
         for family in opened.names if sample else ():
             next(opened.rows(family), None)

@@ -95,7 +95,6 @@ def _may_link(source: Path, ownership: FileOwnership | None) -> bool:
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Create a hard link; ``False`` where that is not possible."""
     try:
         os.link(source, target)
     except OSError as error:

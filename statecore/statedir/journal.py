@@ -89,10 +89,8 @@ class Journal:
     """A placement that is in progress, or the last one.
 
     Attributes:
-        request_id: the request it belongs to.
         attempt: name of the staging directory in the work directory.
         state: ``swapping`` or ``verified``.
-        tasks: the task directories.
         earlier: tasks that an earlier attempt of the same request had placed.
         keeps: whether replaced directories are kept for a while.
     """

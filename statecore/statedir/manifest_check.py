@@ -52,7 +52,6 @@ def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | N
     """Compare a MANIFEST with OPTIONS and SST files; ``None`` if they cannot be parsed: RocksDB reports why.
 
     Args:
-        path: the database.
         state: its state as RocksDB reads it; ``None`` if it does not open, or is known to be damaged.
     """
     try:

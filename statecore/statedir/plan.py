@@ -254,8 +254,6 @@ def refusals(
 
 
 class _TaskPlanner:
-    """Plans one task."""
-
     def __init__(
         self,
         task: str,
@@ -338,9 +336,7 @@ class _TaskPlanner:
             )
 
     def _check_options(self) -> None:
-        """Refuse a store that the application could not open, by the options that it last opened the same store
-        with.
-        """
+        """Refuse a store that the application could not open with the options that it last used for it."""
         replaced = {store_directory(image.store, image.kind): image for image in self.restored if not image.advances}
         for found in stores_in(self.live):
             image, database = replaced.get(found.name), next(iter(found.databases), None)

@@ -33,7 +33,6 @@ class Quarantined:
 
     Attributes:
         task: the task it belonged to.
-        path: its path now.
         at_ms: when it was moved.
     """
 

@@ -28,11 +28,7 @@ _COUNTED_ROWS = 1 << 16
 
 
 class Database:
-    """One database, open during the ``with`` block.
-
-    Args:
-        path: its directory.
-    """
+    """One database, open during the ``with`` block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,13 +37,7 @@ class Database:
         self._opened: OpenedFamilies
 
     def __enter__(self) -> Database:
-        """Open the database.
-
-        Raises:
-            NotFound: it was deleted, as expired segments are.
-            Corrupted: it cannot be opened.
-            Invalid: it cannot be read here, or its files are in other directories.
-        """
+        """Open it. Raises ``NotFound`` if it was deleted, ``Corrupted``, and ``Invalid`` if it cannot be read here."""
         try:
             self._shadow, self._opened = opened_through_links(
                 self.path, lambda where: OpenedFamilies(self.path, where), damage_beside_writer=True

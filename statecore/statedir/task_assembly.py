@@ -139,9 +139,7 @@ def _first_segment(where: Path, sibling: SiblingStore) -> Path:
 
 
 def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
-    """The databases of a store, in the layout of its kind: a stray name among segments stops Kafka Streams at a
-    start.
-    """
+    """The databases of a store; a stray name among segments, which stops Kafka Streams at a start, is an error."""
     found, stray = databases_of(where), list[str]()
     if not found:
         wrong = "contains no database"

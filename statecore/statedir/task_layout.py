@@ -28,7 +28,6 @@ class Segment:
     """A segment of a store.
 
     Attributes:
-        path: its database.
         start: start of its interval in ms, from its name; ``None`` if the name is not a segment's.
     """
 
@@ -187,7 +186,6 @@ def _other_databases(database: Path, store_directory: Path) -> Iterator[Path]:
 
 
 def _databases_in(task_directory: Path) -> Iterator[Path]:
-    """The databases of a task, finished or not."""
     for store in stores_in(task_directory):
         yield from (path for path in (store.path, *directories_in(store.path)) if has_database(path))
 
