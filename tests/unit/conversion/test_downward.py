@@ -16,7 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
-from tests.unit.conversion.sights import at, buffer, database, plain, segmented, task
+from tests.unit.conversion.inspections import at, buffer, database, plain, segmented, task
 
 HEADERS = "keyValueWithTimestampAndHeaders"
 

@@ -12,7 +12,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import smallest_offsets
-from tests.unit.conversion.sights import APPLICATION, plain, task
+from tests.unit.conversion.inspections import APPLICATION, plain, task
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OFFSETS = st.one_of(st.just(OFFSET_UNKNOWN), st.integers(0, 2**63 - 1))

@@ -12,7 +12,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
 from statecore.formats.position import decode_position
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
-from tests.unit.conversion.sights import at, buffer, plain, segmented, task
+from tests.unit.conversion.inspections import at, buffer, plain, segmented, task
 
 STATUS = b"status"
 
