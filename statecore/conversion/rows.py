@@ -88,8 +88,7 @@ class Counted(NamedTuple):
 
 
 def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind) -> Moved:
-    """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row does not begin with
-    headers.
+    """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row lacks headers.
 
     Args:
         keys: row keys, binary without nulls.

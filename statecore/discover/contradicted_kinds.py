@@ -55,9 +55,7 @@ class Contradiction:
 
     @property
     def is_of_another_class(self) -> bool:
-        """Whether either side is a store that statecore does not build, so that a rebuild by the spec would replace
-        it.
-        """
+        """Whether statecore does not build one of both kinds, so that a rebuild by the spec would replace the store."""
         return self.declared in (StoreKind.CUSTOM, StoreKind.IN_MEMORY) or self.why.endswith(_OWN_CLASS)
 
     def __str__(self) -> str:

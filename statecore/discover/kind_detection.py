@@ -102,9 +102,7 @@ def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[St
 
 
 def detect_kind(places: Sequence[StorePlace]) -> KindDetection:
-    """Detect the kind of one store from its directories in all its tasks. Raises ``Corrupted`` if a database is
-    unreadable.
-    """
+    """Detect the kind of a store from its directories in all its tasks. Raises ``Corrupted``."""
     segmented = places[0].segmented
     shape = frozenset(kind for kind in BUILT if kind.is_segmented == segmented)
     where = "its directory"

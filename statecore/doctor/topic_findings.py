@@ -190,8 +190,7 @@ def _ahead(
 
 
 def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
-    """The same findings; those caused by a ``.checkpoint`` that overrules a sound store are repaired by moving it
-    aside.
+    """The same findings, except that a ``.checkpoint`` overruling a sound store is repaired by moving it aside.
 
     Args:
         found: findings with the offsets that Kafka Streams uses.

@@ -146,8 +146,8 @@ class StoreView:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Sentences of findings that only a restore repairs: unreadable rows, rows that the application would
-        silently miss, or rows with which it cannot start.
+        """Sentences of findings that only a restore repairs: rows that are unreadable, silently missing or prevent a
+        start.
         """
         return tuple(one.what for one in self.findings if is_damage(one))
 

@@ -105,9 +105,7 @@ class ApplicationLock:
         return descriptor
 
     def check(self) -> None:
-        """Raise ``Fenced`` if the lock was released or lost, or the directory was replaced. Call it before irreversible
-        steps.
-        """
+        """Raise ``Fenced`` if the lock was released, lost or replaced. Call it before irreversible steps."""
         if not self._is_ours():
             raise Fenced(
                 f"The lock of {self._directory.path} was lost.",
@@ -134,8 +132,7 @@ class ApplicationLock:
                 os.close(self._descriptor)
 
     def withdraw(self) -> None:
-        """Delete the files and directories created for this lock where they hold nothing, so that a refused job leaves
-        no trace.
+        """Delete what was created for this lock and is empty, so that a refused job leaves no trace.
 
         The lock is held a moment longer than its file, so that a process that has opened the file does not get it. If
         the lock was lost, nothing is deleted.

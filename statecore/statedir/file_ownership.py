@@ -128,9 +128,7 @@ class FileOwnership:
 
 
 def this_process() -> Process:
-    """This process's user, groups and capabilities (``CapEff`` of the kernel); elsewhere than on Linux root may
-    chown.
-    """
+    """This process's user, groups and capabilities (``CapEff``); elsewhere than on Linux root may chown."""
     may_chown = bool(_capabilities() & _CAP_CHOWN)
     return Process(os.geteuid(), os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
 
@@ -237,9 +235,7 @@ def group_name(gid: int) -> str:
 
 
 def unwritable(directories: Iterable[Path]) -> Path | None:
-    """The first directory, of those given and all below them, that this process may not change; links are not
-    followed.
-    """
+    """The first directory in these trees that this process may not change; links are not followed."""
     for root in directories:
         if root.is_dir() and not _may_change(root):
             return root
@@ -290,9 +286,7 @@ def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
 
 
 def is_half_made(path: Path, process: Process) -> bool:
-    """Whether a killed job may have created a directory and not given it to its owner yet; then its owner means
-    nothing.
-    """
+    """Whether a directory may be from a killed job, not given to its owner yet; then its owner means nothing."""
     status = path.stat()
     bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (MAKING_MODE, process.uid)
     return process.may_chown and bare and not any(path.iterdir())

@@ -19,9 +19,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two directories atomically (``renameat2`` with ``RENAME_EXCHANGE``); ``False`` if kernel or file system
-    cannot.
-    """
+    """Swap two directories atomically by ``renameat2(RENAME_EXCHANGE)``; ``False`` if that is not supported."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -76,9 +74,7 @@ def link_tree(
 
 
 def copied_bytes(source: Path, target: Path, ownership: FileOwnership | None = None) -> int:
-    """Bytes that :func:`link_tree` copies because it cannot link their files; ``target`` exists on the copy's file
-    system.
-    """
+    """Bytes that :func:`link_tree` would copy; ``target`` exists on the copy's file system."""
     device = target.stat().st_dev
     return sum(
         status.st_size

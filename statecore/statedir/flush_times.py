@@ -8,7 +8,7 @@ again.
 An SST file counts as late only if both clocks say so:
 
 - **The MANIFEST** has the second in which a file was begun. A compaction begins a file and adds no row: its file counts
-  as of the newest of its inputs, which the MANIFEST names too. A file begun by a close may end just after
+  as of the newest of its inputs, which the MANIFEST names too. A compaction begun by a close may end just after
   ``.checkpoint`` was written, so within that second it proves nothing.
 - **The file system** has the modification time in nanoseconds, of the file and of ``.checkpoint``. A flush ends before
   ``.checkpoint`` is written, so a younger flushed file is late, even within one second. Where times have whole seconds

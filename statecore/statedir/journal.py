@@ -103,9 +103,7 @@ class Journal:
     keeps: bool = False
 
     def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
-        """Databases that this record's placement put into ``live``, if it was for that request and they are still
-        there.
-        """
+        """Databases that this placement put into ``live`` for that request, if they are still there."""
         for entry in (*self.tasks, *self.earlier):
             if entry.task == task and request_id == self.request_id and inode(live) == entry.new_inode:
                 # An inode can be reused by a later directory; the identities of databases cannot.

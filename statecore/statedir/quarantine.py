@@ -128,9 +128,7 @@ def quarantined(directory: StateDirectory, below: str) -> list[Quarantined]:
 
 
 def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
-    """Delete quarantined directories older than ``keep_ms``; those that cannot be deleted are logged. Raises
-    ``Fenced``.
-    """
+    """Delete quarantined directories older than ``keep_ms``; failures are logged. Raises ``Fenced``."""
     for one in quarantined(directory, below):
         if now_ms - one.at_ms > keep_ms:
             try:

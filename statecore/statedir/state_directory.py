@@ -107,9 +107,7 @@ class StateDirectory:
         return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
 
     def in_use_by(self) -> Holder | None:
-        """The holder of the lock, or an application that has lost it and still runs. Raises ``Invalid`` without read
-        access.
-        """
+        """The holder of the lock, or an application that runs without it. Raises ``Invalid`` without read access."""
         return lock_holder(self.path / LOCK_FILE) or who_lost_lock(self.path / LOCK_FILE, self._every_task_path())
 
     def _every_task_path(self) -> Iterator[Path]:
@@ -188,10 +186,10 @@ class StateDirectory:
         return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
 
     def give_to_owner(self) -> None:
-        """Give the application's directory, and the files directly in it, to the owner of placed files. Raises
-        ``Fenced``.
+        """Give the application's directory, and the files directly in it, to the owner of placed files.
 
-        Nothing is changed if the owner is right already, or the application has access through its group.
+        Nothing is changed if the owner is right already, or the application has access through its group. Raises
+        ``Fenced``.
         """
         self.check_locked()
         if self.ownership.by_group:

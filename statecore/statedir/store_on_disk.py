@@ -119,9 +119,7 @@ class StoreOnDisk:
 
 
 def read_store(place: StoreDirectory, *, manifests: bool = False) -> StoreOnDisk:
-    """Read the databases of a store; segments that expire meanwhile are skipped. Raises what :func:`read_database`
-    does.
-    """
+    """Read the databases of a store; expired segments are skipped. Raises what :func:`read_database` does."""
     found = []
     for path in place.databases:
         with suppress(NotFound):

@@ -83,9 +83,7 @@ class StoreDirectory:
 
 
 def stores_in(task_directory: Path) -> list[StoreDirectory]:
-    """The stores of a task (or of ``global/``), unsegmented ones first, by name. Raises ``Invalid`` without read
-    access.
-    """
+    """The stores of a task (or of ``global/``), unsegmented ones first, by name. Raises ``Invalid``."""
     plain = [StoreDirectory(path.name, path, False) for path in directories_in(task_directory / PLAIN_PARENT)]
     others = (path for path in directories_in(task_directory) if path.name != PLAIN_PARENT)
     return plain + [StoreDirectory(path.name, path, True) for path in others]

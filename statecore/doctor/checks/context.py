@@ -48,9 +48,7 @@ class CheckContext:
         return at_least_once if self.transactional else self.severity(at_least_once, Severity.ERROR)
 
     def wiping(self) -> str:
-        """End of a sentence about a store without an offset: exactly-once wipes its task; empty with transactional
-        stores.
-        """
+        """End of a sentence about a store without an offset; empty with transactional stores."""
         return "" if self.transactional else ", and under exactly-once wipes its task"
 
     @property
@@ -70,8 +68,8 @@ class CheckContext:
     def entries_of(self, store: StoreView, file: OffsetsRead) -> dict[TopicPartition, int]:
         """Entries of a task's ``.checkpoint`` for a store: those of its own partitions, else of its changelog.
 
-        A source topic used as changelog may have any name. So a store without offset and declared changelog gets the
-        entries whose topics are not named like changelogs.
+        A source topic used as changelog may have any name. So a store with neither an offset nor a declared changelog
+        gets the entries whose topics are not named like changelogs.
         """
         topic = self.changelog_of(store)
         own = {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}

@@ -23,7 +23,7 @@ def damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Find
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
             found.append(_unnamed(store, one, task, context))
-        if one.lost and store.holder is None:  # a process that has it open deletes them at its close unless rows miss
+        if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
             found.append(_set_aside(store, one))
     return found
 
