@@ -1,6 +1,5 @@
-"""A task's directory, converted between the layouts of releases of Kafka Streams: what is to become of it, decided.
-
-:mod:`statecore.conversion.execute` does it.
+"""Conversion of task directories between the layouts of Kafka Streams releases: plan here, execution in
+:mod:`statecore.conversion.execute`.
 """
 
 from statecore.conversion.model import DatabaseConversion, RowMove, StoreConversion, TaskConversion

@@ -1,18 +1,18 @@
-"""A task's directory for a release that keeps offsets beside its databases: 4.2 or 3.9, from any that is newer.
+"""Plans the conversion of a task's directory to a release with offsets beside the databases (4.2, 3.9).
 
-Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 or 4.4 is the reason for each step:
+Kafka Streams has no such conversion. The reasons for each step are in what 4.2 does with a directory of 4.3 or 4.4:
 
-- A database with the family ``offsets`` is not opened by 4.2: the application fails for good, and a store of windows or
-  sessions is silently taken for empty. So the family is dropped in every database of every store.
+- 4.2 opens no database with the family ``offsets``: the application fails for good, and a windowed store is silently
+  opened as empty. So the family is dropped in every database of every store.
 - 4.2 reads ``.checkpoint``, and under exactly-once wipes a task with a store that the file does not name. So a logged
   store without an offset is named with -4.
-- RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are written anew; those
-  of others stay. RocksDB merges a whole family or nothing, so it takes the room of that family again meanwhile.
-- No older release has stores with headers: rows of theirs are moved (:mod:`.rows`), or the task is refused.
-- The ``.checkpoint`` of 3.9 or 4.2 is believed, unless rows were flushed after it (:mod:`.lateness`).
-- Transactional stores of 4.4 (KIP-892) that were killed are at their offsets: rows get to RocksDB with the offset that
-  they are at, in one batch, or from the changelog, where they are committed. So they are converted under exactly-once,
-  too, and a grace buffer, of which the process has deleted the file with the offset, has the one inside.
+- RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are rewritten; other
+  families keep theirs. RocksDB compacts a family as a whole, so it needs the disk space of that family twice meanwhile.
+- No older release has stores with headers: their rows are moved (:mod:`.rows`), or the task is refused.
+- The ``.checkpoint`` of 3.9 or 4.2 is trusted, unless rows were flushed after it (:mod:`.flush_order`).
+- Transactional stores of 4.4 (KIP-892) are at their offsets even after a kill: rows get to RocksDB in one batch with
+  their offset, or from the changelog, where they are committed. So they are converted under exactly-once, too, and a
+  grace buffer whose offset file the process has deleted uses the offset inside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from statecore.conversion.flush_order import lateness
+from statecore.conversion.flush_order import check_flush_order
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
@@ -34,7 +34,7 @@ from statecore.conversion.model import (
     TaskConversion,
     of_store,
 )
-from statecore.conversion.offset_entries import OffsetEntries, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.offset_entries import OffsetEntries, Offsets, assign_entries, in_words, restored_from_start
 from statecore.conversion.step import Step, which
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
@@ -50,12 +50,12 @@ from statecore.images.model import StoreDigest
 
 @dataclass(frozen=True)
 class Terms:
-    """Under which terms a task is converted.
+    """Conditions of a conversion.
 
     Attributes:
         to: the release.
-        exactly_once: the application's guarantee; ``None`` where it is not known, which is taken for the stricter one.
-        lose_headers: move rows with headers all the same, without them.
+        exactly_once: the application's guarantee; ``None`` if unknown, which counts as the stricter one.
+        lose_headers: move rows with headers although they lose them.
     """
 
     to: Release
@@ -64,23 +64,18 @@ class Terms:
 
 
 def downward(seen: TaskInspection, terms: Terms) -> TaskConversion:
-    """What is to become of a task's directory that is to be one of a release with offsets beside the stores.
-
-    Args:
-        seen: the directory, looked at closely enough for that release.
-        terms: how.
-    """
-    claimed = claims(seen)
+    """Plan the conversion of a task's directory to a release with offsets beside the stores."""
+    claimed = assign_entries(seen)
     stores = tuple(_store(seen, store, claimed, terms) for store in seen.stores)
-    late = lateness(seen, claimed, terms.exactly_once, terms.to)
+    late = check_flush_order(seen, claimed, terms.exactly_once, terms.to)
     refused = (
         *([seen.broken] if seen.broken else []),
         *([late.refused] if late.refused else []),
         *(of_store(store.store, store.refused) for store in stores if store.refused),
     )
-    begun = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
+    conversion = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
     if refused:
-        return replace(begun, refused=refused)
+        return replace(conversion, refused=refused)
     entries, left = _entries(seen, stores, claimed)
     if late.distrusted:
         entries, left = {}, (late.distrusted,)
@@ -100,14 +95,18 @@ def downward(seen: TaskInspection, terms: Terms) -> TaskConversion:
         if store.outside is not None:
             moved.append(store_checkpoint_file(store.store))
     return replace(
-        begun, moved=tuple(sorted(moved)), written=written, left=left, remarks=(*late.remarks, *_retired(seen, entries))
+        conversion,
+        moved=tuple(sorted(moved)),
+        written=written,
+        left=left,
+        remarks=(*late.remarks, *_retired(seen, entries)),
     )
 
 
 def _entries(
     seen: TaskInspection, stores: tuple[StoreConversion, ...], claimed: OffsetEntries
 ) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
-    """What ``.checkpoint`` says, and what of it is of no store that is known."""
+    """The entries of ``.checkpoint``, and notes on entries that belong to no known store."""
     left: tuple[str, ...] = ()
     entries = dict(claimed.unclaimed)
     for offsets in (*seen.beside.values(), *(made.offsets for made in stores)):
@@ -116,25 +115,25 @@ def _entries(
         foreign = {partition: offset for partition, offset in entries.items() if partition.topic not in seen.sources}
         if foreign:
             entries = {partition: offset for partition, offset in entries.items() if partition not in foreign}
-            left = (f"{in_words(foreign)} is of no global store, which fails every start: it is left out.",)
+            left = (f"{in_words(foreign)} is of no global store, which fails every start: the entry is dropped.",)
     known = seen.checkpoint is not None or seen.beside or any(store.inside or store.outside for store in seen.stores)
     if not known and any(store.has_rows for store in seen.stores):
         return {}, (
             *left,
-            f"No store of {seen.task} says an offset, so no {CHECKPOINT_FILE} is written: what is logged is restored "
-            "from the start by the application.",
+            f"No store of {seen.task} has an offset, so no {CHECKPOINT_FILE} is written: the application restores "
+            "logged stores from the start.",
         )
     return entries, left
 
 
 def _retired(seen: TaskInspection, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """A remark on global stores that the topology may have no more: 4.3 and later pass by their directories."""
+    """A remark on global stores that the topology may no longer have: 4.3 and later ignore their directories."""
     topics = {partition.topic for partition in entries}
     if not seen.is_global or seen.sources is not None or len(topics) < 2:
         return ()
     return (
-        f"{CHECKPOINT_FILE} names {len(topics)} topics. Where one is of a global table that was taken out of the "
-        "topology, the older release fails at every start; without a spec nobody can tell: give --spec then.",
+        f"{CHECKPOINT_FILE} has entries of {len(topics)} topics. If one is of a global table that was removed from the "
+        "topology, the older release fails at every start; without a spec this is unknown: give --spec then.",
     )
 
 
@@ -158,16 +157,16 @@ def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries,
         offsets=offsets,
         position={} if seen.is_global else position,
         steps=_steps(databases, offsets, terms, segmented=store.segmented),
-        notes=(*notes, *restored_from_start(offsets), *_lost(databases)),
+        notes=(*notes, *restored_from_start(offsets), *_headers_lost(databases)),
     )
 
 
 def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
-    """Why nobody knows for certain up to which offset the rows of a store are."""
+    """Why it is uncertain which offset the rows of a store are at."""
     if terms.exactly_once is False:
         return None
     under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be,"
-    say = "" if terms.exactly_once else "; where the application is at-least-once, say so (--processing-guarantee)"
+    say = "" if terms.exactly_once else "; if the application is at-least-once, give --processing-guarantee"
     unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
     if unclosed:
         return Reason(
@@ -178,30 +177,29 @@ def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
             database=unclosed[0],
         )
     disagreeing = _disagreeing(store)
-    if disagreeing and not store.transactional:  # of those each segment is at a commit, and the smallest is taken
+    if disagreeing and not store.transactional:  # those have each segment at a commit, and the smallest is used
         return Reason(
             f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
             f"miss updates. Repair it (statecore doctor --repair){say}.",
             "segment-offsets-differ",
             topic=disagreeing[0].topic,
             partition=disagreeing[0].partition,
-            offsets=sorted(_said(store, disagreeing[0])),
+            offsets=sorted(_segment_offsets(store, disagreeing[0])),
         )
     return None
 
 
 def _disagreeing(store: StoreInspection) -> list[TopicPartition]:
-    """Partitions at which segments disagree."""
-    return sorted(partition for partition in store.inside if len(_said(store, partition)) > 1)
+    return sorted(partition for partition in store.inside if len(_segment_offsets(store, partition)) > 1)
 
 
-def _said(store: StoreInspection, partition: TopicPartition) -> set[int]:
-    """What its segments say of a partition.
+def _segment_offsets(store: StoreInspection, partition: TopicPartition) -> set[int]:
+    """Offsets of its segments for a partition.
 
-    One without an offset and without rows was made after another one was closed, and says nothing; or no segment was
-    ever closed, and its rows were not flushed before the process died. A close flushes every segment, so beside one
-    without an offset what was flushed since the last opening was not flushed by a close, whatever the status says:
-    transactional stores do not write it.
+    A segment without an offset and without rows was created after another one was closed, and does not count; or no
+    segment was ever closed, and its rows were not flushed before the process died. A close flushes every segment, so
+    beside one without an offset, data flushed since the last opening was not flushed by a close, whatever the status
+    says: transactional stores do not write it.
     """
     closed = any(one.state.offsets and one.state.closed_cleanly and not one.flushed for one in store.databases)
     return {
@@ -212,7 +210,7 @@ def _said(store: StoreInspection, partition: TopicPartition) -> set[int]:
 
 
 def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
-    """Why the rows of a store with headers cannot be those of one without."""
+    """Why the rows of a store with headers cannot be converted to rows without."""
     filled = [one for one in store.databases if one.with_headers in one.filled]
     if not filled or store.kind.value in terms.to.kinds:
         return None
@@ -220,7 +218,7 @@ def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
     family = filled[0].with_headers
     if store.target is None or store.target.value not in terms.to.kinds:
         return Reason(
-            f"it keeps headers in {family}, which {release} does not know, and nothing says of which kind it is "
+            f"it keeps headers in {family}, which {release} does not know, and its kind is unknown "
             f"({store.kinds_left}). Declare it in a spec.",
             "kind-undecided",
             column_family=family,
@@ -245,7 +243,7 @@ def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
     if headers and not terms.lose_headers:
         return Reason(
             f"{headers:,} of its {sum(one.rows for one in counted):,} rows have headers, which {release} cannot keep. "
-            "Ask for them to be lost (--lose-headers), or stay with the newer release.",
+            "Accept the loss (--lose-headers), or stay with the newer release.",
             "headers-unsupported",
             rows=headers,
         )
@@ -255,7 +253,7 @@ def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
 def _offsets(
     seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """What ``.checkpoint`` has to say of a store; nothing of one that is not logged, or of which nobody knows."""
+    """Entries of ``.checkpoint`` for a store; none for one that is not logged, or unknown."""
     notes = []
     taken = claimed.of(store)
     outside = store.outside or {}
@@ -264,13 +262,13 @@ def _offsets(
     else:
         offsets = dict(store.inside or taken or outside)
     for partition in _disagreeing(store):
-        offsets[partition] = min(offsets[partition], *_said(store, partition))
-        notes.append(f"its segments are at different offsets of {partition}: the smallest is taken")
+        offsets[partition] = min(offsets[partition], *_segment_offsets(store, partition))
+        notes.append(f"its segments are at different offsets of {partition}: the smallest is used")
     other = {partition: offset for partition, offset in taken.items() if offsets.get(partition, offset) != offset}
     if other:
         notes.append(f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(offsets)}: it keeps its own")
     if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
-        notes.append("it was not closed: what came after its last flush is restored")
+        notes.append("it was not closed: records after its last flush are restored")
     if seen.is_global:
         return {partition: offset for partition, offset in offsets.items() if offset != OFFSET_UNKNOWN}, notes
     number = TaskId.parse(seen.task).partition
@@ -278,21 +276,20 @@ def _offsets(
         offsets = {TopicPartition(store.changelog, number): OFFSET_UNKNOWN}
     elif not offsets and store.logged and store.has_rows:
         notes.append(
-            f"nothing says an offset of it: it is restored from the start of {store.changelog}, under exactly-once "
+            f"it has no offset: it is restored from the start of {store.changelog}, under exactly-once "
             "after its task was wiped"
         )
     return offsets, notes
 
 
 def _is_empty_and_logged(store: StoreInspection) -> bool:
-    """Whether a store without rows has to be named all the same: one that is not logged never is."""
     if store.foreign or store.has_rows or store.logged is False:
         return False
     return bool(store.logged) or (store.segmented and not store.databases)
 
 
 def _database(store: StoreInspection, one: DatabaseInspection, terms: Terms) -> DatabaseConversion:
-    """What becomes of a database: rows moved first, then families dropped, then files written anew."""
+    """Plan a database: rows are moved first, then families dropped, then files rewritten."""
     drop = [OFFSETS_COLUMN_FAMILY] if one.has_offsets_family else []
     moves: tuple[RowMove, ...] = ()
     families = one.families - {OFFSETS_COLUMN_FAMILY}
@@ -358,13 +355,13 @@ def _steps(
     if rewritten:
         steps.append(
             Step(
-                f"the SST files of {which(rewritten, len(databases), segmented=segmented)} are written anew in format "
+                f"the SST files of {which(rewritten, len(databases), segmented=segmented)} are rewritten in format "
                 f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
             )
         )
     return tuple(steps)
 
 
-def _lost(databases: tuple[DatabaseConversion, ...]) -> list[str]:
+def _headers_lost(databases: tuple[DatabaseConversion, ...]) -> list[str]:
     lost = sum(move.headers for one in databases for move in one.moves)
     return [f"{lost:,} rows lose their headers"] if lost else []

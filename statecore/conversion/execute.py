@@ -1,7 +1,7 @@
-"""Carries out the conversion of a task's directory, in a copy of it; and looks whether it came out as it was planned.
+"""Executes the conversion of a task's directory in a copy of it, and verifies the result.
 
-SST files of the copy may be links to live ones: none is ever written to, only unlinked, and new files are made beside.
-A copy in which a conversion died is thrown away.
+SST files of the copy may be links to live ones: none is ever written to, only unlinked, and new files are created
+beside. A copy in which a conversion failed is discarded.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from statecore.stores.rocksdb.directory_lock import LOCK_FILE
 from statecore.stores.rocksdb.writes import ChangedDatabase
 
 RUN_BYTES = 256 << 20
-"""Keys and values of an SST file that is written of moved rows: its filter and index are kept in memory until then."""
+"""Bytes of keys and values in an SST file of moved rows, whose filter and index are kept in memory until it is
+written.
+"""
 
 
 def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *, run_bytes: int = RUN_BYTES) -> None:
-    """Make a copy of a task's directory what the plan says.
+    """Convert a copy of a task's directory according to a plan.
 
-    When this returns, the copy is durable and tidy; modes are as they were, new files have those of the files beside
-    them and belong to whom the copy belongs to. Files that the plan moves are gone from it.
+    On return the copy is durable; modes are unchanged, and new files have owner and modes of the files beside them.
+    Files that the plan moves are deleted from it.
 
     Args:
-        plan: of the directory that was copied; not a refused one.
-        path: the copy.
-        faults: for tests.
-        run_bytes: bytes of rows that come into one SST file.
+        plan: the plan for the copied directory; not a refused one.
+        run_bytes: bytes of rows per SST file.
 
     Raises:
         Corrupted: a database cannot be read.
-        Capacity: no room.
-        Fenced: somebody has a database open.
-        StatecoreError: the system did not give what it takes. The copy is of no use after any of these.
+        Capacity: the disk is full.
+        Fenced: a process has a database open.
+        StatecoreError: a system resource was not available. The copy is unusable after any of these.
     """
     if plan.refused:
-        raise ValueError(f"{plan.task} was refused, and is not converted")
+        raise ValueError(f"{plan.task} was refused and cannot be converted")
     modes = _modes(path)
     for store in plan.stores:
         for database in store.databases:
@@ -69,9 +69,9 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
     for name, offsets in plan.written.items():
         write_offsets(path / name, offsets)
     if plan.databases and (path / CHECKPOINT_FILE).is_file():
-        os.utime(path / CHECKPOINT_FILE)  # it speaks of files that were just written: see lateness
+        os.utime(path / CHECKPOINT_FILE)  # it must not be older than the files just written: see flush_order
     faults.reach("conversion.after-files")
-    _settle(path, modes)
+    _apply_modes(path, modes)
     sync_tree(path, without=frozenset({LOCK_FILE}))
 
 
@@ -111,14 +111,13 @@ def _bytes(chunk: Chunk) -> int:
 
 
 def _modes(path: Path) -> dict[Path, int]:
-    """The mode of every file and directory, as the application left them."""
     return {path: stat.S_IMODE(path.stat().st_mode)} | {
         one: stat.S_IMODE(one.stat().st_mode) for one in path.rglob("*") if not one.is_symlink()
     }
 
 
-def _settle(path: Path, modes: Mapping[Path, int]) -> None:
-    """Give what is new the owner and the modes of what was there; a file with a name elsewhere, too, is left alone."""
+def _apply_modes(path: Path, modes: Mapping[Path, int]) -> None:
+    """Give new files owner and modes of those beside them; files with other hard links are skipped."""
     owner = path.stat()
     for one in sorted(path.rglob("*")):
         status = one.lstat()
@@ -131,39 +130,31 @@ def _settle(path: Path, modes: Mapping[Path, int]) -> None:
         if stat.S_IMODE(status.st_mode) != mode:
             one.chmod(mode)
         if (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
-            with suppress(PermissionError):  # whoever may not give files away works by the group, if by anything
+            with suppress(PermissionError):  # a user without chown relies on the group
                 os.chown(one, owner.st_uid if os.geteuid() == 0 else -1, owner.st_gid)
 
 
 def verify_conversion(plan: TaskConversion, path: Path) -> None:
-    """Open everything again and hold it against the plan. Changes nothing.
+    """Reopen everything and compare it with the plan. Changes nothing. Raises ``Corrupted`` with the first difference.
 
-    Compared are the families, offsets, status and position of every database; the rows of families whose files were
-    written anew, by their digest; the SST files of all others, by name; the version of every SST file; and the files
-    beside the stores.
-
-    Args:
-        plan: what was to be done.
-        path: the copy.
-
-    Raises:
-        Corrupted: it is not as it was planned; the first difference is named.
+    Compared are families, offsets, status and position of every database; digests of rewritten families; names of the
+    SST files of all others; the version of every SST file; and the files beside the stores.
     """
     for store in plan.stores:
         for database in store.databases:
             _verify(plan, database, path)
     for name, offsets in plan.written.items():
         if read_offsets(path / name) != dict(offsets):
-            raise _different(plan, f"{name} does not say what it should")
+            raise _different(plan, f"{name} does not have the planned content")
     for name in set(plan.moved) - set(plan.written):
         if (path / name).exists():
-            raise _different(plan, f"{name} is still there")
+            raise _different(plan, f"{name} still exists")
 
 
 def _verify(plan: TaskConversion, database: DatabaseConversion, path: Path) -> None:
     seen = inspect_database(path / database.directory, path)
     if seen is None:
-        raise _different(plan, f"{database.directory} is gone")
+        raise _different(plan, f"{database.directory} is missing")
     for what, found, wanted in (
         ("column families", seen.families, database.families),
         ("offsets", dict(seen.state.offsets), dict(database.offsets or {})),
@@ -196,8 +187,8 @@ def _verify_contents(plan: TaskConversion, database: DatabaseConversion, path: P
 
 def _different(plan: TaskConversion, what: str) -> Corrupted:
     return Corrupted(
-        f"The conversion of {plan.task} to Kafka Streams {plan.release_to} did not come out as it was planned: {what}.",
+        f"The conversion of {plan.task} to Kafka Streams {plan.release_to} differs from its plan: {what}.",
         code="conversion-verification-failed",
-        action="Nothing was changed in the application's directory. Run this again; report it if it comes back.",
+        action="Nothing was changed in the application's directory. Run this again; report it if it happens again.",
         task=plan.task,
     )

@@ -1,11 +1,11 @@
-"""What a conversion makes of rows that were flushed after ``.checkpoint`` was written.
+"""Decides how a conversion treats rows that were flushed after ``.checkpoint`` was written.
 
-Under exactly-once they may be of a transaction that was never committed; its input is processed again, and whoever goes
-by the file then has its updates twice, as 3.9 and 4.2 themselves and the import of later releases have. So nothing is
-taken from the file, and it does not stay: every release wipes a task of exactly-once that has rows and no offset, and
-restores it. At-least-once the file is believed: to apply a record again is what that guarantee says, and without the
-file rows of a versioned store would be restored upon themselves, which changes them. Where nobody says the guarantee
-neither is right, and the task is refused.
+Under exactly-once they may belong to a transaction that was never committed. Its input is processed again, so an
+application that trusts the file applies its updates twice, as 3.9 and 4.2 themselves and the import of later releases
+do. So the file is ignored and removed: every release wipes an exactly-once task that has rows and no offset, and
+restores it. At-least-once the file is trusted: applying a record again is within that guarantee, and without the file
+rows of a versioned store would be restored over themselves, which changes them. If the guarantee is unknown neither is
+right, and the task is refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class FlushOrder:
-    """What is to be thought of ``.checkpoint``.
+    """How ``.checkpoint`` is treated.
 
     Attributes:
-        refused: why nobody knows whether to believe it; ``None`` where that is known.
-        distrusted: why nothing is taken from it; empty where it is believed.
-        remarks: what a person should know of it.
+        refused: why it is undecidable whether to trust it; ``None`` if it is decided.
+        distrusted: why it is ignored; empty if it is trusted.
+        remarks: comments for a person.
     """
 
     refused: Reason | None = None
@@ -37,64 +37,65 @@ class FlushOrder:
     remarks: tuple[str, ...] = ()
 
 
-def lateness(seen: TaskInspection, claimed: OffsetEntries, exactly_once: bool | None, to: Release) -> FlushOrder:
-    """Decide whether the ``.checkpoint`` of a task is believed.
+def check_flush_order(
+    seen: TaskInspection, claimed: OffsetEntries, exactly_once: bool | None, to: Release
+) -> FlushOrder:
+    """Decide whether the ``.checkpoint`` of a task is trusted.
 
     Args:
-        seen: the task.
-        claimed: whose the entries of the file are.
-        exactly_once: the guarantee; ``None`` where it is not known.
-        to: the release that is to open it.
+        claimed: the entries of the file by store.
+        exactly_once: the guarantee; ``None`` if unknown.
+        to: the release that will open it.
     """
     stores = [store for store in seen.stores if _goes_by_it(store, claimed)]
     late = {name: at for store in stores for name, at in store.flushes.late.items()}
     if not late:
         lost = exactly_once is not False and _times_lost(stores)
         return FlushOrder(remarks=(_TIMES_LOST,) if lost else ())
-    said = f"rows were flushed after {CHECKPOINT_FILE} was written ({_files(late)})"
+    text = f"rows were flushed after {CHECKPOINT_FILE} was written ({_files(late)})"
     if exactly_once is False:
         return FlushOrder(
             remarks=(
-                f"{said}: the application was not closed. What came since is restored again, and input that was not "
-                "committed is processed again, as at-least-once has it",
+                f"{text}: the application was not closed. Later records are restored again, and input that was not "
+                "committed is processed again, as at-least-once allows",
             )
         )
-    may_be = "they may be of a transaction that was never committed, of which the input is processed again"
+    may_be = "they may be of a transaction that was never committed, whose input is processed again"
     if exactly_once is None:
         return FlushOrder(
             refused=Reason(
-                f"{said}: the application was not closed. Under exactly-once {may_be}, so that no offset may be "
-                f"taken over from {CHECKPOINT_FILE}; at-least-once the file is right. Say which it is "
+                f"{text}: the application was not closed. Under exactly-once {may_be}, so that no offset may be "
+                f"read from {CHECKPOINT_FILE}; at-least-once the file is right. Give the guarantee "
                 "(--processing-guarantee, or a spec)",
                 "processing-guarantee-unknown",
                 stores=sorted(store.store for store in stores if store.flushes.late),
             )
         )
     return FlushOrder(
-        distrusted=f"{said}: the application was not closed, and under exactly-once {may_be}. So no offset is taken "
-        f"over and {CHECKPOINT_FILE} is moved aside: Kafka Streams {to.name} finds none, and restores the task from "
+        distrusted=f"{text}: the application was not closed, and under exactly-once {may_be}. So no offset is read "
+        f"and {CHECKPOINT_FILE} is moved aside: Kafka Streams {to.name} finds none, and restores the task from "
         f"the start after it has wiped it.{_lost_with_it(seen, claimed)}"
     )
 
 
 _TIMES_LOST = (
     f"its files are copies that have not kept their times: whether rows were flushed after {CHECKPOINT_FILE} was "
-    "written is not to be seen. Where the application was killed under exactly-once, copy them again with their times "
+    "written is unknown. If the application was killed under exactly-once, copy them again with their times "
     "(cp -a, rsync -a), or have the task restored"
 )
 
 
 def _goes_by_it(store: StoreInspection, claimed: OffsetEntries) -> bool:
-    """Whether the offset of a store's rows is what the file says; of an undeclared one it may be any entry."""
+    """Whether a store relies on the file for its offset; an undeclared one may use any entry."""
     if store.logged is not None:
         return store.logged
     return bool(claimed.of(store) or claimed.unclaimed)
 
 
 def _lost_with_it(seen: TaskInspection, claimed: OffsetEntries) -> str:
-    """The stores that are wiped with the task and restored from nowhere."""
+    """The stores that are wiped with the task and cannot be restored."""
     names = [store.store for store in seen.stores if store.has_rows and not _goes_by_it(store, claimed)]
-    return f" {', '.join(names)} has no changelog that is known, and goes with it: copy it first." if names else ""
+    return f" {', '.join(names)} has no known changelog, and is lost with it: copy it first." if names else ""
 
 
 def _times_lost(stores: Iterable[StoreInspection]) -> bool:

@@ -1,6 +1,6 @@
-"""What a task's directory holds, as far as a conversion has to know it. Reads only: not a byte or time changes.
+"""Inspection of a task's directory for a conversion. Reads only: not a byte or time changes.
 
-Each store is looked at by itself, because a directory may be converted in part.
+Each store is inspected separately, because a directory may be converted in part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from statecore.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
-from statecore.discover.kind_detection import families_leave, recognise
+from statecore.discover.kind_detection import detect_kind, families_leave
 from statecore.discover.kind_evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
 from statecore.errors import Corrupted, NotFound, Reason
 from statecore.formats.checkpoint import position_file
@@ -38,11 +38,11 @@ _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
 
 @dataclass(frozen=True)
 class Wanted:
-    """How closely one has to look.
+    """How thoroughly a directory is inspected.
 
     Attributes:
         moves: whether rows of kinds with headers are to be moved, so that all of them are read.
-        sst_format: the newest version of SST files that is taken; of families with a newer one the rows are added up.
+        sst_format: the newest accepted version of SST files; the rows of families with newer ones are digested.
     """
 
     moves: bool
@@ -55,16 +55,14 @@ class DatabaseInspection:
 
     Attributes:
         directory: relative to the task's.
-        state: its families, offsets and status.
-        position: its position.
         filled: families with at least one row.
         formats: versions of its SST files, by family.
         files: its SST files with their bytes, by family.
-        first_key: the first key in a family with headers, if it has one.
-        moved: what the rows of a family with headers would come to.
-        contents: what families hold whose files are newer than wanted.
-        flushed: whether an offset was flushed since it was opened last.
-        unnamed: SST files that are whole and that its MANIFEST does not name.
+        first_key: the first key in a family with headers, if there is one.
+        moved: result of moving the rows of a family with headers.
+        contents: digests of families with newer files than accepted.
+        flushed: whether an offset was flushed since it was last opened.
+        unnamed: complete SST files that its MANIFEST does not name.
     """
 
     directory: str
@@ -100,23 +98,21 @@ class StoreInspection:
     """One store.
 
     Attributes:
-        store: its name.
         directory: relative to the task's.
-        segmented: whether it is of the shape that holds segments.
+        segmented: whether it has the layout for segments.
         databases: segments in order of time.
-        declared: what the spec says of it.
-        changelog: the topic that its offsets are of, by the spec or by Kafka Streams' names; empty where that is not
-            known, or it has none.
-        logged: whether the spec says that it is logged; ``None`` where nothing does.
-        kind: what it is, where that matters and can be told, else ``?``.
-        kinds_left: what it may be else, in words.
-        target: of a store with headers, what it is without.
-        outside: what ``.checkpoint_<store>`` says, if there is one.
-        outside_position: what ``<store>.position`` says.
-        has_position_file: whether there is one.
-        foreign: whether its directory holds something, and no database: a store of the application's own making.
-        broken: why a database of it cannot be read; ``None`` where all can.
-        flushes: what was flushed of it since ``.checkpoint`` was written, where nothing but that file says its offset.
+        changelog: the topic of its offsets, by the spec or by Kafka Streams' names; empty if unknown, or if it has
+            none.
+        logged: whether the spec declares it logged; ``None`` without a declaration.
+        kind: its kind, if that matters and can be detected, else ``?``.
+        kinds_left: possible kinds, in words.
+        target: of a store with headers, its kind without them.
+        outside: offsets in ``.checkpoint_<store>``, if it exists.
+        outside_position: position in ``<store>.position``.
+        has_position_file: whether that file exists.
+        foreign: whether its directory has files and no database: a store of the application's own class.
+        broken: why a database of it cannot be read; ``None`` if all can.
+        flushes: flushes since ``.checkpoint`` was written, if only that file has its offset.
     """
 
     store: str
@@ -138,22 +134,22 @@ class StoreInspection:
 
     @property
     def keeps_offset_outside(self) -> bool:
-        """Whether releases with offsets inside read its offset from ``.checkpoint_<store>`` all the same."""
+        """Whether releases with offsets inside read its offset from ``.checkpoint_<store>`` anyway."""
         return self.kind is StoreKind.GRACE_BUFFER
 
     @property
     def inside(self) -> dict[TopicPartition, int]:
-        """The smallest offset that its databases say of each partition."""
+        """The smallest offset of each partition over its databases."""
         return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def transactional(self) -> bool:
-        """Whether transactional stores of 4.4 alone wrote to it: killed or closed, its rows are at its offset."""
+        """Whether only transactional stores of 4.4 wrote to it: its rows are at its offset, even after a kill."""
         return bool(self.databases) and all(one.state.transactional for one in self.databases)
 
     @property
     def has_rows(self) -> bool:
-        """Whether a database of it has a row."""
+        """Whether one of its databases has a row."""
         return any(one.filled for one in self.databases)
 
 
@@ -162,12 +158,10 @@ class TaskInspection:
     """A task's directory, or ``global/``.
 
     Attributes:
-        task: which one.
-        stores: its stores.
-        checkpoint: what ``.checkpoint`` says; ``None`` where there is none.
+        checkpoint: the entries of ``.checkpoint``; ``None`` if it does not exist.
         broken: why that cannot be read.
-        sources: topics of the global stores that the spec declares, in ``global/``; ``None`` without a spec.
-        beside: what files ``.checkpoint_<store>`` say of stores that have no directory of their name here, by file.
+        sources: topics of the declared global stores, in ``global/``; ``None`` without a spec.
+        beside: entries of ``.checkpoint_<store>`` files of stores without a directory here, by file.
     """
 
     task: str
@@ -186,19 +180,17 @@ class TaskInspection:
 def inspect_task(
     task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
 ) -> TaskInspection:
-    """Look at a task's directory.
+    """Inspect a task's directory.
 
     Args:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        path: the directory, wherever it is.
-        application_id: of the application.
-        spec: what is declared, where it is known.
-        wanted: how closely.
+        path: the directory, at any place.
+        wanted: how thoroughly.
 
     Raises:
-        Invalid: this user may not look.
-        Fenced: somebody writes to a database.
-        Capacity, Retryable: the system did not give what it takes.
+        Invalid: this user may not read the directory.
+        Fenced: a process writes to a database.
+        Capacity, Retryable: a system resource was not available.
     """
     checkpoint, written_ns = None, 0
     broken: Reason | None = None
@@ -214,7 +206,7 @@ def inspect_task(
     except Corrupted as error:
         broken = Reason(error.what, error.code, **error.context)
     if (link := link_in(path)) is not None:
-        what = f"{link} is a link to another directory, of which no copy would be made. Replace it by the directory."
+        what = f"{link} is a link to another directory, which would not be copied. Replace it by the directory."
         broken = Reason(what, "task-directory-linked", path=str(link))
     if broken is None and (mounted := why_mounted(path)):
         broken = Reason(mounted, "mount-in-the-way", path=str(mount_in(path)))
@@ -254,8 +246,8 @@ def _store(
         if lost := next(iter(rows_without_current(found)), None):
             what = f"{lost} has files of rows and no CURRENT."
             return replace(seen, broken=Reason(what, "store-incomplete", store_path=str(lost)))
-        sights = [inspect_database(database, path) for database in databases]
-        seen = replace(seen, databases=tuple(one for one in sights if one is not None))
+        inspected = [inspect_database(database, path) for database in databases]
+        seen = replace(seen, databases=tuple(one for one in inspected if one is not None))
         seen = _with_kind(seen, place)
         return _with_contents(seen, path, wanted)
     except Corrupted as error:
@@ -263,15 +255,15 @@ def _store(
 
 
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:
-    """A position from a file; -4 there says that nothing is known, as no entry does."""
+    """A position from a file; -4 there means unknown, as a missing entry does."""
     return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
 
 
 def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
-    """Look at one database of a task's directory (``path``); ``None`` where it is gone.
+    """Inspect one database of a task's directory (``path``); ``None`` if it was deleted.
 
     Raises:
-        Corrupted: it cannot be read, or its MANIFEST does not name all that it should.
+        Corrupted: it cannot be read, or its MANIFEST is incomplete.
         StatecoreError: see :func:`inspect_task`.
     """
     if not has_database(database):
@@ -299,7 +291,7 @@ def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
 
 
 def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
-    """The store with its kind, where a conversion depends on it: with headers, or with its offset outside."""
+    """Detect the store's kind if the conversion depends on it: with headers, or with its offset outside."""
     declared = seen.declared.kind if seen.declared is not None and seen.declared.kind.can_be_built else None
     family = next((one.with_headers for one in seen.databases if one.with_headers), None)
     if family is None:
@@ -311,7 +303,7 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
             return replace(seen, kind=StoreKind.GRACE_BUFFER)
         if not endless:
             return replace(seen, kind=StoreKind.GRACE_BUFFER) if named else seen
-        found = recognise([place])
+        found = detect_kind([place])
         return replace(seen, kind=conclude([*found.evidence, *of_name(seen.store, ())]).kind)
     left = families_leave(seen.databases[0].families, segmented=seen.segmented)
     for kind, targets in COUNTERPARTS.items():
@@ -320,7 +312,7 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
         if declared in targets and kind.data_column_family == family and kind.is_segmented == seen.segmented:
             return replace(seen, kind=kind, target=declared)
     if declared is None or declared not in COUNTERPARTS:
-        found = recognise([place])
+        found = detect_kind([place])
         conclusion = conclude([*found.evidence, *of_name(seen.store, ())])
         left = conclusion.left & frozenset(COUNTERPARTS) & left
         kind = next(iter(left)) if len(left) == 1 else StoreKind.UNKNOWN
@@ -332,11 +324,10 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
 
 
 def _with_contents(seen: StoreInspection, path: Path, wanted: Wanted) -> StoreInspection:
-    """The store with what its rows come to, where they are moved or their files written anew."""
-    return replace(seen, databases=tuple(_added_up(seen, one, path, wanted) for one in seen.databases))
+    return replace(seen, databases=tuple(_with_digests(seen, one, path, wanted) for one in seen.databases))
 
 
-def _added_up(seen: StoreInspection, one: DatabaseInspection, path: Path, wanted: Wanted) -> DatabaseInspection:
+def _with_digests(seen: StoreInspection, one: DatabaseInspection, path: Path, wanted: Wanted) -> DatabaseInspection:
     newer = _families_above(one, wanted.sst_format)
     moves = one.with_headers if wanted.moves else None
     if not newer and not moves:
@@ -360,7 +351,7 @@ def _families_above(one: DatabaseInspection, sst_format: int) -> frozenset[str]:
 
 
 def seen_release(stores: Sequence[StoreInspection]) -> str:
-    """Which releases may have left the databases of these stores, in words."""
+    """The releases that may have written the databases of these stores, in words."""
     found = set()
     for one in (one for store in stores for one in store.databases):
         versions = {version for of_family in one.formats.values() for version in of_family}

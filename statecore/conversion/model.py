@@ -1,4 +1,4 @@
-"""What is to become of a task's directory: plain values that a job shows, freezes and carries out."""
+"""Plans of conversions: plain values that a job shows, freezes and executes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
 
 _BYTES_BESIDE = 64 << 10
-"""Of a database besides rows: MANIFEST, options, the family ``offsets``."""
+"""Bytes of a database besides rows: MANIFEST, options, the family ``offsets``."""
 
 
 @dataclass(frozen=True)
 class RowMove:
-    """Rows with headers that become rows of a kind without, in another column family.
+    """A move of rows with headers to another column family, as rows of a kind without headers.
 
     Attributes:
-        source: the family that they lie in; it is dropped.
-        target: the family that they come to, above what lies there.
-        source_kind: what they are.
-        target_kind: what they become.
-        rows: how many lie in ``source``.
-        headers: how many of them lose headers.
-        content: what they come to, once moved.
+        source: the family that has them; it is dropped.
+        target: the family that gets them, over its own rows.
+        rows: number of rows in ``source``.
+        headers: number of them that lose headers.
+        content: digest of the moved rows.
     """
 
     source: str
@@ -42,23 +40,23 @@ class RowMove:
 
 @dataclass(frozen=True)
 class DatabaseConversion:
-    """What is to become of one database: of a store, or of one segment.
+    """Plan for one database of a store: its only one, or a segment.
 
     Attributes:
         directory: relative to the task's.
         families: its column families afterwards.
-        offsets: what the family ``offsets`` says afterwards; ``None`` where there is no such family afterwards.
-        status: what it says of the status.
-        position: what it says of the position.
-        create: whether it is made, without rows.
-        entries: rows that are written to the family ``offsets``, as they lie there.
+        offsets: content of the family ``offsets`` afterwards; ``None`` without such a family.
+        status: status afterwards.
+        position: position afterwards.
+        create: whether it is created, without rows.
+        entries: encoded rows that are written to the family ``offsets``.
         moves: rows that change their family and format.
         drop: families that are dropped, after the rows were moved.
-        rewrite: families whose SST files are written anew in an older format.
-        sst_format: the newest format version that its files have afterwards.
-        contents: what families hold afterwards, where files are written anew; others keep their files.
+        rewrite: families whose SST files are rewritten in an older format.
+        sst_format: the newest format version of its files afterwards.
+        contents: digests of families with rewritten files; others keep their files.
         files: SST files of families that keep theirs, by family.
-        rewritten_bytes: of files that are written anew.
+        rewritten_bytes: bytes of rewritten files.
     """
 
     directory: str
@@ -78,24 +76,23 @@ class DatabaseConversion:
 
     @property
     def is_nothing_to_do(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether it stays unchanged."""
         return not (self.create or self.entries or self.moves or self.drop or self.rewrite)
 
 
 @dataclass(frozen=True)
 class StoreConversion:
-    """What is to become of one store of the task.
+    """Plan for one store of the task.
 
     Attributes:
-        store: its name.
-        directory: relative to the task's: ``rocksdb/<store>``, or ``<store>`` where it has segments.
-        kind: what it is afterwards, where that matters and can be told; else ``None``.
-        databases: what becomes of each of its databases, segments in order of time.
-        offsets: what the store says afterwards, inside or in a file beside it; empty where nothing is known, or needed.
+        directory: relative to the task's: ``rocksdb/<store>``, or ``<store>`` if it has segments.
+        kind: its kind afterwards, if that matters and can be detected; else ``None``.
+        databases: its databases, segments in order of time.
+        offsets: the store's offsets afterwards, inside or in a file beside it; empty if unknown, or not needed.
         position: its position afterwards.
-        steps: what is done; nothing where it stays as it is.
-        notes: what a person should know of it.
-        refused: why it cannot be converted; ``None`` where it can.
+        steps: what is done; empty if it stays unchanged.
+        notes: comments for a person.
+        refused: why it cannot be converted; ``None`` if it can.
     """
 
     store: str
@@ -110,29 +107,29 @@ class StoreConversion:
 
     @property
     def is_nothing_to_do(self) -> bool:
-        """Whether its databases stay as they are."""
+        """Whether its databases stay unchanged."""
         return all(one.is_nothing_to_do for one in self.databases)
 
     @property
     def rewritten_bytes(self) -> int:
-        """Bytes of files that are written anew, because the release cannot read those that are there."""
+        """Bytes of files that are rewritten because the release cannot read them."""
         return sum(one.rewritten_bytes for one in self.databases)
 
 
 @dataclass(frozen=True)
 class TaskConversion:
-    """What is to become of a task's directory, or of ``global/``.
+    """Plan for a task's directory, or for ``global/``.
 
     Attributes:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        seen: which releases may have left it, by what was seen: ``3.9 or 4.2``; several where it is mixed.
-        release_to: the name of the release that it is converted for.
-        stores: what becomes of each store.
-        moved: files beside the stores that are gone afterwards, or say something else.
-        written: files with offsets or positions that are written beside the stores, with what they say.
-        refused: why it is not converted; nothing is done then.
+        seen: releases that may have written it: ``3.9 or 4.2``; several if it is mixed.
+        release_to: name of the target release.
+        stores: plan for each store.
+        moved: files beside the stores that are deleted or replaced.
+        written: offset and position files that are written beside the stores, with their content.
+        refused: why it is not converted; then nothing is done.
         left: what stays as it is, and why.
-        remarks: what a person should know of the task.
+        remarks: comments for a person.
     """
 
     task: str
@@ -147,24 +144,24 @@ class TaskConversion:
 
     @property
     def to(self) -> Release:
-        """The release that it is converted for."""
+        """The target release."""
         return RELEASES[self.release_to]
 
     @property
     def is_nothing_to_do(self) -> bool:
-        """Whether it stays as it is: it is converted already, or refused, or cannot be saved."""
+        """Whether it stays unchanged: it is already converted, or refused, or cannot be converted."""
         if self.refused:
             return True
         return not self.moved and not self.written and all(store.is_nothing_to_do for store in self.stores)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of it, and of its stores, each named."""
+        """Comments on the task and, by name, on its stores."""
         return (*self.remarks, *(f"{store.store}: {note}" for store in self.stores for note in store.notes))
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What is done to files beside the stores, in words."""
+        """Changes of files beside the stores, in words."""
         gone = [name for name in self.moved if name not in self.written]
         return (
             *([f"{', '.join(gone)}: moved aside"] if gone else []),
@@ -173,16 +170,16 @@ class TaskConversion:
 
     @property
     def needed_bytes(self) -> int:
-        """About how much room a converted copy takes on the disk, SST files that stay being links."""
+        """Estimated disk space of a converted copy; SST files that stay are links."""
         databases = sum(len(store.databases) for store in self.stores)
         return sum(store.rewritten_bytes for store in self.stores) + databases * _BYTES_BESIDE
 
     @property
     def databases(self) -> int:
-        """How many databases are changed or made."""
+        """Number of databases that are changed or created."""
         return sum(not one.is_nothing_to_do for store in self.stores for one in store.databases)
 
 
 def of_store(store: str, why: Reason) -> Reason:
-    """A reason that is about one store of a task, which it names."""
+    """A reason with the name of its store."""
     return Reason(f"{store}: {why}", why.code, **{**why.context, "store": store})

@@ -1,4 +1,4 @@
-"""Whose an entry of ``.checkpoint`` is: pure functions over what was seen."""
+"""Pure functions that assign entries of ``.checkpoint`` to stores."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class OffsetEntries:
-    """The entries of ``.checkpoint``, by whose they are.
+    """The entries of ``.checkpoint``, by store.
 
     Attributes:
-        by_store: what each store has there; none for most stores that are not logged.
-        unclaimed: what no store is known for.
+        by_store: entries of each store; empty for most stores that are not logged.
+        unclaimed: entries of no known store.
     """
 
     by_store: Mapping[str, Offsets]
     unclaimed: Offsets
 
     def of(self, store: StoreInspection) -> Offsets:
-        """What a store has there."""
+        """The entries of a store."""
         return self.by_store.get(store.store, {})
 
 
-def claims(seen: TaskInspection) -> OffsetEntries:
-    """Divide the entries among the stores, by the topic that each is rebuilt from.
+def assign_entries(seen: TaskInspection) -> OffsetEntries:
+    """Assign the entries to stores, by the changelog of each.
 
-    A task's stores are rebuilt from the partition of the task's number; a global store from all partitions. Which topic
-    that is, is told by its name, or by the offset that the store has inside.
+    A task's stores use the partition of the task's number; a global store all partitions. The topic is known by its
+    name, or by the offset that the store has inside.
     """
     entries = seen.checkpoint or {}
     partition = TaskId.parse(seen.task).partition
@@ -52,12 +52,12 @@ def claims(seen: TaskInspection) -> OffsetEntries:
 
 
 def in_words(offsets: Offsets) -> str:
-    """Offsets for a person."""
+    """Offsets as text."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
 
 
 def restored_from_start(offsets: Offsets) -> list[str]:
-    """What the next start makes of an offset that is unknown, for a person; empty where none is."""
+    """A note for an unknown offset, which makes Kafka Streams restore from the start; empty otherwise."""
     if OFFSET_UNKNOWN not in offsets.values():
         return []
     return [f"its offset is {OFFSET_UNKNOWN}: Kafka Streams restores it from the start"]

@@ -1,4 +1,4 @@
-"""What is to become of one task's directory that an application of another release is to open."""
+"""Entry point for planning the conversion of one task's directory to another release."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def plan_conversion(
     exactly_once: bool | None = None,
     lose_headers: bool = False,
 ) -> TaskConversion:
-    """Decide what is to become of a task's directory. Changes nothing, whatever lies there.
+    """Plan the conversion of a task's directory. Changes nothing.
 
-    All rows are read of stores with headers, and of those whose SST files have to be written anew; of others a few.
-    Each store is looked at by itself, so a directory that was converted in part is gone on with, and one that is of the
-    release already is nothing to do.
+    All rows are read of stores with headers, and of those whose SST files have to be rewritten; of others a few. Each
+    store is inspected separately, so a partially converted directory is continued, and one of the target release has
+    nothing to do.
 
     Args:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        path: its directory; nobody may write to it meanwhile.
-        to: the release.
-        application_id: of the application: the names of changelogs begin with it.
-        spec: what is declared: kinds, changelogs, guarantee. Without it, names and rows tell.
+        path: its directory; no process may write to it meanwhile.
+        to: the target release.
+        application_id: prefix of the names of changelogs.
+        spec: declares kinds, changelogs and guarantee; without it names and rows decide.
         exactly_once: the guarantee; ``None`` for that of the spec, and without one the stricter.
-        lose_headers: move rows with headers to a release that keeps none, without them; else that is refused.
+        lose_headers: move rows to a release without headers although they lose them; else that is refused.
 
     Raises:
-        Invalid: this user may not look, or the spec is of another application.
-        Fenced: somebody writes to a database.
-        Capacity, Retryable: the system did not give what it takes.
+        Invalid: this user may not read the directory, or the spec is of another application.
+        Fenced: a process writes to a database.
+        Capacity, Retryable: a system resource was not available.
     """
     check_application(spec, application_id)
     if exactly_once is None and spec is not None:

@@ -1,4 +1,4 @@
-"""Rows of kinds with headers as rows of the kinds without, column by column (KIP-1271 the other way round)::
+"""Converts rows of kinds with headers to the kinds without, column by column (the reverse of KIP-1271)::
 
     kind with headers                  kind without              row value           becomes       family
     ---------------------------------  ------------------------  ------------------  ------------  ---------------------
@@ -10,11 +10,11 @@
     headers-emit-final-sliding-window  emit-final-sliding-window hdr o ts8 o value   ts8 o value   default      (2)
     headers-emit-final-session         emit-final-session        aggregate           aggregate     default      (3)
 
-    (1) has index rows (01 o key o start8 o seq4, no value), and the kind without has none: they are left out
-    (2) index rows stay as they are
-    (3) keeps no headers, although its family is called so; index rows stay as they are
+    (1) has index rows (01 o key o start8 o seq4, no value), which the kind without does not have: they are dropped
+    (2) index rows stay unchanged
+    (3) keeps no headers, despite the name of its family; index rows stay unchanged
 
-Keys do not change. Headers are lost, so a row that has some is only counted unless it is asked for.
+Keys do not change. Headers are lost, so rows that have some are only counted unless the loss is accepted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COUNTERPARTS: Mapping[StoreKind, tuple[StoreKind, ...]] = MappingProxyType(
         StoreKind.HEADERS_EMIT_FINAL_SESSION: (StoreKind.EMIT_FINAL_SESSION,),
     }
 )
-"""What a store of a kind with headers is without them."""
+"""Kind with headers → kinds without."""
 
 _WINDOWS_WITH_INDEX = (StoreKind.HEADERS_EMIT_FINAL_WINDOW, StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW)
 _TIMESTAMPED = (StoreKind.HEADERS_KEY_VALUE, StoreKind.HEADERS_WINDOW, *_WINDOWS_WITH_INDEX)
@@ -57,13 +57,13 @@ _INDEX_ROW = 1
 
 
 class Moved(NamedTuple):
-    """Rows in their new format.
+    """Converted rows.
 
     Attributes:
-        keys: binary, in the order they came in.
+        keys: binary, in input order.
         values: large binary.
-        headers: how many of the rows had headers.
-        strange: how many cannot be of the target's kind, by the sequence numbers in their keys.
+        headers: number of rows that had headers.
+        strange: number of rows that cannot be of the target kind, by the sequence numbers in their keys.
     """
 
     keys: pa.Array
@@ -73,13 +73,12 @@ class Moved(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a family's rows would come to.
+    """Counts and digest of converted rows.
 
     Attributes:
-        rows: how many there are.
-        headers: how many of them have headers.
-        strange: how many cannot be of the target's kind.
-        content: what they come to in their new format.
+        headers: number of rows with headers.
+        strange: number of rows that cannot be of the target kind.
+        content: digest of the converted rows.
     """
 
     rows: int
@@ -89,16 +88,13 @@ class Counted(NamedTuple):
 
 
 def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind) -> Moved:
-    """Rows of a kind with headers as rows of its counterpart.
+    """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row lacks headers.
 
     Args:
         keys: row keys, binary without nulls.
         values: row values, likewise.
-        source: what they are.
+        source: their kind.
         target: one of :data:`COUNTERPARTS` of that.
-
-    Raises:
-        Corrupted: a row does not begin with headers.
     """
     if source is StoreKind.HEADERS_EMIT_FINAL_SESSION:
         return Moved(keys, values.cast(pa.large_binary()), 0, 0)
@@ -117,9 +113,9 @@ def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind
 
 
 def counterpart_of_row(source: StoreKind, key: bytes) -> StoreKind | None:
-    """What a store is without headers, by the key of one of its rows; ``None`` where it has no headers to lose.
+    """The kind without headers of a store, by the key of one row; ``None`` if the kind has no headers.
 
-    The rows of a join's window are counted from 1 on; those of an aggregation are not.
+    Rows of a join's window are numbered from 1; those of an aggregation are not.
     """
     targets = COUNTERPARTS.get(source, ())
     if len(targets) > 1:
@@ -128,7 +124,7 @@ def counterpart_of_row(source: StoreKind, key: bytes) -> StoreKind | None:
 
 
 def count_moved(chunks: Iterable[tuple[list[bytes], list[bytes]]], source: StoreKind, target: StoreKind) -> Counted:
-    """What rows would come to, read once and kept nowhere. Raises ``Corrupted``."""
+    """Count and digest converted rows without keeping them. Raises ``Corrupted``."""
     digest, rows, headers, strange = Digest(), 0, 0, 0
     for keys, values in chunks:
         made = moved(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
@@ -141,7 +137,7 @@ def count_moved(chunks: Iterable[tuple[list[bytes], list[bytes]]], source: Store
 def moved_chunks(
     chunks: Iterable[tuple[list[bytes], list[bytes]]], source: StoreKind, target: StoreKind
 ) -> Iterator[Chunk]:
-    """Rows in their new format, as a run is written of them. Raises ``Corrupted``."""
+    """Converted rows as chunks of a run. Raises ``Corrupted``."""
     for keys, values in chunks:
         made = moved(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
         count = len(made.keys)
@@ -162,7 +158,7 @@ def _index_rows(keys: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _has_sequence(keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which keys of windows end in a number other than 0."""
+    """Which window keys end in a sequence number other than 0."""
     offsets, data = binary_parts(keys)
     found = np.zeros(len(keys), bool)
     for back in range(1, _SEQUENCE_BYTES + 1):

@@ -1,4 +1,4 @@
-"""One thing that a conversion does to a store, as a value, so that it can be said of one task and of many."""
+"""A step of a conversion, as a value that can be described for one task or for many."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statecore.formats.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done.
+    """One step.
 
     Attributes:
-        text: what, the same for every task; in words rows stand before it, and that it is the offset behind it.
-        rows: how many rows it is done to; 0 where it is not about rows.
-        offsets: the offsets that it ends with; empty where it is not about offsets.
+        text: the same for every task; rows are named before it, the offset after it.
+        rows: number of rows; 0 if it is not about rows.
+        offsets: resulting offsets; empty if it is not about offsets.
     """
 
     text: str
@@ -24,13 +24,7 @@ class Step:
 
 
 def which(count: int, total: int, *, segmented: bool) -> str:
-    """Which databases of a store something is done to, in words that are the same for most of its tasks.
-
-    Args:
-        count: to how many.
-        total: how many it has.
-        segmented: whether they are segments.
-    """
+    """The affected databases of a store, in words that are the same for most of its tasks."""
     if not segmented:
         return "its database"
     if count == total:

@@ -1,18 +1,18 @@
-"""A task's directory for a release that keeps offsets inside its databases (KIP-1035): 4.3, 4.4; from any older one.
+"""Plans the conversion of a task's directory to a release with offsets inside the databases (KIP-1035: 4.3, 4.4).
 
-What Kafka Streams 4.3.1 does itself when it opens an older directory is the reference (``migrateLegacyOffsets``): the
-offset of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Two things are
-better here. A store of windows or sessions without a segment gets one that keeps its offset; 4.3.1 drops the offset,
-and under exactly-once wipes the whole task for the want of it. An entry of -4 is kept of a store without rows, so that
-it is restored without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file
-would win, and what lies between the two be restored again.
+The reference is what Kafka Streams 4.3.1 does when it opens an older directory (``migrateLegacyOffsets``): the offset
+of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Differences: a windowed
+store without a segment gets one that keeps its offset; 4.3.1 drops the offset, and under exactly-once wipes the whole
+task because of that. An entry of -4 is kept for a store without rows, so that it is restored without a wipe; 4.3.1
+skips it. And a store that has an offset inside keeps it: with 4.3.1 the file would win, and the records between the two
+be restored again.
 
-No offset is ever invented. A task without any is left as it is, and so is one with rows of which the file says -4:
-under exactly-once they may be of a transaction that never was committed, and the wipe is what makes the task right. A
-``.checkpoint`` that is there is believed else, unless rows were flushed after it (:mod:`.lateness`).
+No offset is ever invented. A task without any is left as it is, and so is one with rows and an entry of -4: under
+exactly-once they may be of a transaction that was never committed, and the wipe is what makes the task right.
+Otherwise an existing ``.checkpoint`` is trusted, unless rows were flushed after it (:mod:`.flush_order`).
 
-4.4 wipes no such task where its stores are transactional (KIP-892): it restores over the rows, those of the aborted
-transaction stay, and their input is processed upon them. So there such a task is refused.
+4.4 does not wipe such a task if its stores are transactional (KIP-892): it restores over the rows, those of the aborted
+transaction stay, and their input is processed again over them. So such a task is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from statecore.conversion.flush_order import lateness
+from statecore.conversion.flush_order import check_flush_order
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
@@ -28,7 +28,7 @@ from statecore.conversion.inspection import (
     seen_release,
 )
 from statecore.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, of_store
-from statecore.conversion.offset_entries import OffsetEntries, Offsets, claims, in_words, restored_from_start
+from statecore.conversion.offset_entries import OffsetEntries, Offsets, assign_entries, in_words, restored_from_start
 from statecore.conversion.step import Step, which
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
@@ -53,33 +53,32 @@ _NAMED = 5
 def upward(
     seen: TaskInspection, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
 ) -> TaskConversion:
-    """What is to become of a task's directory that is to be one of a release with offsets inside.
+    """Plan the conversion of a task's directory to a release with offsets inside.
 
     Args:
-        seen: the directory.
         to: the release.
-        exactly_once: the guarantee; ``None`` where it is not known, so that what depends on it is refused.
-        transactional: whether the application declares transactional state stores; ``None`` where nothing is declared.
+        exactly_once: the guarantee; ``None`` if unknown, so that what depends on it is refused.
+        transactional: whether the application declares transactional state stores; ``None`` without a declaration.
     """
-    made = _made_upward(seen, to, exactly_once)
+    made = _plan_upward(seen, to, exactly_once)
     if not to.transactional_stores or transactional is False or exactly_once is False or seen.is_global:
         return made
-    unsure = [] if made.refused else _of_unknown_rows(seen, made)
-    if not unsure:
+    with_unknown_offset = [] if made.refused else _stores_with_unknown_offset(seen, made)
+    if not with_unknown_offset:
         return made
     if transactional:
-        return TaskConversion(seen.task, made.seen, to.name, (), refused=(_not_wiped(seen, unsure, to),))
-    return replace(made, remarks=(*made.remarks, _if_transactional(unsure, to)))
+        return TaskConversion(seen.task, made.seen, to.name, (), refused=(_not_wiped(seen, with_unknown_offset, to),))
+    return replace(made, remarks=(*made.remarks, _if_transactional(with_unknown_offset, to)))
 
 
-def _of_unknown_rows(seen: TaskInspection, made: TaskConversion) -> list[str]:
-    """Stores of an older release that are restored from the start although they have rows: after a wipe, it is meant.
+def _stores_with_unknown_offset(seen: TaskInspection, made: TaskConversion) -> list[str]:
+    """Stores of an older release with rows that are restored from the start, after a wipe as intended.
 
-    Later releases write a status, which says open where rows were flushed and the store was not closed.
+    Later releases write a status, which is open if rows were flushed and the store was not closed.
     """
     offsets = {store.store: store.offsets for store in made.stores}
-    claimed = claims(seen) if CHECKPOINT_FILE not in made.moved else None
-    if claimed is not None:  # what the file goes on to say is taken over
+    claimed = assign_entries(seen) if CHECKPOINT_FILE not in made.moved else None
+    if claimed is not None:  # entries that stay in the file are used by Kafka Streams
         for store in seen.stores:
             offsets[store.store] = offsets.get(store.store) or {
                 partition: offset for partition, offset in claimed.of(store).items() if offset != OFFSET_UNKNOWN
@@ -88,7 +87,7 @@ def _of_unknown_rows(seen: TaskInspection, made: TaskConversion) -> list[str]:
         store.store
         for store in seen.stores
         if store.has_rows
-        and (store.logged or (store.logged is None and not made.stores))  # else it is taken for not logged
+        and (store.logged or (store.logged is None and not made.stores))  # else it counts as not logged
         and not offsets.get(store.store)
         and any(not one.has_offsets_family for one in store.databases)
     ]
@@ -96,10 +95,10 @@ def _of_unknown_rows(seen: TaskInspection, made: TaskConversion) -> list[str]:
 
 def _not_wiped(seen: TaskInspection, stores: list[str], to: Release) -> Reason:
     return Reason(
-        f"nobody knows up to which offset the rows of {', '.join(stores)} are: the application was not closed. Under "
+        f"the offset of the rows of {', '.join(stores)} is unknown: the application was not closed. Under "
         f"exactly-once they may be of a transaction that was aborted. Kafka Streams {to.name} with transactional "
         "stores, as the spec declares them, does not wipe the task: it restores over these rows, and processes their "
-        f"input upon them again. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)",
+        f"input again over them. Move the directory {seen.task} away, or rebuild it (statecore restore --replace)",
         "uncommitted-rows",
         stores=stores,
     )
@@ -108,24 +107,24 @@ def _not_wiped(seen: TaskInspection, stores: list[str], to: Release) -> Reason:
 def _if_transactional(stores: list[str], to: Release) -> str:
     return (
         f"Kafka Streams {to.name} with transactional stores does not wipe the task, and processes input twice whose "
-        f"rows are in {', '.join(stores)}: where the application enables them, move the task's directory away first"
+        f"rows are in {', '.join(stores)}: if the application enables them, move the task's directory away first"
     )
 
 
-def _made_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -> TaskConversion:
-    claimed = claims(seen)
-    begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
+def _plan_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -> TaskConversion:
+    claimed = assign_entries(seen)
+    conversion = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
     refused = _refused(seen, claimed)
     if refused:
-        return replace(begun, refused=refused)
-    left = _without_offsets(seen) or _with_rows_of_no_offset(seen, claimed)
+        return replace(conversion, refused=refused)
+    left = _without_offsets(seen) or _with_rows_at_unknown_offset(seen, claimed)
     if left:
-        return replace(begun, left=left)
-    late = lateness(seen, claimed, exactly_once, to)
+        return replace(conversion, left=left)
+    late = check_flush_order(seen, claimed, exactly_once, to)
     if late.refused:
-        return replace(begun, refused=(late.refused,))
+        return replace(conversion, refused=(late.refused,))
     if late.distrusted:
-        return replace(begun, left=(late.distrusted,), moved=(CHECKPOINT_FILE,))
+        return replace(conversion, left=(late.distrusted,), moved=(CHECKPOINT_FILE,))
     stores = tuple(_store(seen, store, claimed, to) for store in seen.stores)
     kept = dict(claimed.unclaimed)
     written: dict[str, Mapping[TopicPartition, int]] = {}
@@ -144,7 +143,7 @@ def _made_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -
         if kept:
             written[CHECKPOINT_FILE] = kept
     return replace(
-        begun,
+        conversion,
         stores=stores,
         moved=tuple(sorted(moved)),
         written=written,
@@ -160,13 +159,13 @@ def _refused(seen: TaskInspection, claimed: OffsetEntries) -> tuple[Reason, ...]
 
 
 def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None:
-    """Why a store of an older release has lost rows: it writes ``.checkpoint`` after a flush alone."""
+    """Why a store of an older release has lost rows: it writes ``.checkpoint`` only after a flush."""
     if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
         return None
     for one in store.databases:
         if one.unnamed and not one.filled and not one.has_offsets_family:
             what = (
-                f"{one.directory} has no row, though {CHECKPOINT_FILE} says its offset, and does not name "
+                f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
                 f"{some_of(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
             )
             return Reason(what, "database-damaged", store_path=one.directory)
@@ -174,31 +173,31 @@ def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None
 
 
 def _without_offsets(seen: TaskInspection) -> tuple[str, ...]:
-    """Why nothing can be saved of a task: it has no offset at all, as a process leaves it that died."""
+    """Why a task without any offset, as left by a process that died, cannot be converted."""
     older = any(not one.has_offsets_family for store in seen.stores for one in store.databases)
     inside = any(store.inside or store.outside for store in seen.stores)
     if seen.checkpoint is not None or inside or not older:
         return ()
     there_is_none = f"There is no {CHECKPOINT_FILE} in {seen.task}"
     if not any(store.has_rows for store in seen.stores):
-        return (f"{there_is_none}, and its stores have no rows: there is nothing to save.",)
+        return (f"{there_is_none}, and its stores have no rows: there is nothing to convert.",)
     if seen.is_global:
         return (
-            f"{there_is_none}: nobody knows up to which offset the rows are, so the topics are read from their start. "
-            "3.9 writes it only after 10,000 records; a release with offsets inside ends that by itself.",
+            f"{there_is_none}: the offset of the rows is unknown, so the topics are read from their start. "
+            "3.9 writes it only after 10,000 records; with a release that has offsets inside this does not recur.",
         )
     return (
-        f"{there_is_none}: the instance died, or none of its stores is logged. Nobody knows up to which offset the "
-        "rows are; what is logged is restored from the start by the application, under exactly-once after it has "
+        f"{there_is_none}: the instance died, or none of its stores is logged. The offset of the rows is unknown; "
+        "the application restores logged stores from the start, under exactly-once after it has "
         "wiped the task.",
     )
 
 
-def _with_rows_of_no_offset(seen: TaskInspection, claimed: OffsetEntries) -> tuple[str, ...]:
-    """Why a task is left that has rows with -4: it was killed before its first commit on this directory.
+def _with_rows_at_unknown_offset(seen: TaskInspection, claimed: OffsetEntries) -> tuple[str, ...]:
+    """Why a task with rows and an offset of -4 is left: it was killed before its first commit on this directory.
 
-    With -4 inside, Kafka Streams would restore over the rows, also over those of a transaction that was aborted, and
-    process their input again upon them. Without it at-least-once does the same, and exactly-once wipes the task.
+    With -4 inside, Kafka Streams would restore over the rows, also over those of an aborted transaction, and process
+    their input again over them. Without it at-least-once does the same, and exactly-once wipes the task.
     """
     if seen.is_global:
         return ()
@@ -211,45 +210,45 @@ def _with_rows_of_no_offset(seen: TaskInspection, claimed: OffsetEntries) -> tup
         return ()
     return (
         f"{CHECKPOINT_FILE} says -4 of {', '.join(found)}, and there are rows: the instance died before its first "
-        "commit, so nobody knows which of them were committed. The task is restored from the start by the application, "
+        "commit, so it is unknown which of them were committed. The application restores the task from the start, "
         "under exactly-once after it has wiped the task.",
     )
 
 
 def _stays(seen: TaskInspection, kept: Offsets, to: Release) -> tuple[str, ...]:
-    """Entries that stay in the file, each with what Kafka Streams makes of it."""
+    """Entries that stay in the file, each with its effect in Kafka Streams."""
     stores = {store.changelog: store for store in seen.stores if store.changelog}
     found = []
     for partition, offset in sorted(kept.items()):
-        store, said = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
+        store, text = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
         if store is None and offset == OFFSET_UNKNOWN:
             found.append(
-                f"{said}, which is no offset, and no store here is known to be restored from that. Where the topology "
+                f"{text}, which is no offset, and no store here is known to be restored from that. If the topology "
                 f"has such a store, Kafka Streams {to.name} restores it from the start, under exactly-once after it "
                 "has wiped the task."
             )
         elif store is None:
             found.append(
-                f"{said}: no store here is known to be restored from that. Kafka Streams {to.name} takes it over where "
-                "its topology has such a store, else drops it. Declare the store in a spec to have it taken over here."
+                f"{text}: no store here is known to be restored from that. Kafka Streams {to.name} uses it if "
+                "its topology has such a store, else drops it. Declare the store in a spec to convert it here."
             )
         elif store.foreign:
-            found.append(f"{said}: {store.store} is no database, so Kafka Streams {to.name} takes it over itself.")
+            found.append(f"{text}: {store.store} is no database, so Kafka Streams {to.name} reads it itself.")
         elif store.databases:
             found.append(
-                f"{said}, which is not of {seen.task}: Kafka Streams {to.name} drops it, and {store.store} keeps what "
-                "else says its offset. Look whether the directory is that of another task."
+                f"{text}, which is not of {seen.task}: Kafka Streams {to.name} drops it, and {store.store} keeps its "
+                "other offset. Check whether the directory is that of another task."
             )
         else:
             found.append(
-                f"{said}, and {store.directory} has no database: Kafka Streams would make an empty one and restore "
-                "what comes after that offset. Delete the line unless the store was empty."
+                f"{text}, and {store.directory} has no database: Kafka Streams would create an empty one and restore "
+                "records after that offset. Delete the line unless the store was empty."
             )
     return tuple(found)
 
 
 def _gets_segment(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries) -> bool:
-    """Whether a store of windows or sessions has nowhere to keep its offset, and should."""
+    """Whether a windowed store without a segment gets one for its offset."""
     if not store.segmented or store.databases or store.foreign or store.keeps_offset_outside:
         return False
     return bool(claimed.of(store)) or (bool(store.logged) and not seen.is_global and seen.checkpoint is not None)
@@ -278,7 +277,7 @@ def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries,
             offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
         if offsets:
             databases.append(_made(store, offsets, to))
-            steps.append(Step("it has no segment, so one is made, which says", offsets=offsets))
+            steps.append(Step("it has no segment, so one is created, which says", offsets=offsets))
     notes += restored_from_start(offsets) or _of_no_offset(seen, store, offsets, claimed)
     return StoreConversion(
         store.store, store.directory, kind, tuple(databases), offsets, position, tuple(steps), tuple(notes)
@@ -290,7 +289,7 @@ def _database(
 ) -> DatabaseConversion:
     missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
     if one.has_offsets_family and store.inside and not one.state.offsets:
-        missing = {}  # its release goes by the other segments; what it may have lost only the want of an offset shows
+        missing = {}  # its release uses the other segments; only the missing offset shows what it may have lost
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in missing.items()}
     status = one.state.status
     if status is None and (missing or not one.has_offsets_family):
@@ -319,7 +318,7 @@ def _kept_files(one: DatabaseInspection) -> dict[str, frozenset[str]]:
 
 
 def _made(store: StoreInspection, offsets: Offsets, to: Release) -> DatabaseConversion:
-    """A segment without rows. The family of its kind is not needed: Kafka Streams adds what it misses."""
+    """Plan a segment without rows. The family of its kind is not needed: Kafka Streams adds missing families."""
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in offsets.items()}
     entries[STATUS_KEY] = encode_int64(STATUS_CLOSED)
     position = copy_position(store.outside_position)
@@ -338,17 +337,17 @@ def _made(store: StoreInspection, offsets: Offsets, to: Release) -> DatabaseConv
 
 
 def _of_no_offset(seen: TaskInspection, store: StoreInspection, offsets: Offsets, claimed: OffsetEntries) -> list[str]:
-    """What the next start makes of a store that has none, where its databases could keep one."""
+    """Notes on what the next start does with a store without an offset whose databases could keep one."""
     if offsets or not store.databases:
         return []
     if seen.is_global:
-        return ["nothing says an offset of it: Kafka Streams restores it from the start, and keeps its offset then"]
+        return ["it has no offset: Kafka Streams restores it from the start, and then keeps its offset"]
     if store.logged and all(one.has_offsets_family for one in store.databases):
         return ["it has no offset: Kafka Streams restores it from the start, under exactly-once after a wipe"]
     if store.logged is None:
-        kept = f"Kafka Streams takes one over that {CHECKPOINT_FILE} keeps, or it is"
-        taken = kept if claimed.unclaimed else "taken for"
-        return [f"nothing says an offset of it: {taken} a store that is not logged"]
+        kept = f"Kafka Streams uses one that {CHECKPOINT_FILE} keeps, or it counts as"
+        taken = kept if claimed.unclaimed else "it counts as"
+        return [f"it has no offset: {taken} a store that is not logged"]
     return []
 
 
@@ -358,7 +357,7 @@ def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside:
     if inside and other:
         notes.append(
             f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(inside)}: it keeps its own; Kafka "
-            "Streams would have gone by the file"
+            "Streams would have used the file"
         )
     disagreeing = [
         one.directory
@@ -367,20 +366,20 @@ def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside:
     ]
     if disagreeing and not store.keeps_offset_outside:
         notes.append(
-            "its segments are at different offsets, and stay so: Kafka Streams goes by the newest one, and updates "
+            "its segments are at different offsets, and stay so: Kafka Streams uses the newest one, and updates "
             "that only older ones lack are lost. Before the start run statecore doctor, and repair it (--repair)"
         )
     silent = [one.directory for one in store.databases if one.has_offsets_family and not one.state.offsets]
     if inside and silent and not store.keeps_offset_outside:
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
         notes.append(
-            f"{silent[0]}{more} says no offset, and other segments "
-            f"{in_words(inside)}: what was not flushed there is not restored; statecore doctor says more"
+            f"{silent[0]}{more} has no offset, and other segments "
+            f"{in_words(inside)}: records that were not flushed there are not restored; see statecore doctor"
         )
     if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
         notes.append("it was not closed")
     if seen.is_global and OFFSET_UNKNOWN in taken.values():
-        notes.append("an offset of -4 is not taken over: a global store with it fails every start")
+        notes.append("an offset of -4 is not converted: a global store with it fails every start")
     if (
         store.logged
         and store.databases
@@ -413,7 +412,7 @@ def _steps(
     if store.keeps_offset_outside and offsets and not inside:
         steps.append(Step(f"its offset goes to {store_checkpoint_file(store.store)}"))
     elif len(added) < sum(bool(made.entries) for made in databases):
-        steps.append(Step(f"what is missing in {OFFSETS_COLUMN_FAMILY} is added"))
+        steps.append(Step(f"missing entries of {OFFSETS_COLUMN_FAMILY} are added"))
     if store.has_position_file and any(POSITION_KEY in made.entries for made in databases):
         steps.append(Step(f"its position is taken from {position_file(store.store)}"))
     return steps

@@ -1,1 +1,1 @@
-"""Which stores an application has, and of which kind, told by its topics, topology and directory."""
+"""Discovery of an application's stores and their kinds, from topics, topology and state directory."""

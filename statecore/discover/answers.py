@@ -1,4 +1,4 @@
-"""What a person says of stores that nothing else tells: kinds and changelogs, given beforehand or asked for."""
+"""Kinds and changelogs of stores given by a person, beforehand or on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statecore.spec.model import NO_CHANGELOG
 
 @dataclass(frozen=True)
 class Answers:
-    """What was answered.
+    """Kinds and changelogs given by a person.
 
     Attributes:
         kinds: store → its kind.
@@ -24,11 +24,11 @@ class Answers:
     changelogs: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, stores: Collection[str], topics: Collection[str]) -> None:
-        """Refuse answers about stores that were not found, and topics that do not exist. Raises ``Invalid``."""
+        """Raise ``Invalid`` for answers about unknown stores or topics."""
         unknown = sorted({*self.kinds, *self.changelogs} - set(stores))
         if unknown:
             raise Invalid(
-                f"No store {', '.join(unknown)} was found, of which something was said.",
+                f"An answer was given for {', '.join(unknown)}, and no such store was found.",
                 code="store-unknown",
                 action=f"Name one of {', '.join(sorted(stores))}.",
                 stores=unknown,
@@ -37,28 +37,28 @@ class Answers:
         absent = [topic for topic in self.changelogs.values() if topic != NO_CHANGELOG and topic not in topics]
         if absent:
             raise Invalid(
-                f"There is no topic {', '.join(sorted(absent))}, of which a store was said to be restored.",
+                f"There is no topic {', '.join(sorted(absent))}, which was given as changelog of a store.",
                 code="topic-unknown",
                 action="Name a topic of the cluster, or none for a store that is not logged.",
                 topics=absent,
             )
 
     def merged(self, more: Answers) -> Answers:
-        """These and more."""
+        """These answers overridden by others."""
         return Answers({**self.kinds, **more.kinds}, {**self.changelogs, **more.changelogs})
 
 
 NO_ANSWERS = Answers()
-"""Nothing was said."""
+"""No answers."""
 
 
 def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> StoreKind:
-    """The kind that a person named.
+    """The kind named by a person.
 
     Args:
-        text: as it was typed.
-        store: the store of which it is said, for the message.
-        among: the kinds that this store may be of; ``in-memory`` and ``custom`` are two more. Empty for all kinds.
+        text: the text as typed.
+        store: the store, for the message.
+        among: possible kinds of this store, besides ``in-memory`` and ``custom``; empty for all kinds.
 
     Raises:
         Invalid: there is no such kind, or the store cannot be of it.

@@ -1,20 +1,20 @@
-"""From which topic Kafka Streams restores a store, as far as topics, topology and state directory tell it.
+"""Infers the changelog of a store from topics, topology and state directory.
 
 =========================================================  ============================================================
-what is seen                                               the changelog
+evidence                                                   the changelog
 =========================================================  ============================================================
 its databases have the offset of one topic                 that topic
-they were closed, and have no offset of any topic          ``none``: it is not logged; ``?`` if the usual topic exists
-``<application id>-<store>-changelog`` exists              that topic, the usual one
+they were closed without an offset of any topic            ``none``: it is not logged; ``?`` if the default topic exists
+``<application id>-<store>-changelog`` exists              that topic, the default
 it does not, and the store is the table of a source topic  the source topic, as under ``topology.optimization``
 else                                                       ``?``
 =========================================================  ============================================================
 
-A store is the table of a source topic when a processor that ``StreamsBuilder.table`` has named (``KTABLE-SOURCE-…``)
-has it and is fed by that source directly (``TableSourceNode``). Whether the topology was optimised the description does
-not say; but the rows of a table are those of its topic in any case. A store of the Processor API beside a stream may be
-unlogged, or restored from the stream's topic (``Topology.addReadOnlyStateStore``), and so may be one whose processor
-has a name of the application's own: records that are no rows of it would be put into it, so a person decides that.
+A store is the table of a source topic if a processor named by ``StreamsBuilder.table`` (``KTABLE-SOURCE-…``) uses it
+and is fed directly by that source (``TableSourceNode``). The description does not show whether the topology was
+optimized, but the rows of a table are those of its topic in any case. A store of the Processor API beside a stream may
+be unlogged, or restored from the stream's topic (``Topology.addReadOnlyStateStore``), and so may a store whose
+processor has a custom name. Restoring it from that topic could add records that are no rows of it, so a person decides.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG
 
 
 class Changelog(NamedTuple):
-    """What a store is restored from.
+    """The changelog of a store.
 
     Attributes:
         topic: the topic, ``none`` or ``?``.
-        remark: what a person should know of it; empty when it is the usual one.
-        candidates: what it may be, when it is ``?``.
+        remark: a comment for the spec; empty for the default topic.
+        candidates: possible changelogs, if it is ``?``.
     """
 
     topic: str
@@ -44,14 +44,13 @@ class Changelog(NamedTuple):
 def changelog_of(
     store: str, usual: str, existing: Collection[str], found: FoundStore | None, subtopology: Subtopology | None
 ) -> Changelog:
-    """Decide.
+    """Infer the changelog of a store.
 
     Args:
-        store: the store's name.
-        usual: the topic it would have by its name.
+        usual: the default topic by the store's name.
         existing: the topics that exist.
-        found: its directory, if it was looked for and is there.
-        subtopology: its part of the topology's description, if there is one.
+        found: its directory, if there is one.
+        subtopology: its subtopology, if there is a description.
     """
     if found is not None:
         named = sorted(topic for topic in found.topics if topic in existing)
@@ -74,7 +73,7 @@ def changelog_of(
     other = "".join(f", {topic} if it is restored from that topic" for topic in candidates[1:])
     return Changelog(
         UNKNOWN_CHANGELOG,
-        f"its changelog is not to be seen, {usual} does not exist: 'changelog: none' if the application does not log "
+        f"its changelog is unknown, {usual} does not exist: 'changelog: none' if the application does not log "
         f"it{other}",
         tuple(candidates),
     )

@@ -1,16 +1,15 @@
-"""What the records of a changelog say of its store's kind, by a bounded sample of them.
+"""Kinds that a bounded sample of a changelog's records leaves possible.
 
-A record can rule kinds out, and never prove one: of every kind that can be built the row format is asked whether each
-record may be one of its stores (:meth:`statecore.formats.row_format.RowFormat.check`). A window's key is no session's,
-because its times, read as a session's, are negative, absurd or in the wrong order; a key-value store takes any record.
-Further:
+A record can rule kinds out, but never prove one: the row format of every kind checks each record
+(:meth:`statecore.formats.row_format.RowFormat.check`). A window's key is no session's, because its times, read as a
+session's, are negative, too large or in the wrong order; a key-value store accepts any record. In addition:
 
 - A record with headers was written by a store that keeps headers (``ProcessorContextImpl.logChange``), or with the
   consistency vector on, whose two headers are ``v`` and ``c``.
 - A header ``v`` = 03 alone is written by ``suppress`` (``InMemoryTimeOrderedKeyValueChangeBuffer``), in memory.
 
-What no record tells: plain or timestamped, with headers or without where there are none, emitted at each update or when
-the window closes. Those changelogs are equal byte by byte.
+Records do not show whether a store is plain or timestamped, keeps headers if there are none, or emits at each update or
+at the window's close. Those changelogs are equal byte by byte.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _KEEPS_HEADERS = frozenset(kind for kind in BUILT if kind.value.startswith("head
 
 
 class Sample(NamedTuple):
-    """What a sample of a changelog shows.
+    """Result of sampling a changelog.
 
     Attributes:
-        records: how many were looked at.
-        kinds: the kinds that every one of them may be of.
-        suppressed: whether they are of the buffer of a suppression.
+        records: number of sampled records.
+        kinds: kinds that all of them allow.
+        suppressed: whether they belong to the buffer of a suppression.
     """
 
     records: int
@@ -55,21 +54,19 @@ class Sample(NamedTuple):
 
     @property
     def evidence(self) -> Evidence:
-        """As evidence for the kind."""
+        """The sample as evidence for the kind."""
         return Evidence(self.kinds, f"{self.records} of its changelog's records")
 
 
 def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:
-    """Look at the newest and oldest records of some partitions of a changelog.
+    """Sample the newest and oldest records of some partitions of a changelog.
 
     Args:
-        cluster: where it is.
-        topic: the changelog.
-        reader: reads its records; without one a reader of few bytes at once.
+        reader: reads its records; without one a reader of small fetches.
 
     Raises:
         Retryable: no broker answered.
-        Corrupted: the bytes of a record batch are not what they must be.
+        Corrupted: a record batch is damaged.
     """
     left, suppressed, count = BUILT, False, 0
     reader = reader or ChangelogReader(cluster, ReaderOptions(fetch_bytes=_BYTES, decoded_bytes=_BYTES))
@@ -84,7 +81,6 @@ def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | 
 
 
 def _leaves(batch: pa.RecordBatch, among: frozenset[StoreKind]) -> frozenset[StoreKind]:
-    """The kinds among these that every record of a batch may be of."""
     records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"), batch.column("headers"))
     return frozenset(kind for kind in among if row_format(kind).check(records) is None)
 
@@ -95,7 +91,7 @@ def _batches(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader)
     for part in filled:
         for span in _spans(part, offsets[part]):
             seen = 0
-            # Records of aborted transactions were written by the store, too.
+            # The store has written records of aborted transactions, too.
             for batch in reader.read(span, IsolationLevel.READ_UNCOMMITTED, headers=True):
                 yield batch
                 seen += batch.nbytes
@@ -104,7 +100,6 @@ def _batches(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader)
 
 
 def _spans(part: TopicPartition, seen: LogOffsets) -> list[OffsetRange]:
-    """The newest offsets of a partition, and the oldest ones before these."""
     newest = max(seen.log_start, seen.log_end - _OFFSETS)
     oldest = min(newest, seen.log_start + _OFFSETS)
     spans = [(newest, seen.log_end), (seen.log_start, oldest)]

@@ -1,15 +1,15 @@
-"""Declared stores that are something else on disk, told before anything is placed beside them or in their place.
+"""Finds declared stores whose directory contradicts their kind, before anything is placed beside them.
 
-Kafka Streams that is given the wrong kind fails at its start, answers without the store's rows, or, under exactly-once,
-wipes the whole task. What is looked at:
+Kafka Streams with the wrong kind fails at its start, answers without the store's rows, or, under exactly-once, wipes
+the whole task. Evidence:
 
-- the shape and the column families of its databases, and some of their rows (:mod:`statecore.discover.kind_detection`);
-- ``.checkpoint_<store>``: Kafka Streams keeps an offset there of grace buffers and of persistent stores of the
-  application's own classes alone;
-- files that are none of RocksDB's, which only such a class makes;
-- anything at all of a store that is declared to be in memory.
+- layout and column families of its databases, and some of their rows (:mod:`statecore.discover.kind_detection`);
+- ``.checkpoint_<store>``, where Kafka Streams keeps offsets only of grace buffers and of persistent stores of the
+  application's own classes;
+- files other than RocksDB's, which only such a class creates;
+- anything of a store that is declared in memory.
 
-What is damaged, or cannot be read, says nothing: that is what restores are for.
+Damaged or unreadable databases are no evidence: restores repair them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.discover.kind_detection import Seen, recognise
+from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.discover.kind_evidence import BY_FAMILIES, listed, possible
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
@@ -41,13 +41,11 @@ _OWN_CLASS = "as of a store of the application's own class (kind custom)"
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A store that is not what is declared.
+    """A store that contradicts its declaration.
 
     Attributes:
-        store: its name.
         declared: the declared kind.
-        tasks: in which tasks.
-        why: what there is, as the end of "the spec says X, but".
+        why: the evidence, as the end of "the spec says X, but".
     """
 
     store: str
@@ -57,7 +55,7 @@ class Contradiction:
 
     @property
     def is_of_another_class(self) -> bool:
-        """Whether either side is a store that statecore does not build: a rebuild by the spec would replace it."""
+        """Whether statecore does not build one of both kinds, so that a rebuild by the spec would replace the store."""
         return self.declared in (StoreKind.CUSTOM, StoreKind.IN_MEMORY) or self.why.endswith(_OWN_CLASS)
 
     def __str__(self) -> str:
@@ -73,14 +71,12 @@ def contradicted(
     *,
     by_rows: bool = True,
 ) -> Invalid | None:
-    """The refusal of tasks with a store that is something else than is declared; ``None`` where none is.
+    """The error for tasks with stores that contradict the spec; ``None`` if there are none.
 
     Args:
-        directory: the application's.
-        spec: what is declared.
         tasks: the tasks, also ``global``.
-        but: stores, by task and name, of which it was decided that the spec is right.
-        by_rows: whether rows are held against the kind, beside shape and column families.
+        but: stores, by task and name, for which a person has confirmed the spec.
+        by_rows: compare rows with the kind, besides layout and column families.
     """
     found = contradictions_in(directory, spec, tasks, but, by_rows=by_rows)
     if not found:
@@ -88,10 +84,10 @@ def contradicted(
     lines = [str(one) for one in found[:_SHOWN]]
     more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return Invalid(
-        f"{spec.source} is not what {directory.path} holds:\n  " + "\n  ".join([*lines, *more]) + "\n",
+        f"{spec.source} contradicts {directory.path}:\n  " + "\n  ".join([*lines, *more]) + "\n",
         code="kind-mismatch",
-        action="Correct the kind in the spec, as the application declares the store. Where the spec is right, and what "
-        "lies there is a leftover, move it out of the task's directory, or let statecore doctor --repair rebuild it. "
+        action="Correct the kind in the spec, as the application declares the store. If the spec is right, and the "
+        "directory is a leftover, move it out of the task's directory, or let statecore doctor --repair rebuild it. "
         "Nothing was changed.",
         stores=sorted({one.store for one in found}),
         problems=[str(one) for one in found],
@@ -107,26 +103,26 @@ def contradictions_in(
     by_rows: bool = True,
     by_content: bool = True,
 ) -> list[Contradiction]:
-    """The stores of some tasks that are something else than is declared; arguments as of :func:`contradicted`.
+    """The stores of some tasks that contradict the spec; arguments as of :func:`contradicted`.
 
-    Without ``by_content`` no database is held against the kind, only what lies where.
+    Without ``by_content`` only names and places of files are compared, no database.
     """
-    there = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
+    by_task = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
     found: list[Contradiction] = []
     for store in (*spec.stores, *spec.global_stores):
         if store.kind is StoreKind.UNKNOWN:
             continue
         reasons: dict[str, list[str]] = {}
         right: list[StorePlace] = []
-        for task, places in there.items():
+        for task, places in by_task.items():
             if store not in spec.stores_of(task) or (task, store.name) in but:
                 continue
-            mine = [place for place in places if place.store == store.name]
-            why = _why_not(store, directory.task_path(task), mine)
+            of_store = [place for place in places if place.store == store.name]
+            why = _why_not(store, directory.task_path(task), of_store)
             if why:
                 reasons.setdefault(why, []).append(task)
             elif store.kind.can_be_built:
-                right += [one for one in mine if one.segmented is store.kind.is_segmented and one.databases]
+                right += [one for one in of_store if one.segmented is store.kind.is_segmented and one.databases]
         for place, why in _by_content(store, right, by_rows) if by_content else ():
             reasons.setdefault(why, []).append(place.task)
         found += [Contradiction(store.name, store.kind, tuple(its), why) for why, its in reasons.items()]
@@ -138,13 +134,13 @@ def _places(directory: StateDirectory, task: str) -> list[StorePlace]:
 
 
 def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
-    """Why a store cannot be of the kind that is declared, by what lies where; empty where it can."""
+    """Why a store cannot be of its declared kind, by names and places of files; empty if it can."""
     kind, file = store.kind, store_checkpoint_file(store.name)
     filled = [place for place in places if place.databases]
     outside = _has_offset(task / file)
     own = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}"
     if kind is StoreKind.CUSTOM:
-        # A class that wraps a store of Kafka Streams has its offset in both places, and in one where it was not closed.
+        # A class that wraps a store of Kafka Streams has its offset in both places, or in one if it was not closed.
         inside = "" if outside else _with_offset_inside(filled, closed=True)
         return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
     foreign = [] if filled else [name for place in places for name in _foreign_in(place.path)]
@@ -154,29 +150,29 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
         if outside:
             return own
         if foreign or (task / store.name).is_file():
-            return f"its directory holds {some_of(foreign or [store.name], 3)}, {_OWN_CLASS}"
+            return f"its directory contains {some_of(foreign or [store.name], 3)}, {_OWN_CLASS}"
         return ""
     if outside and kind.manages_offsets and not _with_offset_inside(filled):
         return own
     if foreign:
-        return f"its directory holds {some_of(foreign, 3)} and no database of RocksDB, {_OWN_CLASS}"
+        return f"its directory contains {some_of(foreign, 3)} and no RocksDB database, {_OWN_CLASS}"
     if filled and all(place.segmented is not kind.is_segmented for place in filled):
         shape = "a directory of segments" if filled[0].segmented else "one database"
-        return f"{filled[0].name} is {shape}, as no store of that kind is"
+        return f"{filled[0].name} is {shape}, unlike stores of that kind"
     return ""
 
 
 def _has_offset(file: Path) -> bool:
-    """Whether ``.checkpoint_<store>`` says an offset that is known."""
+    """Whether ``.checkpoint_<store>`` has a known offset."""
     try:
-        said = read_offsets(file)
+        offsets = read_offsets(file)
     except StatecoreError:
         return False
-    return any(offset >= 0 for offset in said.values())
+    return any(offset >= 0 for offset in offsets.values())
 
 
 def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -> str:
-    """The first directory with a database that has an offset, and was closed where that is wanted; or empty."""
+    """The first directory with a database that has an offset, and was closed if required; or empty."""
     for place in places:
         for database in place.databases:
             with suppress(StatecoreError):
@@ -187,10 +183,7 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
 
 
 def _foreign_in(path: Path) -> list[str]:
-    """Files below a store's directory that are none of RocksDB's; none where a database was: that one is damaged.
-
-    Hidden files, as file managers and NFS make them, tell nothing.
-    """
+    """Non-hidden files other than RocksDB's below a store's directory; none if there was a database, now damaged."""
     names = {name for _, _, files in os.walk(path) for name in files if not name.startswith(".")}
     if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
         return []
@@ -198,28 +191,28 @@ def _foreign_in(path: Path) -> list[str]:
 
 
 def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> list[tuple[StorePlace, str]]:
-    """The databases that are of other kinds by their families and rows, each with what they are."""
+    """Databases of other kinds by their families and rows, each with its possible kinds."""
     if not places:
         return []
-    seen = _seen(places)
+    seen = _detect_or_none(places)
     together = _is_another(store, seen, by_rows)
     if len(places) == 1:
         return [(places[0], together)] if together else []
     if not together and seen is not None and not seen.strange:
         return []
-    alone = [(place, why) for place in places if (why := _is_another(store, _seen([place]), by_rows))]
+    alone = [(place, why) for place in places if (why := _is_another(store, _detect_or_none([place]), by_rows))]
     return alone or [(place, together) for place in places if together]
 
 
-def _seen(places: Sequence[StorePlace]) -> Seen | None:
-    """What the databases of a store show; ``None`` where one cannot be read."""
+def _detect_or_none(places: Sequence[StorePlace]) -> KindDetection | None:
+    """Evidence in the databases of a store; ``None`` if one cannot be read."""
     with suppress(StatecoreError):
-        return recognise(places)
+        return detect_kind(places)
     return None
 
 
-def _is_another(store: StoreSpec, seen: Seen | None, by_rows: bool) -> str:
-    """What databases are, where that is not what is declared of their store; empty where it may be."""
+def _is_another(store: StoreSpec, seen: KindDetection | None, by_rows: bool) -> str:
+    """The possible kinds of databases, if the declared one is not among them; else empty."""
     if seen is None or seen.strange:
         return ""
     left = possible([one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES])

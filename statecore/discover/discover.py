@@ -1,10 +1,10 @@
-"""Writes the first spec of an application, from what can be seen of it, and says what had to be guessed.
+"""Writes the first spec of an application from its topics, topology and state directory, with notes on guesses.
 
-Topics alone do not tell subtopology numbers, so a topology or a state directory is needed; with both, the topology says
-what there is and the directory says the kinds. The topology is the text of ``Topology.describe()``, or what the brokers
-keep of a streams group (:mod:`statecore.discover.group_topology`). What cannot be known is written as ``?``, which
-``restore`` refuses until a person decides: a plain and a timestamped changelog look alike, and a store that is built as
-the wrong one is read without an error, wrongly.
+Topics alone do not show subtopology numbers, so a topology or a state directory is needed; with both, the topology has
+the stores and the directory their kinds. The topology is the text of ``Topology.describe()``, or the brokers'
+description of a streams group (:mod:`statecore.discover.group_topology`). Unknown kinds are written as ``?``, which
+``restore`` refuses until a person decides: a plain and a timestamped changelog look alike, and a store built as the
+wrong one is read wrongly, without an error.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from statecore.statedir.state_directory import StateDirectory
 
 _CHECKED_FOR_MARKERS = 8
 _DEFAULT_FORMAT = (
-    "Stores that the DSL made and named itself are written in the default format. An application with "
-    "dsl.store.format=HEADERS opens them too, restores nothing and converts what it touches."
+    "Stores that the DSL created and named itself are written in the default format. An application with "
+    "dsl.store.format=HEADERS opens them too, restores nothing and converts rows that it touches."
 )
 
 
 class Discovery(NamedTuple):
-    """What was found: the spec, and the notes to it."""
+    """A discovered spec, and the notes to it."""
 
     spec: ApplicationSpec
     notes: Notes
@@ -63,30 +63,30 @@ def discover(
     """Find the stores of an application.
 
     Args:
-        cluster: where its topics are.
         application_id: its ``application.id``.
-        state_dir: Kafka Streams' ``state.dir`` on this machine, or
-        topology_text: what ``Topology.describe()`` prints, or
-        group: what the brokers keep of its group; at least one of the three. Not used beside a text.
-        topology_source: where the text was read, for the message that refuses it.
-        processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
-        transactional_state_stores: the application's ``enable.transactional.statestores``, as far as it is known; a
-            directory may show it, too.
-        kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
-        dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
-        answers: what a person said of stores beforehand.
-        ask: asked once for everything that is still open then.
-        reader: reads records of changelogs; without one readers are made.
+        state_dir: Kafka Streams' ``state.dir`` on this machine.
+        topology_text: output of ``Topology.describe()``.
+        topology_source: origin of the text, for error messages.
+        group: the brokers' description of its group; ignored if there is a text. One of ``state_dir``, text and group
+            is needed.
+        processing_guarantee: the application's; ``None`` checks whether its changelogs end with commit markers.
+        transactional_state_stores: the application's ``enable.transactional.statestores``, if known; a directory may
+            show it, too.
+        kafka_declared: client settings for the spec, ``${NAME}`` unexpanded.
+        dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if unknown.
+        answers: answers given beforehand.
+        ask: called once for everything that is still open.
+        reader: reads records of changelogs; without one readers are created.
 
     Raises:
         Invalid: no source was given, the text is no description, or the group's topology does not name a store; an
-            answer contradicts what there is.
+            answer contradicts the evidence.
         NotFound: the sources name no store, or the cluster has nothing of the application.
         Retryable: no broker answered.
     """
     if state_dir is None and topology_text is None and group is None:
         raise Invalid(
-            "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
+            "Neither a topology nor a state directory was given; topics alone do not show subtopology numbers.",
             code="option-missing",
             action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
         )
@@ -96,8 +96,8 @@ def discover(
     subtopologies = of_group.subtopologies if topology_text is None else parse_topology(topology_text, topology_source)
     found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
-    look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format, reader)
-    notes, decisions = look.decide(answers)
+    store_decisions = _StoreDecisions(cluster, application_id, topics, found, subtopologies, dsl_store_format, reader)
+    notes, decisions = store_decisions.decide(answers)
     if not decisions:
         raise NotFound(
             f"No store of {application_id} was found in {' or '.join(_sources(state_dir, subtopologies))}.",
@@ -107,20 +107,20 @@ def discover(
         )
     _refuse_unknown(cluster, application_id, topics, found, subtopologies)
     if notes.open and ask is not None:
-        notes, decisions = look.decide(answers.merged(ask(notes.open)))
+        notes, decisions = store_decisions.decide(answers.merged(ask(notes.open)))
     every = [decision.store for decision in decisions]
     notes.general[:0] = of_group.remarks
     stores = [store for store in every if not store.is_global]
     global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)
     guarantee = processing_guarantee or _guarantee(
-        reader or ChangelogReader(cluster), cluster, stores, look.described, notes
+        reader or ChangelogReader(cluster), cluster, stores, store_decisions.described, notes
     )
     shown = any(store.transactional for store in found)
     if shown and not transactional_state_stores:
-        notes.add("transactional_state_stores", "as the directory shows; take the application's own setting")
+        notes.add("transactional_state_stores", "as the directory shows; use the application's own setting")
     if notes.open:
-        notes.general.append("Replace every '?' before restoring: nothing here tells it.")
+        notes.general.append("Replace every '?' before restoring: nothing here shows it.")
         notes.general += [one.line for one in notes.open]
     if any(decision.default_format for decision in decisions):
         notes.general.append(_DEFAULT_FORMAT)
@@ -137,9 +137,7 @@ def discover(
     return Discovery(spec, notes)
 
 
-class _Look:
-    """Decides all stores, as often as answers come."""
-
+class _StoreDecisions:
     def __init__(
         self,
         cluster: Cluster,
@@ -157,7 +155,7 @@ class _Look:
         self.samples: dict[str, Sample] = {}
 
     def decide(self, answers: Answers) -> tuple[Notes, list[Decision]]:
-        """What follows with these answers, and the notes to it."""
+        """Decide all stores with these answers; returns the notes and the decisions."""
         notes = Notes()
         drafts = Drafts(self.application_id, self.topics, self.found, notes, answers)
         parts = self.subtopologies
@@ -172,7 +170,7 @@ class _Look:
                 self.described.get(draft.changelog.topic),
                 self._sample,
                 notes,
-                told=answers.kinds.get(draft.name),
+                given=answers.kinds.get(draft.name),
                 dsl_store_format=self.dsl_store_format,
             )
             for draft in declared
@@ -192,9 +190,9 @@ def _refuse_unknown(
     found: list[FoundStore],
     subtopologies: list[Subtopology] | None,
 ) -> None:
-    """Refuse an application of which the cluster has nothing: no internal topic, no topic of its stores, no offset.
+    """Raise ``NotFound`` if the cluster has no internal topic, store topic or committed offset of the application.
 
-    An application without a changelog of its own (its tables are restored from their source topics) has committed.
+    An application without changelogs of its own (its tables are restored from source topics) has committed offsets.
     """
     of_stores = {topic for store in found for topic in store.topics}
     if of_stores & topics or any(topic.startswith(f"{application_id}-") for topic in topics):
@@ -231,7 +229,7 @@ def _guarantee(
     topics: Mapping[str, TopicDescription],
     notes: Notes,
 ) -> ProcessingGuarantee:
-    """Exactly-once when a changelog ends with the marker of a transaction, which only that setting writes."""
+    """Exactly-once if a changelog ends with a transaction marker, which only that setting writes."""
     partitions = [
         TopicPartition(store.changelog, partition)
         for store in stores
@@ -247,6 +245,6 @@ def _guarantee(
         last = OffsetRange(part.topic, part.partition, end - 1, end)
         if sum(len(batch) for batch in reader.read(last, IsolationLevel.READ_UNCOMMITTED)) == 0:
             return ProcessingGuarantee.EXACTLY_ONCE_V2
-    seen = "no changelog ends with a transaction's marker" if filled else "there is nothing in the changelogs"
-    notes.add("processing_guarantee", f"a guess, as {seen}; take the application's own setting")
+    seen = "no changelog ends with a transaction's marker" if filled else "the changelogs are empty"
+    notes.add("processing_guarantee", f"a guess, as {seen}; use the application's own setting")
     return ProcessingGuarantee.AT_LEAST_ONCE

@@ -1,7 +1,7 @@
-"""The topology that the brokers keep of a streams group, as `discover` uses it.
+"""The brokers' topology of a streams group, for ``discover``.
 
-The description has all that the text of ``Topology.describe()`` has (global stores have no numbers). Where the brokers
-keep none, the configured topology tells the changelogs of each subtopology, and by their names the logged stores.
+The description has everything that the text of ``Topology.describe()`` has (global stores have no numbers). Without it,
+the configured topology has the changelogs of each subtopology, whose names contain those of the logged stores.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from statecore.discover.topology import Subtopology
 from statecore.errors import Invalid, NotFound
 
 PLUGIN_SETTING = "group.streams.topology.description.plugin.class"
-"""The setting of brokers by which they keep topology descriptions."""
+"""The broker setting that enables topology descriptions."""
 
 _GIVE = "Give --topology with the text of Topology.describe(), or --state-dir of a healthy instance."
 
 
 @dataclass(frozen=True)
 class GroupTopology:
-    """What a group tells.
+    """The topology of a group.
 
     Attributes:
-        subtopologies: the topology; ``None`` where it tells none that is of use.
-        remarks: where it is from and what it does not tell.
+        subtopologies: the topology; ``None`` if it has no usable one.
+        remarks: its source, and what it does not show.
     """
 
     subtopologies: list[Subtopology] | None = None
@@ -40,11 +40,10 @@ class GroupTopology:
 
 
 def topology_of(group: StreamsGroup, *, required: bool) -> GroupTopology:
-    """The topology that the brokers keep of a group.
+    """The brokers' topology of a group.
 
     Args:
-        group: the group.
-        required: whether there is no other source. Else the configured topology, which lacks stores, is not used.
+        required: whether there is no other source. If not, the configured topology, which lacks stores, is ignored.
 
     Raises:
         NotFound: there is none.
@@ -115,7 +114,7 @@ def _configured(part: ConfiguredSubtopology, application_id: str) -> Subtopology
             f"Subtopology {part.number} of {application_id} has a store that is restored from "
             f"{', '.join(unnamed)}, and the configured topology of its group does not name the store.",
             code="group-topology-incomplete",
-            action=f"{_GIVE} Brokers with {PLUGIN_SETTING} tell it for Kafka Streams 4.4.",
+            action=f"{_GIVE} Brokers with {PLUGIN_SETTING} have it for Kafka Streams 4.4.",
             subtopology=part.number,
             topics=unnamed,
         )

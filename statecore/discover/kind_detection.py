@@ -1,8 +1,8 @@
-"""Of which kind a store on disk is: by its column families, and by its rows where several kinds have the same.
+"""Detects the kind of a store on disk by its column families, and by its rows where kinds share them.
 
 Each store class opens exactly its own column families (:mod:`statecore.formats.releases`), so they settle most kinds.
-The rest differ in their rows, of which some are looked at. All of these must fit; times are held against the segment
-they lie in, so that a key does not pass for a time by chance (all integers big-endian)::
+The others differ in their rows, of which a sample is read. All of these must fit; times are compared with their
+segment, so that a key does not pass for a time by chance (all integers big-endian)::
 
     window             key o start8 o seq4          start in the segment, seq 0
     join-window        key o start8 o seq4          start in the segment, seq > 0 (it counts from 1)
@@ -11,12 +11,12 @@ they lie in, so that a key does not pass for a time by chance (all integers big-
       sliding          01 o key o start8 o seq4     index rows beside them, without a value (with headers: both kinds)
     emit-final-session 00 o end8 o start8 o key     end in the segment;
                        01 o key o end8 o start8     always with index rows
-    grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time; what Kafka Streams has
-                                                    restored of one has other keys, which it never finds again
+    grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time; rows that Kafka Streams
+                                                    has restored have other keys, which it never finds again
     versioned          int64 segment id o key       -1: validFrom8 o value; else next8 o min8 o {from8 o size4}* o ...
     list               ts8 o side1 o key            value: 01 o count4 o {length4 o bytes}*
 
-A store without rows stays undecided among those that share its families.
+A store without rows stays undecided among the kinds that share its families.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from statecore.statedir.readonly_database import Database
 from statecore.statedir.store_places import StorePlace
 
 _SAMPLED_FROM = (None, b"\x00\x00\x01", b"\x01", b"\xff" * 8)
-"""Where rows are looked at: the first ones, rows of a grace buffer with keys of no time, index rows, the latest values
-of a versioned store.
+"""Start keys of the samples: first rows, mis-keyed rows of a grace buffer, index rows, latest values of a versioned
+store.
 """
 
 _SAMPLED_ROWS = 100
 _SAMPLED_DATABASES = 6
 _LONG_AGO_MS = 10 * 365 * 86_400_000
-"""1980: no segment interval is that long, so a greater time cannot lie in the segment that begins at 0."""
+"""1980: no segment interval is that long, so a greater time cannot be in the segment that begins at 0."""
 
 _FAR_MS = 1 << 46
-"""In the year 4199: no time of a record."""
+"""The year 4199: no record has such a time."""
 
 _LATEST = -1
 
 
 class Row(NamedTuple):
-    """A row that was looked at; ``first`` and ``end`` bound the times of its segment."""
+    """A sampled row; ``first`` and ``end`` bound the times of its segment."""
 
     key: bytes
     value: bytes
@@ -64,18 +64,17 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a store's databases show.
+class KindDetection:
+    """Evidence in a store's databases.
 
     Attributes:
-        evidence: which kinds they leave.
-        intervals: bounds (both included) of a versioned store's segment interval in ms, from its rows; or ``None``.
-        older_rows: whether rows still lie in the family of an older format (a store upgraded in place).
+        evidence: the kinds that they leave possible.
+        intervals: bounds (inclusive) of a versioned store's segment interval in ms, from its rows; or ``None``.
+        older_rows: whether a family of an older format has rows (a store upgraded in place).
         empty: whether no row was found.
-        strange: why no class of Kafka Streams would open it; empty when one would.
-        miskeyed: how many of the rows that were looked at are those of a grace buffer with the keys that only Kafka
-            Streams' restore gives them.
-        doubtful: kinds that its rows do not rule out, though what they look like is another.
+        strange: why no class of Kafka Streams would open it; empty if one would.
+        miskeyed: sampled rows of a grace buffer with keys that only Kafka Streams' restore produces.
+        doubtful: kinds that its rows do not rule out, although they look like another.
     """
 
     evidence: tuple[Evidence, ...]
@@ -88,9 +87,9 @@ class Seen:
 
 
 def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
-    """The kinds whose class would open a database with these column families at this kind of place.
+    """The kinds whose class would open a database with these column families in this layout; empty if none would.
 
-    An upgraded store has the families of its older formats too. Empty when no class would.
+    An upgraded store has the families of its older formats too.
     """
     data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     upgraded = {"keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"}
@@ -102,12 +101,8 @@ def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[St
     return frozenset(kind for kind in BUILT if kind.is_segmented == segmented and kind.data_column_family == wanted)
 
 
-def recognise(places: Sequence[StorePlace]) -> Seen:
-    """What the directories of one store, of all its tasks, say of its kind.
-
-    Raises:
-        Corrupted: a database cannot be read.
-    """
+def detect_kind(places: Sequence[StorePlace]) -> KindDetection:
+    """Detect the kind of a store from its directories in all its tasks. Raises ``Corrupted``."""
     segmented = places[0].segmented
     shape = frozenset(kind for kind in BUILT if kind.is_segmented == segmented)
     where = "its directory"
@@ -132,11 +127,11 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
         except NotFound:
             continue  # a segment that expired meanwhile
     if families is None:
-        return Seen((Evidence(shape, where),))
+        return KindDetection((Evidence(shape, where),))
     left = families_leave(families, segmented=segmented)
     if not left:
-        said = f"no store of Kafka Streams has the column families {', '.join(sorted(families))} in such a place"
-        return Seen((), strange=said)
+        text = f"no store of Kafka Streams has the column families {', '.join(sorted(families))} in this layout"
+        return KindDetection((), strange=text)
     evidence = [Evidence(left, BY_FAMILIES)]
     if segmented and StoreKind.GRACE_BUFFER in left:
         evidence.append(_grace_buffer(places, starts, rows))
@@ -145,7 +140,7 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
     miskeyed = sum(map(_is_miskeyed, rows)) if segmented and places[0].store.endswith(GRACE_BUFFER_SUFFIX) else 0
     left_by = tuple(one for one in evidence if one.kinds)
     doubtful = rows_may_be(rows, left)
-    return Seen(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, doubtful=doubtful)
+    return KindDetection(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, doubtful=doubtful)
 
 
 def _databases(places: Sequence[StorePlace]) -> list[tuple[Path, int | None]]:
@@ -170,7 +165,7 @@ def _sample(database: Database, family: str, start: int | None, length: int) -> 
 
 
 def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Sequence[Row]) -> Evidence:
-    """A grace buffer has one endless segment; times of this century in the segment of 1970 are no window's."""
+    """Evidence for or against a grace buffer: one segment of 1970 with times of this century, unlike any window."""
     others = BUILT - {StoreKind.GRACE_BUFFER}
     only = frozenset({StoreKind.GRACE_BUFFER})
     if set(starts) != {0}:
@@ -183,7 +178,7 @@ def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Seq
 
 
 def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
-    """The kinds among these that every row fits. Empty when none does, or where rows tell nothing."""
+    """The given kinds that every row fits; empty if there is none, or rows do not distinguish them."""
     indexed = any(row.key[:1] == b"\x01" and not row.value for row in rows)
     left = frozenset(kind for kind in among if all(_FITS.get(kind, _fits)(row) for row in rows))
     by_index = {
@@ -194,12 +189,12 @@ def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[St
         StoreKind.HEADERS_EMIT_FINAL_SESSION: indexed,
     }
     left = frozenset(kind for kind in left if by_index.get(kind, True))
-    # Every row fits a plain store; one whose rows all parse as something stricter is that.
+    # Every row fits a plain store; if all rows parse as something stricter, it is that.
     return left - {StoreKind.KEY_VALUE} if len(left) > 1 else left
 
 
 def rows_may_be(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
-    """The kinds among these that rows do not rule out for sure.
+    """The given kinds that rows do not rule out for certain.
 
     Times may be in microseconds, or any number that a record has. A plain row with the key -1 and a number looks like a
     value of a versioned store, and an emit-final store of endless retention has one segment, as a grace buffer.
@@ -217,7 +212,7 @@ def rows_may_be(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[S
 
 
 def versioned_intervals(rows: Sequence[Row]) -> tuple[int, int] | None:
-    """Bounds of the segment interval of a versioned store: a row's newest ``validTo`` lies in its segment."""
+    """Bounds of the segment interval of a versioned store: a row's newest ``validTo`` is in its segment."""
     shortest, longest = 1, _FAR_MS
     for row in rows:
         segment = _int64(row.key, 0)
@@ -270,7 +265,7 @@ def _is_of_grace_buffer(row: Row) -> bool:
 
 
 def _is_in_endless_segment(row: Row) -> bool:
-    """Whether it is of an emit-final store that keeps everything in the segment of 1970: no buffered record."""
+    """Whether it is a row of an emit-final store with one segment of 1970, and no buffered record."""
     if row.first or (row.key[:1] == b"\x01" and not row.value):
         return not row.first
     try:
@@ -304,7 +299,7 @@ def _is_versioned(row: Row, far: int = _FAR_MS) -> bool:
 
 
 def _is_versioned_by_chance(row: Row) -> bool:
-    """Whether all that makes it one of a versioned store is a key that begins with -1, above a number."""
+    """Whether a key that begins with -1, with a number as value, is all that makes it a row of a versioned store."""
     since = _int64(row.value, 0)
     return _int64(row.key, 0) == _LATEST and since is not None and (since < _LONG_AGO_MS or len(row.value) == 8)
 
@@ -370,7 +365,7 @@ def _starts_before(row: Row, start_at: int, end_at: int) -> bool:
 
 
 def _int64(data: bytes, at: int) -> int | None:
-    """The number at a place, from the end when negative; ``None`` where the bytes do not reach."""
+    """The number at a position, from the end if negative; ``None`` outside of the bytes."""
     begin = at if at >= 0 else len(data) + at
     return int.from_bytes(data[begin : begin + 8], signed=True) if 0 <= begin <= len(data) - 8 else None
 

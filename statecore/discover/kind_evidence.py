@@ -1,14 +1,14 @@
-"""How a store's kind is concluded: each thing that was seen leaves some kinds possible, and the rest follows.
+"""Concludes a store's kind: each piece of evidence leaves some kinds possible.
 
-Column families, rows, names, records and the topic's configuration are each one :class:`Evidence`. They are taken in
-order, the surest first; one that contradicts those before it is not believed, but said. What is then left is the kind,
-when it is one; ``?`` when it is several, because a store built as the wrong kind is read without an error, wrongly.
+Column families, rows, names, records and the topic's configuration are each one :class:`Evidence`. They are applied in
+order, the most reliable first; one that contradicts those before it is ignored and noted. One remaining kind is the
+result; several give ``?``, because a store built as the wrong kind is read wrongly, without an error.
 
-Names that Kafka Streams generates tell most where there is nothing but a topology and topics. The DSL gives them to
-stores for which the application passes no supplier, so that ``BuiltInDslStoreSuppliers`` makes them::
+Names that Kafka Streams generates show most if there are only a topology and topics. The DSL gives them to stores for
+which the application passes no supplier, so that ``BuiltInDslStoreSuppliers`` creates them::
 
-    …STATE-STORE-<10 digits>                          timestamped, never plain, versioned or a list: one of a supplier
-                                                      has the supplier's name (``MaterializedInternal``)
+    …STATE-STORE-<10 digits>                          timestamped, never plain, versioned or a list: a supplier gives
+                                                      its own name (``MaterializedInternal``)
     KTABLE-…, KSTREAM-TOTABLE-STATE-STORE-…           a key-value store: windows and sessions are aggregates of streams
     KTABLE-FK-JOIN-SUBSCRIPTION-STATE-STORE-…,        the same (``SubscriptionStoreFactory``)
       <name>-subscription-store
@@ -17,10 +17,10 @@ stores for which the application passes no supplier, so that ``BuiltInDslStoreSu
     KSTREAM-OUTERSHARED-…-store                       its list of records without a partner
     KSTREAM-(LEFT)JOIN-…-Buffer                       a grace buffer (``RocksDBTimeOrderedKeyValueBuffer``)
 
-Two things no name tells. A store made by these suppliers may be in memory (``dsl.store.suppliers.class``): Kafka
-Streams does not look at the directory then. And ``dsl.store.format=HEADERS`` makes each of them one that keeps headers.
-Built in the default format it is right in either case: a store with headers opens one without, restores nothing, and
-converts what it touches; the other way round the application would not start. So the default is taken, and said.
+Names do not show two things. A store made by these suppliers may be in memory (``dsl.store.suppliers.class``): Kafka
+Streams then ignores the directory. And ``dsl.store.format=HEADERS`` gives each of them a kind that keeps headers.
+The default format is right in either case: a store with headers opens one without, restores nothing, and converts rows
+that it touches; the other way round the application would not start. So the default is chosen, and noted.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from statecore.changelog.model import TopicDescription
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 
 BUILT = frozenset(kind for kind in StoreKind if kind.can_be_built)
-"""Every kind that can lie on disk."""
+"""Every kind that can be on disk."""
 
 JOIN_WINDOWS = frozenset({StoreKind.JOIN_WINDOW, StoreKind.HEADERS_WINDOW})
-"""What the windows of stream-stream joins are: plain, or with ``dsl.store.format=HEADERS``."""
+"""Kinds of the windows of stream-stream joins: plain, or with ``dsl.store.format=HEADERS``."""
 
 INDEXED_WINDOWS = frozenset({StoreKind.HEADERS_EMIT_FINAL_WINDOW, StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW})
-"""Written alike, so that either name builds the same store (:mod:`statecore.formats.emit_final`)."""
+"""Kinds with the same rows, so that either builds the same store (:mod:`statecore.formats.emit_final`)."""
 
 DAY_MS = 86_400_000
-"""What Kafka Streams adds to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
+"""Added by Kafka Streams to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
 
 BY_FAMILIES = "its column families"
-"""How evidence is called that the column families of a store's databases give."""
+"""Name of the evidence of column families."""
 
 GRACE_BUFFER_SUFFIX = "-Buffer"
-"""How Kafka Streams ends the names of its grace-period buffers (``KStreamImpl.doStreamTableJoin``)."""
+"""Suffix of the names of Kafka Streams' grace buffers (``KStreamImpl.doStreamTableJoin``)."""
 
 _OUTER_JOIN_LIST = re.compile(r"^KSTREAM-OUTERSHARED-[0-9]{10}-store$|-(?:outer|left)-shared-join-store$")
 _JOIN_WINDOW = re.compile(r"KSTREAM-(?:JOIN|OUTER)(?:THIS|OTHER)-[0-9]{10}-store$")
@@ -70,7 +70,7 @@ _IN_DEFAULT_FORMAT = {
     StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: frozenset({StoreKind.EMIT_FINAL_SLIDING_WINDOW}),
     StoreKind.HEADERS_EMIT_FINAL_SESSION: frozenset({StoreKind.EMIT_FINAL_SESSION}),
 }
-"""What the DSL makes in the default format where it makes the kind with ``dsl.store.format=HEADERS``."""
+"""Kind with ``dsl.store.format=HEADERS`` → kinds that the DSL creates in the default format."""
 
 _OF_DSL_SUPPLIERS = frozenset(
     kind for kind in (*_IN_DEFAULT_FORMAT, *frozenset().union(*_IN_DEFAULT_FORMAT.values()))
@@ -79,12 +79,12 @@ _OF_DSL_TABLES = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_K
 
 
 class Evidence(NamedTuple):
-    """What one observation leaves possible.
+    """Kinds that one observation leaves possible.
 
     Attributes:
-        kinds: the kinds a store may be of, by this alone.
-        seen: what was seen, as the end of "because of": "its name", "its topic's retention.ms".
-        guess: whether the conclusion is one a person should look at when this decided it.
+        kinds: possible kinds by this alone.
+        seen: the observation, as the end of "because of": "its name", "its topic's retention.ms".
+        guess: whether a person should check a conclusion that this decided.
     """
 
     kinds: frozenset[StoreKind]
@@ -93,13 +93,13 @@ class Evidence(NamedTuple):
 
 
 class Conclusion(NamedTuple):
-    """What follows.
+    """The concluded kind.
 
     Attributes:
         kind: the kind, or ``?``.
         left: the kinds that remain possible.
-        remarks: what a person should know of it; empty when it is certain.
-        default_format: whether it was decided by taking the default of ``dsl.store.format``.
+        remarks: comments for a person; empty if it is certain.
+        default_format: whether the default of ``dsl.store.format`` decided it.
     """
 
     kind: StoreKind
@@ -109,13 +109,13 @@ class Conclusion(NamedTuple):
 
 
 def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusion:
-    """The kind that is left by all evidence together, taken in order.
+    """Conclude the kind from all evidence, applied in order.
 
     Args:
-        evidence: what was seen, the surest first.
+        evidence: the most reliable first.
         by_dsl: whether the DSL chose the store's class (:func:`is_made_by_dsl`).
     """
-    left, remarks = _weighed(evidence)
+    left, remarks = _combine(evidence)
     default = left
     if by_dsl or left == JOIN_WINDOWS:
         default -= {kind for kind in left if left & _IN_DEFAULT_FORMAT.get(kind, frozenset())}
@@ -125,22 +125,22 @@ def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusio
     if len(left) == 1:
         return Conclusion(next(iter(left)), left, tuple(remarks), defaulted)
     if len(left) <= 4:
-        remarks.append(f"one of {listed(left, 'or')}: nothing here tells which")
+        remarks.append(f"one of {listed(left, 'or')}: nothing here shows which")
     return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks), defaulted)
 
 
 def possible(evidence: Sequence[Evidence]) -> frozenset[StoreKind]:
-    """The kinds that all evidence together leaves, in whatever format of the DSL."""
-    return _weighed(evidence)[0]
+    """The kinds that all evidence leaves, in any format of the DSL."""
+    return _combine(evidence)[0]
 
 
-def _weighed(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[str]]:
+def _combine(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[str]]:
     left = BUILT
     remarks: list[str] = []
     for one in evidence:
         both = left & one.kinds
         if not both:
-            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts what else is there")
+            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts the other evidence")
             continue
         if one.guess and both != left:
             remarks.append(f"{listed(both)} by {one.seen}")
@@ -149,29 +149,29 @@ def _weighed(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[s
 
 
 def is_suppression(store: str) -> bool:
-    """Whether a name is one that only ``suppress`` generates, whose buffer is in memory."""
+    """Whether only ``suppress`` generates this name; its buffer is in memory."""
     return _SUPPRESSION.match(store) is not None
 
 
 def is_made_by_dsl(store: str, processors: Collection[str]) -> bool:
-    """Whether the DSL chose the class of a store itself, by its name: the application passed no supplier."""
+    """Whether the DSL chose the class of a store, by its name: the application passed no supplier."""
     return _GENERATED.search(store) is not None or _is_subscription(store, processors)
 
 
 def _is_subscription(store: str, processors: Collection[str]) -> bool:
-    """Whether it is the store of a foreign-key join with a name (``TableJoined.as``); its processors are named too."""
+    """Whether it is the store of a named foreign-key join (``TableJoined.as``), whose processors are named too."""
     name = store.removesuffix(_SUBSCRIPTION_STORE)
     return name != store and all(name + suffix in processors for suffix in _SUBSCRIBERS)
 
 
 def listed(kinds: frozenset[StoreKind], word: str = "or") -> str:
-    """Kinds in words."""
+    """A list of kinds for messages."""
     names = sorted(str(kind) for kind in kinds)
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
-    """What the names say that Kafka Streams gives its own stores and processors."""
+    """Evidence of the names that Kafka Streams gives its own stores and processors."""
     lists = _OUTER_JOIN_LIST.search(store) is not None
     found = [Evidence(frozenset({StoreKind.LIST}) if lists else BUILT - {StoreKind.LIST}, "its name")]
     if not store.endswith(GRACE_BUFFER_SUFFIX):
@@ -188,7 +188,7 @@ def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
 
 
 def of_format(store: str, processors: Collection[str], dsl_store_format: str | None) -> list[Evidence]:
-    """What the application's ``dsl.store.format`` says of a store whose class the DSL chose."""
+    """Evidence of the application's ``dsl.store.format`` for a store whose class the DSL chose."""
     if dsl_store_format is None or not (is_made_by_dsl(store, processors) or _JOIN_WINDOW.match(store)):
         return []
     headers = frozenset(_IN_DEFAULT_FORMAT)
@@ -197,7 +197,7 @@ def of_format(store: str, processors: Collection[str], dsl_store_format: str | N
 
 
 def of_topic(topic: TopicDescription) -> list[Evidence]:
-    """What a changelog's configuration says (``InternalTopicConfig``); nothing where it is not one of Kafka Streams'.
+    """Evidence of a changelog's configuration (``InternalTopicConfig``); none if it is not one of Kafka Streams'.
 
     ``compact`` are key-value, versioned (with a compaction lag), list stores and grace buffers; ``compact,delete``
     windows and sessions; ``delete`` the windows of stream joins, which keep duplicates.
@@ -216,7 +216,7 @@ def of_topic(topic: TopicDescription) -> list[Evidence]:
 
 
 def versioned_history(topic: TopicDescription) -> int | None:
-    """The history retention in ms of a versioned store with this changelog; ``None`` when it is of another store."""
+    """The history retention in ms of a versioned store with this changelog; ``None`` for other stores."""
     lag = milliseconds(topic, "min.compaction.lag.ms")
     return lag - DAY_MS if lag is not None and lag >= DAY_MS else None
 
@@ -229,6 +229,6 @@ def window_retention(topic: TopicDescription) -> int | None:
 
 
 def milliseconds(topic: TopicDescription, name: str) -> int | None:
-    """A setting of a topic that is a number, or ``None``."""
+    """A numeric setting of a topic, or ``None``."""
     text = topic.configs.get(name, "")
     return int(text) if text.isdigit() else None

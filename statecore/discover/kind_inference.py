@@ -1,4 +1,4 @@
-"""Decides a store's kind and times by everything that was seen of it, and says what is left to a person."""
+"""Decides a store's kind and times from all evidence, and lists open questions for a person."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided of a store.
+    """The decision about a store.
 
     Attributes:
-        store: it, with ``?`` for what is open.
-        default_format: whether its kind is the one of the default ``dsl.store.format``.
+        store: its spec, with ``?`` for open fields.
+        default_format: whether its kind assumes the default ``dsl.store.format``.
     """
 
     store: StoreSpec
@@ -49,21 +49,20 @@ def decide(
     sample: Callable[[TopicDescription], Sample],
     notes: Notes,
     *,
-    told: StoreKind | None = None,
+    given: StoreKind | None = None,
     dsl_store_format: str | None = None,
 ) -> Decision:
-    """Decide.
+    """Decide the kind and times of a store.
 
     Args:
-        draft: the store.
         topic: its changelog, if that exists.
-        sample: looks at records of a changelog; asked where nothing else decides.
-        notes: told what was guessed, and what is open.
-        told: the kind that a person says it is.
-        dsl_store_format: the application's ``dsl.store.format``, if it is known.
+        sample: reads records of a changelog; called if nothing else decides.
+        notes: receives guesses and open questions.
+        given: the kind that a person gave.
+        dsl_store_format: the application's ``dsl.store.format``, if known.
 
     Raises:
-        Invalid: what was said contradicts what there is.
+        Invalid: an answer contradicts the evidence.
     """
     changelog = draft.changelog.topic
     store = StoreSpec(
@@ -77,15 +76,15 @@ def decide(
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)
-    if told is StoreKind.CUSTOM:  # nothing on disk or in a topic speaks for or against it
-        store = replace(store, kind=told)
+    if given is StoreKind.CUSTOM:  # no file or topic can confirm or contradict it
+        store = replace(store, kind=given)
         if store.is_undecided:
-            notes.open.append(OpenStore(draft.name, draft.subtopology, (told,), draft.changelog.candidates, ()))
+            notes.open.append(OpenStore(draft.name, draft.subtopology, (given,), draft.changelog.candidates, ()))
         return Decision(store)
     found = draft.found
     if found is not None and (found.trouble or found.seen.strange):
         notes.add(draft.name, found.seen.strange or "its directory could not be read")
-    if found is not None and found.seen.strange and told is None:
+    if found is not None and found.seen.strange and given is None:
         store = replace(store, kind=StoreKind.UNKNOWN)
         notes.open.append(OpenStore(draft.name, draft.subtopology, (), draft.changelog.candidates, ()))
         return Decision(store)
@@ -98,16 +97,16 @@ def decide(
     concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
     seen = _seen(found, own_topic)
     if concluded.kind is StoreKind.UNKNOWN and own_topic is not None:
-        looked = sample(own_topic)
-        if looked.suppressed:
+        sampled = sample(own_topic)
+        if sampled.suppressed:
             notes.add(draft.name, "in memory, because its changelog's records are those of suppress")
             return Decision(store)
-        seen.append(f"{looked.records} of its records")
-        evidence += _of_sample(looked)
+        seen.append(f"{sampled.records} of its records")
+        evidence += _evidence_of_sample(sampled)
         concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
-    if told is not None:
-        _check_told(draft.name, told, possible([*evidence, *by_topic]), seen)
-        concluded = Conclusion(told, frozenset({told}), ())
+    if given is not None:
+        _check_given(draft.name, given, possible([*evidence, *by_topic]), seen)
+        concluded = Conclusion(given, frozenset({given}), ())
     for remark in concluded.remarks:
         notes.add(draft.name, remark)
     store = _with_times(replace(store, kind=concluded.kind), own_topic, found, notes)
@@ -119,20 +118,20 @@ def decide(
     return Decision(store)
 
 
-def _check_told(store: str, told: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
-    if told not in left:
+def _check_given(store: str, given: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
+    if given not in left:
         raise Invalid(
-            f"Store {store} was said to be of the kind {told}, but what there is ({'; '.join(seen) or 'its name'}) is "
-            f"of {listed(left)}.",
+            f"Store {store} was given the kind {given}, but the evidence ({'; '.join(seen) or 'its name'}) shows "
+            f"{listed(left)}.",
             code="kind-mismatch",
-            action="Say one of these, or correct the written spec by hand.",
+            action="Give one of these, or correct the written spec by hand.",
             store=store,
-            kind=str(told),
+            kind=str(given),
         )
 
 
-def _of_sample(looked: Sample) -> list[Evidence]:
-    return [looked.evidence] if looked.records and looked.kinds else []
+def _evidence_of_sample(sampled: Sample) -> list[Evidence]:
+    return [sampled.evidence] if sampled.records and sampled.kinds else []
 
 
 def _seen(found: FoundStore | None, topic: TopicDescription | None) -> list[str]:
@@ -141,7 +140,7 @@ def _seen(found: FoundStore | None, topic: TopicDescription | None) -> list[str]
 
 
 def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundStore | None, notes: Notes) -> StoreSpec:
-    """Retention, which the changelog's configuration tells, and the segment interval where it is not the usual one."""
+    """Set the retention from the changelog's configuration, and the segment interval if it is not the default."""
     if store.kind is not StoreKind.UNKNOWN and store.kind not in RETAINED_KINDS:
         return store
     setting = "min.compaction.lag.ms" if store.kind.is_versioned else "retention.ms"
@@ -150,12 +149,12 @@ def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundSt
         retention = versioned_history(topic) if store.kind.is_versioned else window_retention(topic)
     if retention is None:
         if store.kind in RETAINED_KINDS and store.is_logged:
-            notes.add(store.name, "its retention is not to be seen: add 'retention' as the application has it")
+            notes.add(store.name, "its retention is unknown: add 'retention' as the application has it")
         return store
     derived = f"is derived from its topic's {setting}"
     interval = found.segment_interval(store.kind, retention) if found is not None else None
     if interval is not None and store.kind in WINDOWED_KINDS and interval > SHORTEST_INTERVAL_MS:
-        # Suppliers take no interval of their own: another interval means another retention than the topic was made for.
+        # Suppliers accept no interval of their own: another interval means the topic had another retention.
         derived = f"is derived from its segments of {format_duration(interval)}, which contradict its topic's {setting}"
         retention, interval = 2 * interval, None
     elif interval is not None:

@@ -1,4 +1,4 @@
-"""The stores of an application before their kinds are decided: where they are, and what there is to decide by."""
+"""Drafts of an application's stores before their kinds are decided, with the evidence to decide by."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _GENERATED = re.compile(r"STATE-STORE-[0-9]{10}$")
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store of which a person has to decide something.
+    """A store with open questions for a person.
 
     Attributes:
-        store: its name.
         subtopology: of its tasks; -1 for a global store.
-        kinds: the kinds it may be of, sorted; one when that is decided.
-        changelogs: what its changelog may be, when that is open; else empty.
-        seen: what was looked at.
+        kinds: possible kinds, sorted; one if decided.
+        changelogs: possible changelogs if open; else empty.
+        seen: the evidence used.
     """
 
     store: str
@@ -37,7 +36,7 @@ class OpenStore:
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The open questions in one line."""
         where = "a global store" if self.subtopology < 0 else f"subtopology {self.subtopology}"
         open_ = []
         if len(self.kinds) != 1:
@@ -48,7 +47,7 @@ class OpenStore:
         return f"  {self.store} ({where}): {', '.join(open_)}{seen}"
 
     def to_json(self) -> dict[str, Any]:
-        """It as a JSON object."""
+        """The open questions as a JSON object."""
         return {
             "store": self.store,
             "subtopology": self.subtopology,
@@ -60,12 +59,12 @@ class OpenStore:
 
 @dataclass
 class Notes:
-    """What a person should know of a discovered spec.
+    """Notes to a discovered spec.
 
     Attributes:
         general: lines above everything.
         beside: comments by store name or top-level key.
-        open: what a person has to decide.
+        open: open questions.
     """
 
     general: list[str] = field(default_factory=list)
@@ -73,22 +72,20 @@ class Notes:
     open: list[OpenStore] = field(default_factory=list)
 
     def add(self, name: str, remark: str) -> None:
-        """Append a remark to what stands beside a name."""
+        """Append a remark to the comment of a name."""
         self.beside[name] = f"{self.beside[name]}; {remark}" if name in self.beside else remark
 
 
 class Draft(NamedTuple):
-    """A store before its kind is decided: where it is, and what there is to decide by.
+    """A store before its kind is decided.
 
     Attributes:
-        name: its name.
         subtopology: of its tasks; -1 for a global store.
-        changelog: what it is restored from.
         topology: the named topology, or ``None``.
         found: its directory, or ``None``.
-        processors: the names of the processors that use it.
-        in_memory: why it is taken to be in memory; empty when it is not.
-        reprocess: whether a processor of the application fills it, as it may a global store.
+        processors: names of the processors that use it.
+        in_memory: why it is assumed to be in memory; empty if it is not.
+        reprocess: whether a processor of the application fills it, as is possible for a global store.
     """
 
     name: str
@@ -102,18 +99,18 @@ class Draft(NamedTuple):
 
 
 class Drafts:
-    """Stores as far as topology, state directory and the names of topics tell them."""
+    """Drafts stores from topology, state directory and names of topics."""
 
     def __init__(
-        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, told: Answers
+        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, answers: Answers
     ) -> None:
-        self.application_id, self.topics, self.notes, self.told = application_id, topics, notes, told
+        self.application_id, self.topics, self.notes, self.answers = application_id, topics, notes, answers
         self.found = found
         self.by_name = {store.name: store for store in found}
         self.tasks = {store.subtopology for store in found}
 
     def of_directory(self) -> list[Draft]:
-        """Stores that have a directory; those in memory cannot be seen."""
+        """Drafts of stores with a directory; those in memory have none."""
         drafts = []
         for store in self.found:
             if store.subtopology < 0:
@@ -125,7 +122,7 @@ class Drafts:
         return drafts
 
     def of_topology(self, subtopologies: list[Subtopology]) -> list[Draft]:
-        """Stores that the topology names."""
+        """Drafts of the stores that the topology names."""
         drafts: list[Draft] = []
         for subtopology in subtopologies:
             for name, sources in subtopology.stores.items():
@@ -134,7 +131,7 @@ class Drafts:
                     continue
                 found = self.by_name.get(name)
                 memory = self._in_memory(name, subtopology.number)
-                # Nothing is restored into a store in memory, so it does not matter which topic it has.
+                # Nothing is restored into a store in memory, so its topic does not matter.
                 usual = Changelog(self._usual(name, found))
                 topic = usual if memory else self._changelog(name, found, subtopology)
                 processors = frozenset(subtopology.processors[name])
@@ -146,7 +143,7 @@ class Drafts:
 
     def _global(self, subtopology: Subtopology, name: str, sources: set[str]) -> list[Draft]:
         if not sources:
-            self.notes.general.append(f"Global store {name} was left out: its source topic is not to be seen.")
+            self.notes.general.append(f"Global store {name} was left out: its source topic is unknown.")
             return []
         own = not subtopology.may_be_global_table(name)
         if own:
@@ -159,19 +156,19 @@ class Drafts:
     def _global_of_directory(self, store: FoundStore) -> list[Draft]:
         topics = sorted(store.topics & self.topics)
         if len(topics) != 1:
-            self.notes.general.append(f"Global store {store.name} was left out: its source topic is not to be seen.")
+            self.notes.general.append(f"Global store {store.name} was left out: its source topic is unknown.")
             return []
         self._note_global(store.name)
         return [Draft(store.name, -1, Changelog(topics[0]), found=store)]
 
     def _note_global(self, name: str) -> None:
         if not _GENERATED.search(name):  # a name that only globalTable generates
-            self.notes.add(name, "taken for a globalTable; add 'reprocess: true' if addGlobalStore fills it")
+            self.notes.add(name, "assumed to be a globalTable; add 'reprocess: true' if addGlobalStore fills it")
 
     def _in_memory(self, name: str, subtopology: int) -> str:
-        """Why a store is taken to be in memory; empty when it is not."""
-        if name in self.told.kinds:
-            return "in memory, as was said" if self.told.kinds[name] is StoreKind.IN_MEMORY else ""
+        """Why a store is assumed to be in memory; empty if it is not."""
+        if name in self.answers.kinds:
+            return "in memory, as given" if self.answers.kinds[name] is StoreKind.IN_MEMORY else ""
         found = self.by_name.get(name)
         if found is not None and found.subtopology != subtopology:
             self.notes.add(name, f"the state directory has it in subtopology {found.subtopology}: another version?")
@@ -187,9 +184,8 @@ class Drafts:
         return default_changelog(self.application_id, name, found.topology if found is not None else None)
 
     def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
-        """The topic a store is restored from, ``none`` or ``?``; what is not certain is noted."""
-        if name in self.told.changelogs:
-            return Changelog(self.told.changelogs[name])
+        if name in self.answers.changelogs:
+            return Changelog(self.answers.changelogs[name])
         changelog = changelog_of(name, self._usual(name, found), self.topics, found, subtopology)
         if changelog.remark:
             self.notes.add(name, changelog.remark)
@@ -197,7 +193,7 @@ class Drafts:
 
 
 def distinct(drafts: list[Draft], notes: Notes) -> list[Draft]:
-    """One store of a name in a subtopology's number, which is all that a spec can hold; the others are said."""
+    """Keep one store of a name and subtopology number, which is all that a spec can hold; note the others."""
     kept: dict[tuple[int, str], Draft] = {}
     for draft in drafts:
         first = kept.setdefault((draft.subtopology, draft.name), draft)

@@ -1,4 +1,4 @@
-"""What a state directory says of an application's stores, each seen over all its tasks. Only read, never changed."""
+"""Surveys the stores in a state directory, each over all its tasks. Reads only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from math import gcd
 
-from statecore.discover.kind_detection import Seen, recognise
+from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
@@ -19,18 +19,17 @@ from statecore.statedir.store_places import StorePlace, store_places
 
 @dataclass(frozen=True)
 class FoundStore:
-    """A store that has a directory.
+    """A store with a directory.
 
     Attributes:
-        name: its name.
         subtopology: of its tasks; -1 below ``global``.
         topology: the named topology, or ``None``.
-        topics: the topics its offsets name.
-        segmented: whether its rows lie in segments.
-        seen: what its databases say of its kind.
-        starts: the times in ms its segments begin with.
-        trouble: why it could not be looked at; empty when it could.
-        unlogged: whether all its databases were closed without an offset, as a store is left that is not logged.
+        topics: topics of its offsets.
+        segmented: whether it has segments.
+        seen: evidence of its kind.
+        starts: start times of its segments in ms.
+        trouble: why it could not be read; empty if it could.
+        unlogged: whether all its databases were closed without an offset, as a store without changelog is left.
         transactional: whether a database shows that the application has transactional stores (KIP-892).
     """
 
@@ -39,14 +38,14 @@ class FoundStore:
     topology: str | None
     topics: frozenset[str]
     segmented: bool
-    seen: Seen
+    seen: KindDetection
     starts: tuple[int, ...] = ()
     trouble: str = ""
     unlogged: bool = False
     transactional: bool = False
 
     def segment_interval(self, kind: StoreKind, retention_ms: int) -> int | None:
-        """The segment interval in ms, where what lies on disk contradicts the one that follows from the retention."""
+        """The segment interval in ms, if the files contradict the one that follows from the retention."""
         if kind.is_versioned and self.seen.intervals is not None:
             shortest, longest = self.seen.intervals
             return None if shortest <= default_segment_interval(kind, retention_ms) <= longest else longest
@@ -59,7 +58,7 @@ class FoundStore:
 
 
 def survey(directory: StateDirectory) -> list[FoundStore]:
-    """Every store, the global ones too. Empty when there is no directory."""
+    """Every store, global ones included; empty without a directory."""
     by_name: dict[tuple[str | None, str], list[StorePlace]] = {}
     for place in store_places(directory):
         by_name.setdefault((place.topology, place.store), []).append(place)
@@ -67,15 +66,15 @@ def survey(directory: StateDirectory) -> list[FoundStore]:
 
 
 def _found(places: list[StorePlace]) -> FoundStore:
-    # A name is one store's: two shapes or subtopologies of it are leftovers of another version, and the first speaks.
+    # A name belongs to one store: other layouts or subtopologies of it are leftovers of another version.
     places = [place for place in places if (place.segmented, place.subtopology) == _shape(places)]
     first = places[0]
     topics: frozenset[str] = frozenset()
     trouble = ""
-    seen = Seen(())
+    seen = KindDetection(())
     unlogged = transactional = False
     try:
-        seen = recognise(places)
+        seen = detect_kind(places)
         outside = [partition.topic for place in places for partition in offsets_in(place.checkpoint_file).offsets]
         states = [state for place in places for state in _states(place)]
         topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
@@ -100,13 +99,13 @@ def _found(places: list[StorePlace]) -> FoundStore:
 
 
 def _shape(places: list[StorePlace]) -> tuple[bool, int]:
-    """The one with databases in it, where a name was found in several places."""
+    """Layout and subtopology of the directory with databases, if a name occurs in several."""
     chosen = next((place for place in places if place.databases), places[0])
     return chosen.segmented, chosen.subtopology
 
 
 def _states(place: StorePlace) -> list[DatabaseState]:
-    for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
+    for path in place.databases[-1:]:  # of a segmented store the newest segment
         with contextlib.suppress(NotFound):  # the segment may have expired meanwhile
             return [read_database(path).opened()]
     return []

@@ -1,4 +1,4 @@
-"""The text of ``Topology.describe()``: which subtopology has which stores, and which topic a table reads.
+"""Parser for the text of ``Topology.describe()``: stores of each subtopology, and source topics of tables.
 
 ::
 
@@ -18,9 +18,9 @@
           <-- KSTREAM-SOURCE-0000000003
 
 ``kafka-streams-groups.sh --describe --topology`` prints nodes sorted by name, full names of repartition topics, and
-numbers of its own for global stores. The other numbers are the ones in task ids. The text says neither kinds nor
-changelogs, but Kafka Streams names what it makes itself in ways of its own (``KStreamImpl``, ``KTableImpl``,
-``OuterStreamJoinStoreFactory``), and names tell something.
+its own numbers for global stores. The other numbers are those in task ids. The text has neither kinds nor changelogs,
+but the names that Kafka Streams generates (``KStreamImpl``, ``KTableImpl``, ``OuterStreamJoinStoreFactory``) show some
+of them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Subtopology:
     """One subtopology.
 
     Attributes:
-        number: as in its task ids; -1 for a global store whose number is not told.
+        number: as in its task ids; -1 for a global store without a number.
         is_global: whether it only fills a global store.
-        fed: store → each processor that uses it → the topics of the sources directly above that.
-        sources: the names of its source nodes.
+        fed: store → each processor that uses it → topics of the sources directly above that.
+        sources: names of its source nodes.
     """
 
     number: int
@@ -57,29 +57,29 @@ class Subtopology:
 
     @property
     def stores(self) -> dict[str, set[str]]:
-        """Store → the topics of the sources directly above its processors."""
+        """Store → topics of the sources directly above its processors."""
         return {store: set().union(*by_processor.values()) for store, by_processor in self.fed.items()}
 
     @property
     def processors(self) -> dict[str, set[str]]:
-        """Store → the names of the processors that use it."""
+        """Store → names of the processors that use it."""
         return {store: set(by_processor) for store, by_processor in self.fed.items()}
 
     def tables_of(self, store: str) -> set[str]:
-        """The topics that the store is the table of, by ``StreamsBuilder.table`` and its name for the processor."""
+        """The topics whose table the store is, by ``StreamsBuilder.table`` and its name for the processor."""
         fed = self.fed.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if _TABLE_SOURCE.fullmatch(name)))
 
     def perhaps_restored_from(self, store: str) -> set[str]:
-        """The topics directly above processors whose names the DSL did not make.
+        """Topics directly above processors whose names the DSL did not generate.
 
-        Such a store may be a table with a name of its own (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
+        Such a store may be a table with a custom name (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
         """
         fed = self.fed.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if not _OF_THE_DSL.fullmatch(name)))
 
     def may_be_global_table(self, store: str) -> bool:
-        """Whether ``globalTable`` could have made this: ``StreamsBuilder`` names source and processor so.
+        """Whether ``globalTable`` could have created this: ``StreamsBuilder`` names source and processor this way.
 
         Its ``addGlobalStore`` names them alike; ``Topology.addGlobalStore`` gives them the application's own names.
         """
@@ -90,11 +90,7 @@ class Subtopology:
 
 
 def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]:
-    """The subtopologies of a description.
-
-    Raises:
-        Invalid: no subtopology is in the text.
-    """
+    """Parse the subtopologies of a description. Raises ``Invalid`` if the text has none."""
     found: list[Subtopology] = []
     topics: dict[str, set[str]] = {}
     fed: list[set[str]] = []
@@ -116,15 +112,15 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
             fed = []
         elif match := _UPSTREAM.match(line):
             above.append((fed, topics, _names(match[1])))
-    # A source may stand below what it feeds: kafka-streams-groups.sh sorts the nodes by name.
+    # A source may be below its successors: kafka-streams-groups.sh sorts the nodes by name.
     for stores, topics, nodes in above:
         for one in stores:
             one.update(*(topics.get(node, ()) for node in nodes))
     if not found:
         raise Invalid(
-            f"{source} holds no line 'Sub-topology: <number>'.",
+            f"{source} contains no line 'Sub-topology: <number>'.",
             code="topology-invalid",
-            action="Save what the application prints for topology.describe() into a file, and give that file.",
+            action="Save the output of the application's topology.describe() to a file, and give that file.",
             source=source,
         )
     return found

@@ -1,1 +1,1 @@
-"""Inspection of state directories: findings, the checks that make them, and what repairs them."""
+"""Diagnosis of state directories: findings, the checks that produce them, and repairs."""

@@ -1,14 +1,13 @@
-"""Whether a store was made of the changelog that there is: the log's last writes up to its offset must be its rows.
+"""Detects a recreated changelog by comparing rows of a store with the log's last records before its offset.
 
-A state directory keeps no topic's id. But of a store that was closed at an offset, the last record of a key up to that
-offset is the row, value by value, wherever a row is what was written last. So some of the newest keys before the offset
-are looked up. A store of another log, which is longer now than the offset, has none of these values.
+A state directory does not record topic ids. But if a store was closed at an offset, the last record of a key up to that
+offset is its row, value by value, for kinds whose rows are last writes. So some of the newest keys before the offset
+are looked up. A store of another log, which by now is longer than the offset, has none of these values.
 
-What one key shows (:class:`Shown`) is taken for less than it may seem. A row that an earlier or a later record explains
-is of this log: the store lost an update, or its offset was lowered. A row that is not there tells something only where
-it could not have expired, and no delete behind the offset may be gone. Timestamps and headers are not compared, because
-a topic may stamp its records itself (``message.timestamp.type``). And one key of the log in the store is enough to say
-nothing at all.
+The evidence of one key (:class:`Comparison`) is interpreted with care. A row that an earlier or a later record explains
+belongs to this log: the store lost an update, or its offset was lowered. A missing row counts only if it cannot have
+expired, and no delete behind the offset may be compacted away. Timestamps and headers are not compared, because a topic
+may stamp its records itself (``message.timestamp.type``). One matching key is enough to report nothing.
 """
 
 from __future__ import annotations
@@ -38,27 +37,29 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.readonly_database import Database
 
 LAST_WRITE_KINDS = BUILT - {StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW}
-"""Kinds of which each row is the last record of its key.
+"""Kinds whose rows are the last records of their keys.
 
-Windows of joins keep duplicates, which the changelog numbers by itself; versions and buffers are made of many records.
+Join windows keep duplicates, which the changelog numbers itself; versioned rows and grace buffers are built from many
+records.
 """
 
 KEYS = 16
-"""Keys that are looked up of a partition."""
+"""Keys that are looked up per partition."""
 
 MANY_KEYS = 512
-"""Keys that are looked up where the newest ones say that the log is another one: a store that lost its last updates has
-the rows of older ones."""
+"""Keys that are looked up if the newest ones indicate another log: a store that lost its last updates has the rows
+of older ones.
+"""
 
 LEAST_KEYS = 3
-"""So many of them have to say that the log is another one, unless it has no more."""
+"""Keys that have to indicate another log, unless the log has fewer."""
 
 _SPANS = (64, 4_096, 131_072)
 _BYTES = 32 << 20
 
 
-class Shown(Enum):
-    """What one key shows."""
+class Comparison(Enum):
+    """Result of comparing one key."""
 
     SAME = "the row is the record's"
     EXPLAINED = "the row is an earlier or a later record's"
@@ -68,13 +69,11 @@ class Shown(Enum):
 
 
 class Written(NamedTuple):
-    """The last record of a key up to an offset.
+    """The last record of a key before an offset.
 
     Attributes:
-        key: the record's.
-        value: the record's; ``None`` for a delete.
+        value: ``None`` for a delete.
         timestamp: ms since the epoch.
-        offset: where it lies.
     """
 
     key: bytes
@@ -89,7 +88,7 @@ class Newest:
 
     Attributes:
         written: the newest first.
-        earlier: key → the values that earlier records gave it, as far as they were seen.
+        earlier: key → values of its earlier records, as far as they were read.
         whole: whether the log has no more keys before the offset.
     """
 
@@ -99,11 +98,11 @@ class Newest:
 
 
 class Later(NamedTuple):
-    """What the records behind an offset say of some keys.
+    """Records behind an offset.
 
     Attributes:
-        keys: those of them that have a record there.
-        has_gaps: whether offsets are missing there: compaction may have removed the deletes of others.
+        keys: the wanted keys that have a record there.
+        has_gaps: whether offsets are missing there: compaction may have removed deletes.
     """
 
     keys: frozenset[bytes]
@@ -111,10 +110,10 @@ class Later(NamedTuple):
 
 
 class Limits:
-    """How much is read of one partition, and until when of all of them.
+    """Limits of reading logs.
 
     Args:
-        until: ``time.monotonic()`` at which no more is read.
+        until: ``time.monotonic()`` after which nothing more is read.
         most_bytes: bytes of one read.
     """
 
@@ -123,31 +122,28 @@ class Limits:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time is over."""
         return time.monotonic() >= self.until
 
     def reached(self, statistics: ReadStatistics) -> bool:
-        """Whether a read is not to go on."""
+        """Whether a read has to stop."""
         return statistics.bytes_fetched + statistics.bytes_decoded >= 2 * self.most_bytes or self.over
 
 
 def newest_records(
     reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits, keys: int = KEYS
 ) -> Newest | None:
-    """The last records of the newest keys of ``[start, end)``; ``None`` where that would take too much.
+    """The last records of the newest keys of ``[start, end)``; ``None`` if that exceeds the limits.
 
     Args:
-        reader: of the cluster.
-        partition: where.
         start: the log's start.
-        end: the first offset that the store has not.
-        limits: how much may be read.
-        keys: how many keys.
+        end: the first offset that the store does not have.
+        keys: number of keys.
 
     Raises:
         Retryable: no broker answered.
-        Invalid: the log ends below ``end`` now.
-        Corrupted: the bytes of a record batch are not what they must be.
+        Invalid: the log now ends before ``end``.
+        Corrupted: a record batch is damaged.
     """
     found = None
     for span in _SPANS:
@@ -162,11 +158,7 @@ def newest_records(
 
 
 def later_records(reader: ChangelogReader, span: OffsetRange, keys: Collection[bytes], limits: Limits) -> Later | None:
-    """Which of some keys have records in a range; ``None`` where that would take too much.
-
-    Raises:
-        Retryable, Invalid, Corrupted: as :func:`newest_records`.
-    """
+    """The given keys with records in a range; ``None`` if that exceeds the limits. Raises as :func:`newest_records`."""
     wanted, seen = pa.array(sorted(keys), pa.binary()), set[bytes]()
     for batch in reader.read(span, IsolationLevel.READ_UNCOMMITTED):
         seen.update(batch["key"].filter(pc.is_in(batch["key"], value_set=wanted)).to_pylist())
@@ -187,7 +179,6 @@ def _all_of(
 
 
 def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> Newest:
-    """What some batches in offset order say of the newest of their keys."""
     written: dict[bytes, Written] = {}
     earlier: dict[bytes, set[bytes]] = {}
     full = False
@@ -207,17 +198,17 @@ def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> 
     return Newest(tuple(written.values()), seen, whole and not full)
 
 
-def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Shown]:
-    """What each key shows of a store.
+def compare_rows(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Comparison]:
+    """Compare the rows of a store with the last records of their keys.
 
     Args:
         kind: one of :data:`LAST_WRITE_KINDS`.
-        databases: where its rows lie.
+        databases: its databases.
         newest: the last records before its offset.
 
     Raises:
-        NotFound: a database has gone meanwhile.
-        Corrupted: one cannot be read.
+        NotFound: a database was deleted meanwhile.
+        Corrupted: a database cannot be read.
     """
     rows_of = row_format(kind)
     keys = pa.array([one.key for one in newest.written], pa.binary())
@@ -227,7 +218,7 @@ def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest
         pa.array([one.timestamp for one in newest.written], pa.int64()),
         pa.array([b"\x00"] * len(keys), pa.binary()),
     )
-    shown = dict.fromkeys((one.key for one in newest.written), Shown.NOTHING)
+    shown = dict.fromkeys((one.key for one in newest.written), Comparison.NOTHING)
     if not len(keys) or rows_of.check(records) is not None:
         return shown
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
@@ -240,12 +231,12 @@ def shown_by(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest
         with Database(place.path) as database:
             for one, row_key in looked:
                 sure = place.start is None or place.end is not None
-                shown[one.key] = _shown(database, kind, one, row_key, newest.earlier.get(one.key, frozenset()), sure)
+                shown[one.key] = _compare(database, kind, one, row_key, newest.earlier.get(one.key, frozenset()), sure)
     return shown
 
 
 def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
-    """Whether a store holds any row. Raises as :func:`shown_by`."""
+    """Whether a store has any row. Raises as :func:`compare_rows`."""
     for place in databases:
         with Database(place.path) as database:
             if next(database.rows(kind.data_column_family), None) is not None:
@@ -254,7 +245,7 @@ def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
 
 
 def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePlace | None:
-    """The database in which a row of a time lies; ``None`` where its segment is not there: it may have expired."""
+    """The database for rows of a time; ``None`` if there is no such segment, because it may have expired."""
     if at is None:
         return databases[0] if databases else None
     begun = [place for place in databases if place.start is not None and place.start <= at]
@@ -262,31 +253,22 @@ def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePla
     return None if place is None or (place.end is not None and at >= place.end) else place
 
 
-def _shown(
+def _compare(
     database: Database, kind: StoreKind, written: Written, row_key: bytes, earlier: Collection[bytes], sure: bool
-) -> Shown:
-    """What one key shows.
-
-    Args:
-        database: where its row would be.
-        kind: of the store.
-        written: the record.
-        row_key: the key of its row.
-        earlier: values that it had.
-        sure: whether its row would be in this database and nowhere else.
-    """
+) -> Comparison:
+    """Compare one row with its record; ``sure`` if the row can be in no other database."""
     row = _row(database, kind.data_column_family, row_key)
     if row is None:
         older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         is_older = any(_row(database, family, row_key) is not None for family in older)
-        return Shown.NOTHING if written.value is None or is_older or not sure else Shown.ABSENT
+        return Comparison.NOTHING if written.value is None or is_older or not sure else Comparison.ABSENT
     try:
         value = _value(kind, row)
     except Corrupted:
-        return Shown.NOTHING  # of another kind, or damaged: others say so
+        return Comparison.NOTHING  # another kind, or damaged: other checks report it
     if value == written.value:
-        return Shown.SAME
-    return Shown.EXPLAINED if value in earlier else Shown.OTHER
+        return Comparison.SAME
+    return Comparison.EXPLAINED if value in earlier else Comparison.OTHER
 
 
 def _row(database: Database, family: str, key: bytes) -> bytes | None:
@@ -295,30 +277,30 @@ def _row(database: Database, family: str, key: bytes) -> bytes | None:
 
 
 def _value(kind: StoreKind, row: bytes) -> bytes:
-    """The changelog's value of a row, without what the store puts in front of it."""
+    """The changelog's value of a row, without the prefix that the store adds."""
     if kind is StoreKind.LIST:
         return row
     (value,) = row_format(kind).value_columns(pa.array([row], pa.large_binary()))["value"].to_pylist()
     return bytes(value)
 
 
-def proof(newest: Newest, shown: Mapping[bytes, Shown], later: Later) -> list[Written]:
-    """The records that prove that a store is of another log; none where they do not.
+def proof(newest: Newest, shown: Mapping[bytes, Comparison], later: Later) -> list[Written]:
+    """The records that prove that a store belongs to another log; empty if nothing is proven.
 
     Args:
         newest: the last records before its offset.
-        shown: what each key shows.
-        later: what lies behind the offset.
+        shown: the result for each key.
+        later: the records behind the offset.
     """
-    told = Counter(shown.values())
-    if told[Shown.SAME] or told[Shown.EXPLAINED]:
+    counts_by_result = Counter(shown.values())
+    if counts_by_result[Comparison.SAME] or counts_by_result[Comparison.EXPLAINED]:
         return []
-    counts = {Shown.OTHER} if later.has_gaps else {Shown.OTHER, Shown.ABSENT}
+    counts = {Comparison.OTHER} if later.has_gaps else {Comparison.OTHER, Comparison.ABSENT}
     found = [one for one in newest.written if shown[one.key] in counts and one.key not in later.keys]
     values = sum(one.value is not None for one in newest.written)
     return found if found and len(found) >= (min(LEAST_KEYS, values) if newest.whole else LEAST_KEYS) else []
 
 
-def differing(shown: Mapping[bytes, Shown]) -> list[bytes]:
-    """The keys whose rows are not their records."""
-    return [key for key, one in shown.items() if one in (Shown.OTHER, Shown.ABSENT, Shown.EXPLAINED)]
+def differing(shown: Mapping[bytes, Comparison]) -> list[bytes]:
+    """Keys whose rows differ from their records."""
+    return [key for key, one in shown.items() if one in (Comparison.OTHER, Comparison.ABSENT, Comparison.EXPLAINED)]

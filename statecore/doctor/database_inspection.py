@@ -1,4 +1,4 @@
-"""One database as it is seen: what the one reader says of it, how many rows it has, and which code its damage has."""
+"""Inspection of one database: state, damage with its finding code, and number of rows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from statecore.stores.rocksdb.manifest_guard import lost_files
 from statecore.words import number_of, some_of
 
 _NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
-"""What an opening fails with for want of rights."""
+"""Texts of errors at opening that are caused by missing permissions."""
 
 _NAMED = 5
 
 Tick = Callable[[int], None]
-"""Told how many bytes more were looked at."""
+"""Called with the bytes read since the last call."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How closely databases are looked at.
+    """How thoroughly databases are inspected.
 
     Attributes:
-        count: whether all rows are read, checksums verified; else RocksDB's estimate is taken, which knows well
-            whether there are any.
-        formats: whether the format version of each SST file is read.
+        count: count all rows and verify checksums; otherwise use RocksDB's estimate, which is exact about whether there
+            are any.
+        formats: read the format version of each SST file.
     """
 
     count: bool = True
@@ -47,60 +47,59 @@ class Depth:
 def inspect_database(
     segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
 ) -> DatabaseView | None:
-    """What a database holds; ``None`` when it has gone meanwhile, as expired segments go.
+    """Inspect a database; ``None`` if it was deleted meanwhile, as expired segments are.
 
     Args:
-        segment: its directory, and when its segment begins.
-        interval: how long the segment is, where that is known.
-        depth: how closely it is looked at.
-        tick: told the bytes of what was read.
+        segment: its directory, and the start of its segment.
+        interval: length of the segment in ms, if known.
     """
     path, start = segment.path, segment.start
     end = start + interval if start is not None and interval is not None else None
     size = tree_bytes(path)
-    seen = _Sight(path)
+    result = _DatabaseInspection(path)
     try:
         with opened_database(path) as (on_disk, database):
-            seen.note(on_disk, database)
-            if not seen.broken:
-                _count(database, seen, depth, size, tick)
+            result.take(on_disk, database)
+            if not result.broken:
+                _count(database, result, depth, size, tick)
     except NotFound:
         return None
     except StatecoreError as error:
-        seen.fail(_cause_at_opening(error), error)
-    state, counts, manifest = seen.state, seen.rows, seen.manifest
+        result.fail(_cause_at_opening(error), error)
+    state, counts, manifest = result.state, result.rows, result.manifest
     older = sum(number for family, number in counts.items() if is_older(family, frozenset(counts)))
-    unnamed, cut = (manifest.unnamed, manifest.lost_end) if manifest is not None and not seen.broken else ((), "")
+    unnamed, lost_end = (
+        (manifest.unnamed, manifest.lost_end) if manifest is not None and not result.broken else ((), "")
+    )
     return DatabaseView(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
-        tuple(sorted(state.column_families)), older, seen.broken, seen.error, lost_files(path), seen.cause, counts,
-        unnamed, cut, _formats(path, manifest) if depth.formats else (), foreign_in(path),
+        tuple(sorted(state.column_families)), older, result.broken, result.error, lost_files(path), result.cause,
+        counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_in(path),
         manifest is not None and manifest.flushed, state.position_entry,
     )  # fmt: skip
 
 
 def without_current(path: Path, files: int) -> DatabaseView:
-    """A directory that lost the file which names all others: RocksDB would make an empty database over its rows.
+    """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database.
 
     Args:
-        path: the directory.
-        files: how many files of rows it has.
+        files: number of its data files.
     """
     of_rows = number_of(files, "file")
-    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would begin an empty database there."
+    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would create an empty database there."
     return DatabaseView(
         path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
     )  # fmt: skip
 
 
 def is_older(family: str, families: frozenset[str]) -> bool:
-    """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
+    """Whether a family has an older format: a store has one data family beside ``default``, or two of them."""
     data = families & FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
 
 
-class _Sight:
-    """What is known so far."""
+class _DatabaseInspection:
+    """Results of inspecting one database, collected step by step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,8 +108,8 @@ class _Sight:
         self.rows: dict[str, int] = {}
         self.broken = self.error = self.cause = ""
 
-    def note(self, on_disk: DatabaseOnDisk, database: Database) -> None:
-        """Note what the one reader says. A MANIFEST that must have lost its end is told apart from what is broken."""
+    def take(self, on_disk: DatabaseOnDisk, database: Database) -> None:
+        """Take over the reader's result; a MANIFEST that lost its end is kept apart from other damage."""
         manifest, damage = on_disk.manifest, on_disk.damage
         missing = () if manifest is None else manifest.missing
         if damage is not None and on_disk.refused:
@@ -123,7 +122,7 @@ class _Sight:
             self.fail(cause, damage, missing)
 
     def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
-        """Note why it cannot be read; of files that are missing RocksDB names one alone."""
+        """Record why it cannot be read; RocksDB names only one of several missing files."""
         self.broken, self.error, self.cause = error.what, type(error).__name__, cause
         if missing and cause == "file-missing":
             self.broken = _lacks(self.path, missing)
@@ -139,39 +138,39 @@ def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
     return "manifest-truncated"
 
 
-def _count(database: Database, seen: _Sight, depth: Depth, size: int, tick: Tick | None) -> None:
+def _count(database: Database, result: _DatabaseInspection, depth: Depth, size: int, tick: Tick | None) -> None:
     families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
-    told = _Told(tick, size, sum(database.estimate(family) for family in families))
+    byte_progress = _ByteProgress(tick, size, sum(database.estimate(family) for family in families))
     for family in families:
         try:
             if depth.count:
-                seen.rows[family] = database.count(family, told.rows)
+                result.rows[family] = database.count(family, byte_progress.rows)
             else:
                 some = any(True for _ in islice(database.rows(family), 1))
-                seen.rows[family] = max(database.estimate(family), 1) if some else 0
+                result.rows[family] = max(database.estimate(family), 1) if some else 0
         except Corrupted as error:
-            seen.fail("block-corrupt", error)
-    told.rest()
+            result.fail("block-corrupt", error)
+    byte_progress.rest()
 
 
-class _Told:
-    """Turns rows into bytes for whoever is told how far it is, by RocksDB's estimate of the rows."""
+class _ByteProgress:
+    """Converts rows read into bytes for progress, by RocksDB's estimate of the rows."""
 
     def __init__(self, tick: Tick | None, size: int, rows: int) -> None:
-        self._tick, self._size, self._rows, self._said = tick, size, max(rows, 1), 0
+        self._tick, self._size, self._rows, self._reported = tick, size, max(rows, 1), 0
 
     def rows(self, count: int) -> None:
-        """So many rows more were read."""
-        self._say(min(self._size * count // self._rows, self._size - self._said))
+        """Report rows that were read."""
+        self._report(min(self._size * count // self._rows, self._size - self._reported))
 
     def rest(self) -> None:
-        """All were."""
-        self._say(self._size - self._said)
+        """Report the remaining bytes."""
+        self._report(self._size - self._reported)
 
-    def _say(self, amount: int) -> None:
+    def _report(self, amount: int) -> None:
         if self._tick is not None and amount:
             self._tick(amount)
-            self._said += amount
+            self._reported += amount
 
 
 def _lacks(path: Path, missing: Sequence[str]) -> str:

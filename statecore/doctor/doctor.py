@@ -1,7 +1,7 @@
-"""A state directory examined: everything that it alone tells, or it and a spec, as findings with what to do.
+"""Diagnoses a state directory: everything that it shows by itself, or with a spec, as findings with remedies.
 
-Only read: not a byte, a time or a file of the directory changes, also while the application runs. What is normal then
-(stores that are open, flushed at different times) is not reported. A damaged database hides nothing of the others.
+Nothing in the directory is changed, even while the application runs. What is normal then (open stores, different flush
+times) is not reported. A damaged database hides no finding of others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import InspectionReader, look
+from statecore.doctor.inspection_reader import InspectionReader, read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection, StoreView, holder_json
 from statecore.formats.kinds import StoreKind
@@ -29,22 +29,19 @@ from statecore.statedir.store_places import guarantee_of
 from statecore.stores.lock_holder import Holder
 
 DOCUMENT_VERSION = 1
-"""Of :meth:`Diagnosis.to_json`."""
+"""Version of :meth:`Diagnosis.to_json`."""
 
 Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
-"""Asks the brokers about a directory that was looked at: what it found, and what it could not tell, in a sentence each.
-"""
+"""Asks the brokers about an inspected directory: findings, and a sentence for each question left undecided."""
 
 
 @dataclass(frozen=True)
 class InspectedDirectory:
-    """What an examination looked at.
+    """What an examination covered.
 
     Attributes:
-        tasks: how many tasks, ``global`` among them.
-        stores: how many stores, each counted once for all its tasks.
-        databases: how many databases.
-        bytes: of those.
+        tasks: number of tasks, ``global`` included.
+        stores: number of stores, each counted once over all its tasks.
         scanned: whether every row was read and its checksum verified.
         brokers: whether the brokers were asked.
         declared: whether there was a spec.
@@ -61,19 +58,16 @@ class InspectedDirectory:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What an examination came to.
+    """Result of an examination.
 
     Attributes:
-        application_id: the application.
-        path: its directory.
-        holder: who has it in use, or ``None``.
-        guarantee: the application's, or ``None`` where nobody said it; findings are then as bad as under either.
-        release: which release of Kafka Streams is to open the directory.
-        transactional: whether it does so with transactional state stores.
-        findings: what was found, the worst first.
-        looked_at: what was looked at.
-        undecided: what the brokers were asked and could not tell, in a sentence each.
-        stores: the stores as they were seen.
+        holder: the process that has the directory in use, or ``None``.
+        guarantee: the application's, or ``None`` if unknown; findings then have the worse severity of both.
+        release: release of Kafka Streams that will open the directory.
+        findings: the worst first.
+        looked_at: what was covered.
+        undecided: sentences about what the brokers could not tell.
+        transactional: whether that release runs with transactional state stores.
     """
 
     application_id: str
@@ -89,18 +83,18 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """Of the worst finding: 0 where there is none, or notes alone."""
+        """Exit code of the worst finding: 0 without findings, or with notes only."""
         return max((one.severity.exit_code for one in self.findings), default=0)
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """How many findings there are of each severity, the worst first."""
+        """Number of findings of each severity, the worst first."""
         return {
             severity: sum(one.severity is severity for one in self.findings) for severity in reversed(list(Severity))
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON object."""
+        """The diagnosis as one JSON object."""
         return {
             "version": DOCUMENT_VERSION,
             "application_id": self.application_id,
@@ -134,31 +128,32 @@ def examine(
     """Examine an application's directory.
 
     Args:
-        directory: it.
-        spec: what is declared; kinds, changelogs and the guarantee come from it then.
-        guarantee: the application's, where it is not declared.
-        tasks: only these tasks; all without. Findings of the whole application are then left out.
-        stores: only these stores; all without, likewise.
+        spec: declares kinds, changelogs and the guarantee.
+        guarantee: the application's, if there is no spec.
+        tasks: only these tasks; empty for all. A restriction leaves out findings of the whole application.
+        stores: only these stores; empty for all, likewise.
         scan: read every row of every database and verify its checksum.
-        release: which release of Kafka Streams is to open the directory; the current one where none is named.
-        cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, where it sets one.
+        release: release of Kafka Streams that will open the directory; ``None`` for the current one.
+        cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, if it sets one.
         topics: asks the brokers.
-        progress: told the bytes of the databases that were looked at.
-        is_locked: whether the caller holds the application's lock, so that nobody works there.
+        progress: receives the bytes of inspected databases.
+        is_locked: whether the caller holds the application's lock, so that no other process works there.
 
     Raises:
-        NotFound: a task or store that was named is not there.
-        Invalid: the directory may not be read, or the spec says another guarantee.
+        NotFound: a named task or store does not exist.
+        Invalid: the directory may not be read, or the spec has another guarantee.
     """
     guarantee = guarantee_of(spec, guarantee)
     depth = Depth(count=scan, formats=release is not None)
-    sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked)
+    reading = read_inspection(
+        directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked
+    )
     opened_by = release or CURRENT
-    how = CheckContext(
-        directory.application_id, guarantee, opened_by, spec, cleanup_max_age_ms, sight.read_at_ms,
-        sight.transactional and opened_by.transactional_stores,
+    context = CheckContext(
+        directory.application_id, guarantee, opened_by, spec, cleanup_max_age_ms, reading.read_at_ms,
+        reading.transactional and opened_by.transactional_stores,
     )  # fmt: skip
-    seen, beyond = run_checks(sight, how)
+    seen, beyond = run_checks(reading, context)
     found = [*beyond, *(one for store in seen for one in store.findings)]
     if spec is not None:
         found = _with_contradictions(directory, spec, seen, stores, found)
@@ -166,26 +161,26 @@ def examine(
     if topics is not None:
         path = directory.path
         inspection = Inspection(
-            directory.application_id, path, sight.holder, not scan, seen, sight.leftovers, tuple(beyond)
+            directory.application_id, path, reading.holder, not scan, seen, reading.leftovers, tuple(beyond)
         )
         more, undecided = topics(inspection)
         found += more
     return Diagnosis(
         directory.application_id,
         directory.path,
-        sight.holder,
+        reading.holder,
         guarantee,
-        how.release.name,
+        context.release.name,
         tuple(sorted(found, key=_order)),
-        _looked_at(sight, scanned=scan, brokers=topics is not None),
+        _looked_at(reading, scanned=scan, brokers=topics is not None),
         tuple(undecided),
         tuple(seen),
-        how.transactional,
+        context.transactional,
     )
 
 
 _OF_THE_WRONG_KIND = frozenset({"kind-mismatch", "offset-missing", "store-unread"})
-"""What is also found of a store that is looked at as what it is not."""
+"""Other findings of a store that was inspected as the wrong kind."""
 
 
 def _with_contradictions(
@@ -195,9 +190,9 @@ def _with_contradictions(
     stores: Sequence[str],
     found: list[Finding],
 ) -> list[Finding]:
-    """The findings, with stores of the application's own class that are declared as another kind, and the reverse.
+    """Add findings for custom stores that are declared as another kind, and the reverse.
 
-    There is no repair for them: a rebuild by the spec would replace what is whole.
+    They have no repair: a rebuild by the spec would replace an intact store.
     """
     tasks = {store.task for store in seen}
     contradictions = {
@@ -211,7 +206,7 @@ def _with_contradictions(
         Finding(
             "kind-mismatch",
             f"{store} is declared as {one.declared}, but {one.why}: correct the spec, or move a leftover away",
-            # The directory of a store that has come into memory since is no harm.
+            # A leftover directory of a store that is now in memory is harmless.
             Severity.WARNING if one.declared is StoreKind.IN_MEMORY else Severity.LOSS,
             task,
             store,
@@ -222,20 +217,20 @@ def _with_contradictions(
 
 
 def _order(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
-    """The worst first; of one code store by store, and tasks in their order."""
+    """Sort key: the worst first; within a code by store, and tasks in their order."""
     task = TaskId.match(finding.task)
     order = () if task is None else task.order
     return -finding.severity.rank, finding.code, finding.store, order, finding.segment
 
 
-def _looked_at(sight: InspectionReader, *, scanned: bool, brokers: bool) -> InspectedDirectory:
-    databases = [one for store in sight.stores for one in store.databases]
+def _looked_at(reading: InspectionReader, *, scanned: bool, brokers: bool) -> InspectedDirectory:
+    databases = [one for store in reading.stores for one in store.databases]
     return InspectedDirectory(
-        len({store.task for store in sight.stores}),
-        len({(store.topology, store.store) for store in sight.stores}),
+        len({store.task for store in reading.stores}),
+        len({(store.topology, store.store) for store in reading.stores}),
         len(databases),
         sum(one.bytes for one in databases),
         scanned,
         brokers,
-        sight.spec is not None,
+        reading.spec is not None,
     )

@@ -1,4 +1,4 @@
-"""The findings of a state directory that need the brokers: whether its offsets are of the logs that there are.
+"""Findings of a state directory that need the brokers: whether its offsets belong to the existing logs.
 
 ::
 
@@ -6,17 +6,17 @@
     topics = inspect_topics(inspection, "localhost:9092", spec=spec)
     topics.findings, topics.undecided
 
-The directory is looked at first and the brokers are asked after that, so that an application that runs meanwhile is not
-taken for one whose offsets lie past the end. A few requests tell of all partitions together; after these the logs
-themselves are looked into, of one partition after the other, as far as a look is of use and time is left:
+The directory is inspected before the brokers are asked, so that offsets of a running application do not seem to be past
+the end. A few requests cover all partitions; then single logs are read, one partition after the other, where that can
+decide something and time is left:
 
-- Behind an offset, where deletes may be gone (``stale``). A directory does not say how old it is; it is as old as its
-  newest file at least. So a store is called stale where that is longer than deletes are kept, and offsets are missing
-  behind its own.
-- Before it, whether the log is the one that the store was made of (``topic-recreated``), of stores that were closed:
+- Behind an offset, where deletes may be compacted away (``stale``). A directory does not record its age; it is at least
+  as old as its newest file. A store is stale if that is longer than deletes are kept, and offsets behind its own are
+  missing.
+- Before it, whether the log is the one that the store was built from (``topic-recreated``), for closed stores only:
   rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`.
 
-Brokers that cannot be asked are an error. What could be asked and tells nothing is in ``undecided``.
+Brokers that cannot be asked are an error. Questions that they cannot decide are in ``undecided``.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from statecore.doctor.changelog_comparison import (
     KEYS,
     LAST_WRITE_KINDS,
     MANY_KEYS,
+    Comparison,
     Later,
     Limits,
     Newest,
-    Shown,
+    compare_rows,
     differing,
     has_rows,
     later_records,
     newest_records,
     proof,
-    shown_by,
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.stored_offsets import StoreOffsets, stored_offsets
 from statecore.doctor.topic_findings import (
-    Told,
+    BrokerAnswers,
     asked_partitions,
     by_the_file,
     finding,
@@ -76,11 +76,11 @@ _LISTED = 16
 
 
 class TopicsInspection(NamedTuple):
-    """What a look at the topics of a directory came to.
+    """Result of inspecting the topics of a directory.
 
     Attributes:
-        findings: what was found, store by store.
-        undecided: what could not be told, in a sentence each, with the stores of which it could not.
+        findings: store by store.
+        undecided: a sentence for each question that could not be decided, with its stores.
     """
 
     findings: tuple[Finding, ...]
@@ -88,17 +88,14 @@ class TopicsInspection(NamedTuple):
 
 
 class Brokers:
-    """Asks the brokers about a directory that was looked at, for :func:`statecore.doctor.doctor.examine`.
+    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.doctor.examine`.
 
     Args:
         bootstrap_servers: ``host:port``, several with commas.
-        spec: what is declared, with the settings of clients; ``None`` where nothing is.
-        guarantee: the application's, where there is no spec.
-        patient: whether an error of the brokers is said beside what the directory tells, and not raised.
-        progress: told that they are asked, which may take the client's time-out.
-
-    Attributes:
-        failed: why the brokers could not be asked; ``None`` where they were.
+        spec: the declaration with client settings; ``None`` without one.
+        guarantee: the application's, if there is no spec.
+        patient: report an error of the brokers with the findings instead of raising it.
+        progress: receives the phase, which may last as long as the client's time-out.
     """
 
     def __init__(
@@ -115,17 +112,17 @@ class Brokers:
         self.failed: StatecoreError | None = None
 
     def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-        """What the topics tell, and what they do not. Raises as :func:`inspect_topics`."""
+        """Findings by the topics, and undecided questions. Raises as :func:`inspect_topics`."""
         kafka = {} if self._spec is None else self._spec.kafka
         self._progress.phase(f"ask the brokers at {self._servers}")
         try:
-            look = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            inspected = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
             self._progress.done()
-            return look
+            return inspected
         except StatecoreError as error:
             self._progress.done("failed")
             if not self._patient:
-                error.action = f"{error.action} Or do without them: --offline."
+                error.action = f"{error.action} Or run without brokers: --offline."
                 raise
             self.failed = error
             return (), (f"The brokers could not be asked: [{error.code}] {error}",)
@@ -142,56 +139,54 @@ def inspect_topics(
     patience: float = 60.0,
     clock: Callable[[], float] = time.time,
 ) -> TopicsInspection:
-    """Hold the offsets of a directory against the topics.
+    """Compare the offsets of a directory with the topics.
 
     Args:
-        inspection: a look at the directory, made before this call.
+        inspection: an inspection made before this call.
         bootstrap_servers: ``host:port``, several with commas.
-        kafka: further client settings by kafka-python's names.
-        spec: what is declared; without one the topics are those that the stores themselves name.
-        guarantee: the application's, where there is no spec; ``None`` where nobody knows it.
-        timeout: seconds that any one request may take.
-        patience: seconds in which logs are looked into; what is left then is undecided.
+        kafka: more client settings by kafka-python's names.
+        spec: the declaration; without one the topics are those that the stores name.
+        guarantee: the application's, if there is no spec; ``None`` if unknown.
+        timeout: seconds that one request may take.
+        patience: seconds for reading logs; questions left after that are undecided.
         clock: seconds since the epoch.
 
     Raises:
         Retryable: no broker answered in time, or a log cannot be read now.
-        Invalid: the brokers do not let this client in, or a log was truncated meanwhile.
-        NotFound: a topic went between two questions.
-        Corrupted: the brokers hold a record batch that is not what it must be.
+        Invalid: the brokers refuse this client, or a log was truncated meanwhile.
+        NotFound: a topic was deleted between two requests.
+        Corrupted: a record batch is damaged.
     """
     stores = stored_offsets(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
-        told = ask(cluster, inspection.application_id, stores)
+        answers = ask(cluster, inspection.application_id, stores)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
-        logs = _Logs(reader, told, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
-        found = _held_against(stores, logs)
+        logs = _Logs(reader, answers, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
+        found = _compare(stores, logs)
         if alone:
-            found = by_the_file(found, alone, _held_against(alone, logs))
+            found = by_the_file(found, alone, _compare(alone, logs))
     return TopicsInspection(tuple(found), tuple(logs.undecided))
 
 
-def _held_against(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
-    """What is found by the offsets, and where they fit, by the logs themselves."""
-    told = logs.told
-    found = findings_of_offsets(stores, told, logs.guarantee)
-    judged = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
+def _compare(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
+    """Findings by the offsets, and by the logs themselves where offsets fit."""
+    answers = logs.answers
+    found = findings_of_offsets(stores, answers, logs.guarantee)
+    reported = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
     for store in stores:
         for partition in store.known:
-            if partition in told.logs and (store.task, store.store, partition) not in judged:
+            if partition in answers.logs and (store.task, store.store, partition) not in reported:
                 found += logs.findings(store, partition)
     return found
 
 
-def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> Told:
-    """What the brokers say of all topics that some stores name.
+def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> BrokerAnswers:
+    """Ask the brokers about all topics that some stores name.
 
     Args:
-        cluster: whom to ask.
         application_id: the application, which is its consumer group's name.
-        stores: what they say.
 
     Raises:
         Retryable: no broker answered in time.
@@ -200,11 +195,10 @@ def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -
     topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
     asked = asked_partitions(stores, topics)
     logs = cluster.log_offsets(asked)
-    return Told(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
+    return BrokerAnswers(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
 
 
 def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
-    """The topics that exist."""
     wanted = set(names)
     try:
         return cluster.describe_topics(wanted)
@@ -215,18 +209,16 @@ def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescrip
 
 @dataclass
 class _Logs:
-    """Looks into the logs of single partitions.
+    """Reads the logs of single partitions.
 
     Attributes:
-        reader: reads them.
-        told: what the brokers said of them.
+        answers: the brokers' answers about them.
         guarantee: of the application, or ``None``.
-        limits: how much may be read.
         now_ms: when the brokers were asked, in ms since the epoch.
     """
 
     reader: ChangelogReader
-    told: Told
+    answers: BrokerAnswers
     guarantee: ProcessingGuarantee | None
     limits: Limits
     now_ms: int
@@ -236,12 +228,12 @@ class _Logs:
 
     @property
     def undecided(self) -> list[str]:
-        """What could not be told, with the stores of which it could not."""
+        """Undecided questions, with their stores."""
         return [f"{what}: {some_of(stores, _NAMED)}." for what, stores in self._left.items()]
 
     def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
-        """What the log of a partition tells of a store whose offset lies in it."""
-        log, topic = self.told.logs[partition], self.told.topics[partition.topic]
+        """Findings by the log of a partition, for a store whose offset is within it."""
+        log, topic = self.answers.logs[partition], self.answers.topics[partition.topic]
         yield from self._stale(store, partition, log, topic)
         yield from self._recreated(store, partition, log, topic)
 
@@ -273,20 +265,20 @@ class _Logs:
         )
 
     def _age_ms(self, store: StoreOffsets) -> int | None:
-        """How old a store is at least, in ms; ``None`` where it has no file any more."""
+        """Minimum age of a store in ms; ``None`` if it has no file any more."""
         newest = max((time for place in store.databases for time in _times(place.path)), default=None)
         return None if newest is None else self.now_ms - int(newest * 1000)
 
     def _missing_behind(self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets) -> int:
-        """How many offsets behind a store's are seen to be gone: not all, but none only where none is seen."""
+        """A lower bound of the offsets missing behind a store's offset; 0 only if none was seen."""
         following = store.known[partition]
         missing = self._missing(store, partition, following, log.log_end)
         if missing != 1 or self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             return missing
-        # Behind the last record of a transaction lies its marker, which is cleaned, too.
+        # The last record of a transaction is followed by its marker, which compaction removes too.
         if not self._missing(store, partition, following, following + 1):
             return missing
-        self._leave(store, "the offset behind its own is gone, which was a delete or the marker of a transaction")
+        self._leave(store, "the offset behind its own is gone: either a delete or the marker of a transaction")
         return 0
 
     def _missing(self, store: StoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
@@ -295,7 +287,7 @@ class _Logs:
             if reader.statistics.removed > 1:
                 break
             if self.limits.reached(reader.statistics):
-                self._leave(store, "its log is too long to see whether all of it is there behind the offset")
+                self._leave(store, "its log is too long to check for offsets missing behind the store's offset")
                 break
         return reader.statistics.removed
 
@@ -304,17 +296,21 @@ class _Logs:
     ) -> Iterator[Finding]:
         following, start = store.known[partition], log.log_start
         if following <= start or store.is_global or store.is_source(partition.topic):
-            return  # rows of topics that others write need not be their records, byte by byte
+            return  # rows of topics written by others need not be byte-equal to their records
         why = self._why_not(store, following, log)
         newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
-        shown = {} if newest is None else _shown(store, newest)
+        shown = {} if newest is None else _compare_store(store, newest)
         if newest is None or not shown:
             because = why or "no row could be compared"
-            self._leave(store, f"whether its changelog is the one that it was made of is not known, {because}")
+            self._leave(store, f"whether its changelog is the one that it was built from is not known, {because}")
             return
-        if len(newest.written) == KEYS and not {Shown.SAME, Shown.EXPLAINED} & set(shown.values()) and differing(shown):
+        if (
+            len(newest.written) == KEYS
+            and not {Comparison.SAME, Comparison.EXPLAINED} & set(shown.values())
+            and differing(shown)
+        ):
             many = newest_records(self.reader, partition, start, following, self.limits, MANY_KEYS)
-            if many is not None and (seen := _shown(store, many)):
+            if many is not None and (seen := _compare_store(store, many)):
                 newest, shown = many, seen
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
@@ -322,16 +318,16 @@ class _Logs:
         if not proven or not _has_rows(store):
             unexplained = len(different) if later is None else len(set(different) - later.keys)
             if unexplained:
-                self._leave(store, "some of its rows are not those that its changelog has (statecore diff tells which)")
+                self._leave(store, "some of its rows differ from its changelog (statecore diff shows which)")
             return
         offsets = sorted(one.offset for one in proven)
         yield finding(
             "topic-recreated",
             store,
             partition,
-            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows are those that the log "
-            f"has before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
-            f"{', '.join(map(str, offsets[-_NAMED:]))}), and no key has its own.",
+            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows match the log "
+            f"before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
+            f"{', '.join(map(str, offsets[-_NAMED:]))}), and no key matches.",
             offset=store.offsets[partition],
             log_start=log.log_start,
             log_end=log.log_end,
@@ -342,7 +338,7 @@ class _Logs:
         )
 
     def _why_not(self, store: StoreOffsets, following: int, log: LogOffsets) -> str:
-        """Why the rows of a store are not compared with its log; empty where they are."""
+        """Why the rows of a store are not compared with its log; empty if they are."""
         if store.in_use:
             return "it is in use"
         if not store.readable:
@@ -357,10 +353,10 @@ class _Logs:
             return f"rows of a store of kind {store.kind} are not the last records of their keys"
         if log.last_stable < following:
             return "a transaction is open before its offset"
-        return "there was no time left" if self.limits.over else ""
+        return "the time was over" if self.limits.over else ""
 
     def _later(self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]) -> Later | None:
-        """What lies behind an offset of some keys; ``None`` where that is too much to be seen."""
+        """Records of some keys behind an offset; ``None`` if that exceeds the limits."""
         if following == log.log_end:
             return Later(frozenset(), False)
         return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
@@ -369,10 +365,9 @@ class _Logs:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
 
 
-def _shown(store: StoreOffsets, newest: Newest) -> dict[bytes, Shown]:
-    """What the keys show; nothing where the store cannot be read, which is said elsewhere."""
+def _compare_store(store: StoreOffsets, newest: Newest) -> dict[bytes, Comparison]:
     try:
-        return shown_by(store.kind, store.databases, newest)
+        return compare_rows(store.kind, store.databases, newest)
     except (NotFound, Corrupted):
         return {}
 
@@ -385,7 +380,7 @@ def _has_rows(store: StoreOffsets) -> bool:
 
 
 def _times(path: Path) -> list[float]:
-    """When the files of rows of a database were written, in seconds; of all its files where it has none."""
+    """Modification times of a database's SST files, in seconds; of all its files if it has none."""
     try:
         files = [file for file in path.iterdir() if file.is_file()]
         return [file.stat().st_mtime for file in files if file.suffix in DATA_SUFFIXES] or [

@@ -1,8 +1,8 @@
-"""Every finding that a look at a state directory may end in: its code, how bad it is, what it means, what mends it.
+"""Catalog of all findings: code, severity, meaning and repair.
 
-A code never changes its meaning. ``docs/findings/<code>.md`` is the page of each, with what was seen when real Kafka
-Streams opened such a directory. How bad a finding is may depend on the application's guarantee; the table has the
-greater of the two, and a :class:`statecore.doctor.findings.Finding` says its own.
+A code never changes its meaning. ``docs/findings/<code>.md`` is the page of each, with observations of real Kafka
+Streams. Severity may depend on the application's guarantee; the catalog has the greater one, and a
+:class:`statecore.doctor.findings.Finding` its own.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from types import MappingProxyType
 
 
 class Severity(Enum):
-    """How bad a finding is, by what becomes of the application's state when nobody does anything.
-
-    Attributes:
-        exit_code: of a look whose worst finding is of this severity.
-    """
+    """Severity of a finding, by what happens to the application's state if nothing is done."""
 
     NOTE = "note"
-    """Nothing becomes of it; worth knowing."""
+    """No effect; worth knowing."""
     WARNING = "warning"
-    """The answers stay right, and it costs something: a restore, time, space."""
+    """Answers stay right, at a cost: a restore, time, disk space."""
     ERROR = "error"
     """The application does not start, or throws state away and restores it."""
     LOSS = "loss"
-    """The application starts and answers wrongly, without a word; or the only copy of something is in danger."""
+    """The application starts and answers wrongly, without an error; or the only copy of something is in danger."""
 
     @property
     def exit_code(self) -> int:
@@ -36,12 +32,12 @@ class Severity(Enum):
 
     @property
     def rank(self) -> int:
-        """The greater, the worse."""
+        """Position in order of severity; greater is worse."""
         return list(Severity).index(self)
 
 
 class Repair(Enum):
-    """What ``statecore doctor --repair`` does about a finding; what it cannot mend itself has none."""
+    """What ``statecore doctor --repair`` does about a finding."""
 
     LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
     CREATE_SEGMENT = "create a segment that keeps the offset"
@@ -60,13 +56,12 @@ class FindingKind:
     """One kind of finding.
 
     Attributes:
-        code: its name.
-        severity: how bad it is at worst.
+        severity: the worst case.
         title: what it is, in a few words.
-        means: what becomes of it in practice.
+        means: its effect in practice.
         remedy: what to do, in the imperative.
-        repairs: what a repair may do about it; empty where only a person can.
-        needs: what has to be at hand to find it: ``brokers``, ``spec``, a ``scan`` of all rows; empty for nothing.
+        repairs: possible repairs; empty if only a person can act.
+        needs: required for detection: ``brokers``, ``spec``, a ``scan`` of all rows; empty for nothing.
     """
 
     code: str
@@ -96,8 +91,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "a store has no offset",
             "Under exactly-once the next start deletes the whole task and restores it; at-least-once it restores the "
-            "store from the start of its changelog, over the rows that are there, and keys whose deletes the changelog "
-            "has no more live on. So they do in a global store, and in transactional stores (4.4), under either "
+            "store from the start of its changelog, over the existing rows, and keys whose deletes the changelog no "
+            "longer has survive. So they do in a global store, and in transactional stores (4.4), under either "
             "guarantee.",
             "Rebuild the store.",
             (Repair.REBUILD,),
@@ -106,9 +101,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "offset-unknown",
             loss,
             "a store says that its offset is unknown (-4)",
-            "Under either guarantee the store is restored from the start of its changelog, over the rows that are "
-            "there: keys whose deletes the changelog has no more live on, and rows of a versioned store are changed.",
-            "Rebuild the store where it has rows; an empty one is right as it is.",
+            "Under either guarantee the store is restored from the start of its changelog, over the existing rows: "
+            "keys whose deletes the changelog no longer has survive, and rows of a versioned store are changed.",
+            "Rebuild the store if it has rows; an empty one is right as it is.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -116,18 +111,18 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "a store has the offset of another task's or application's changelog",
             "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
-            "the store's own: at-least-once it restores it from the start, over rows that are another's, and answers "
-            "with both; under exactly-once it deletes the task and restores it, but no global store, and no task whose "
-            "stores are transactional (4.4).",
-            "Put the directories back where they belong, or rebuild the store. Of a global store see first that the "
-            "spec names its topic rightly; if it does, move the directory of the store aside.",
+            "the store's own: at-least-once it restores it from the start, over rows of another store, and answers "
+            "with both; under exactly-once it deletes the task and restores it, except for global stores and tasks "
+            "with transactional stores (4.4).",
+            "Put the directories back where they belong, or rebuild the store. For a global store check first that the "
+            "spec names its topic; if it does, move the directory of the store away.",
             (Repair.REBUILD,),
         ),
         FindingKind(
             "global-offset-unknown",
             error,
             "a global store says that its offset is unknown (-4)",
-            "Every start of the application fails: the offset is sought, and may not be negative.",
+            "Every start of the application fails: Kafka Streams seeks to the offset, which must not be negative.",
             "Rebuild the global store.",
             (Repair.REBUILD,),
         ),
@@ -137,15 +132,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a global store was not closed",
             "Under exactly-once every start of the application fails (KAFKA-21034): global state is not deleted as a "
             "task's is. At-least-once it is ignored.",
-            "Set its status: a global store is rebuilt by reading its topic again, so what it lacks is read.",
+            "Set its status: a global store continues from its offset, so records that it lacks are read.",
             (Repair.SET_STATUS, Repair.REBUILD),
         ),
         FindingKind(
             "segments-disagree",
             loss,
             "the segments of a store are at different offsets",
-            "Kafka Streams goes by the newest segment and restores what comes after it. Updates that only an older "
-            "segment lacks are lost for ever, silently.",
+            "Kafka Streams uses the offset of the newest segment and restores what comes after it. Updates that only "
+            "an older segment lacks are lost for ever, silently.",
             "Lower all segments to the smallest offset (at-least-once), or rebuild the store (exactly-once).",
             (Repair.LOWER_OFFSETS, Repair.REBUILD),
         ),
@@ -153,8 +148,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "segment-missing",
             error,
             "a store of windows or sessions has no segment",
-            "There is nowhere to keep an offset. Under exactly-once every start deletes the whole task and restores "
-            "it, also after a clean close; with transactional stores (4.4) it restores this store alone.",
+            "There is no place for an offset. Under exactly-once every start deletes the whole task and restores "
+            "it, also after a clean close; with transactional stores (4.4) it restores only this store.",
             "Create a segment that keeps the offset.",
             (Repair.CREATE_SEGMENT,),
         ),
@@ -162,7 +157,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "checkpoint-behind",
             warning,
             ".checkpoint says a smaller offset than the store",
-            "The file wins: what lies between the two offsets is restored again.",
+            "The file wins: the records between the two offsets are restored again.",
             "Move the file aside.",
             (Repair.MOVE_ASIDE,),
         ),
@@ -170,7 +165,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "checkpoint-ahead",
             loss,
             ".checkpoint says a greater offset than the store",
-            "The file wins: what lies between the two offsets is never restored, and nobody is told.",
+            "The file wins: the records between the two offsets are never restored, without a warning.",
             "Move the file aside; the offset in the store is that of its rows.",
             (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
@@ -179,29 +174,29 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "rows were flushed after .checkpoint was written",
             "The application was killed on 3.9 or 4.2. Under exactly-once the rows may be of a transaction that was "
-            "never committed: every release believes the file, processes their input again, and has it twice. "
-            "At-least-once what came since is restored again.",
-            "Under exactly-once run statecore migrate, which has the task restored, or rebuild its stores; never start "
-            "the application before. At-least-once nothing has to be done.",
+            "never committed: every release trusts the file, processes their input again, and applies it twice. "
+            "At-least-once later records are restored again.",
+            "Under exactly-once run statecore migrate, which has the task restored, or rebuild its stores, before the "
+            "application starts. At-least-once nothing has to be done.",
             (Repair.REBUILD,),
         ),
         FindingKind(
             "checkpoint-stray",
             loss,
-            ".checkpoint keeps an offset that no store in its directory has",
-            "Where the application has the store, it is gone, and the file is believed: nothing is restored, and its "
-            "rows are missing without a word. Where the application has none, 4.3 and later drop the entry, and in "
+            ".checkpoint has an offset of no store in its directory",
+            "If the application has the store, its rows are missing, and the file is trusted: nothing is restored, "
+            "and no error is reported. If the application has no such store, 4.3 and later drop the entry, and in "
             "global/ 4.2 and older fail at every start.",
-            "Check whether the directory is this application's. Where stores keep their offsets inside, move the file "
-            "aside; where they do not, take the entry out of it.",
+            "Check whether the directory is this application's. If stores keep their offsets inside, move the file "
+            "aside; if they do not, remove the entry from it.",
             (Repair.MOVE_ASIDE, Repair.DROP_ENTRIES, Repair.REBUILD),
         ),
         FindingKind(
             "checkpoint-unreadable",
             error,
-            "a file with offsets cannot be read",
-            "Every start of the application fails at it.",
-            "Where this user may not read it, run this as the one that may. Where it is damaged, move it aside if the "
+            "an offset file cannot be read",
+            "Every start of the application fails.",
+            "If this user may not read it, run this as the one that may. If it is damaged, move it aside if the "
             "stores keep their offsets themselves, else rebuild the task.",
             (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
@@ -210,18 +205,18 @@ def _kinds() -> tuple[FindingKind, ...]:
             note,
             "a .position file of an older release is left",
             "Kafka Streams 4.3 and later merge it into the store's position at every start, and never delete it.",
-            "Nothing; statecore migrate takes it into the store and moves it aside.",
+            "Nothing; statecore migrate merges it into the store and moves it aside.",
             (Repair.MERGE_CHECKPOINT,),
         ),
         FindingKind(
             "older-release",
             error,
             "written by Kafka Streams 4.2 or older",
-            "4.3 and later take the offsets over by themselves where the directory was closed cleanly. They lose those "
-            "of segmented stores without a segment, take none over of stores that never had a record, and under "
+            "4.3 and later read the offsets of a directory that was closed cleanly. They lose those of segmented "
+            "stores without a segment, read none of stores that never had a record, and under "
             "exactly-once delete the tasks of both, unless stores are transactional.",
-            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. What has no "
-            "offset anywhere it leaves: rebuild that, or have Kafka Streams restore it.",
+            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. It leaves "
+            "stores without any offset: rebuild them, or have Kafka Streams restore them.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -229,14 +224,14 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "stores of one task are of different releases",
             "No release opens all of them: 4.2 fails at those with offsets inside, and later ones find no offset of "
-            "the others where .checkpoint does not say one.",
+            "the others unless .checkpoint has it.",
             "Run statecore migrate to the release that is to open the directory.",
         ),
         FindingKind(
             "release-cannot-open",
             error,
             "the release that was named cannot open the directory",
-            "The application fails at start, or opens segmented stores as empty ones without a word (4.2 and older).",
+            "The application fails at start, or silently opens segmented stores as empty ones (4.2 and older).",
             "Run statecore migrate --to that release.",
         ),
         FindingKind(
@@ -244,15 +239,14 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "a database has a column family that its kind does not have",
             "Every start of the application fails.",
-            "Check the kind of the store; where the family is another tool's and empty, drop it, else rebuild the "
-            "store.",
+            "Check the kind of the store; if the family is another tool's and empty, drop it, else rebuild the store.",
             (Repair.DROP_FAMILY, Repair.REBUILD),
         ),
         FindingKind(
             "column-family-missing",
             loss,
             "a database lacks the column family of its rows",
-            "Kafka Streams makes it empty and believes the offset: nothing is restored and every answer is empty.",
+            "Kafka Streams creates it empty and trusts the offset: nothing is restored and every answer is empty.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -260,15 +254,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "older-rows",
             note,
             "rows in the column family of an older format",
-            "The application reads both, and converts what it touches.",
+            "The application reads both, and converts rows that it touches.",
             "Nothing.",
         ),
         FindingKind(
             "older-rows-misread",
             loss,
-            "rows of an older format that Kafka Streams does not read rightly",
-            "Of a store of emit-final sessions that keeps headers now, each older value is answered with a byte 00 "
-            "before it. With a store of headers in which two older formats have rows the application does not start.",
+            "rows of an older format that Kafka Streams misreads",
+            "In a store of emit-final sessions that now keeps headers, each older value is answered with a byte 00 "
+            "before it. If two older formats have rows in a store with headers, the application does not start.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -276,15 +270,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "block-corrupt",
             loss,
             "blocks of a database do not match their checksums",
-            "Reads of their keys fail when they come, perhaps weeks later, and with them the application.",
-            "Rebuild the store, and look at the disk.",
+            "Reads of their keys fail when they come, perhaps weeks later, and the application with them.",
+            "Rebuild the store, and check the disk.",
             (Repair.REBUILD,),
             "scan",
         ),
         FindingKind(
             "file-missing",
             error,
-            "a database names a file that is not there",
+            "a database names a file that does not exist",
             "Every start of the application fails.",
             "Rebuild the store.",
             (Repair.REBUILD,),
@@ -293,7 +287,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "database-unreadable",
             error,
             "a database cannot be opened",
-            "Every start of the application fails; of a segment 4.2 and older make an empty one, silently.",
+            "Every start of the application fails; 4.2 and older silently recreate a segment empty.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -302,28 +296,27 @@ def _kinds() -> tuple[FindingKind, ...]:
             warning,
             "a database needs RocksDB options that statecore lacks",
             "If its application opens it with options of its own, nothing is wrong with the database. If none of its "
-            "SST files is there and the application keeps them nowhere else, they were deleted, and every start of "
-            "the application fails. What lies in it is not checked here, and it is neither published, nor advanced, "
+            "SST files exists and the application keeps them nowhere else, they were deleted, and every start of "
+            "the application fails. Its content is not checked here, and it is neither published, nor advanced, "
             "nor repaired.",
-            "Keep the database where an option explains it: see which one it is, and what can be done without it. "
-            "Where its SST files are gone and the application sets neither db_paths nor cf_paths, move the store's "
+            "Keep the database if an option explains it: see which one it is, and what can be done without it. "
+            "If its SST files are gone and the application sets neither db_paths nor cf_paths, move the store's "
             "directory away and restore the store.",
         ),
         FindingKind(
             "database-unseen",
             error,
-            "a database could not be looked at",
-            "Nothing is known of it: this process lacks rights or room for open files, the disk did not answer, or its "
-            "files changed at every try.",
-            "Run this as the user that the application runs as, and again; look at the kernel's log where the disk "
-            "failed.",
+            "a database could not be inspected",
+            "Its state is unknown: this process lacks permissions or open files, the disk did not answer, or its "
+            "files changed at every attempt.",
+            "Run this as the user that the application runs as, and again; check the kernel's log if the disk failed.",
         ),
         FindingKind(
             "manifest-truncated",
             loss,
-            "a database does not know files that lie in it",
-            "Its MANIFEST lost its end. RocksDB opens it without a word, at an older state or an empty one, and "
-            "deletes the files that it does not know.",
+            "a database does not name files in its directory",
+            "Its MANIFEST lost its end. RocksDB silently opens it at an older or an empty state, and "
+            "deletes the files that it does not name.",
             "Rebuild the store before the application starts.",
             (Repair.REBUILD,),
         ),
@@ -331,16 +324,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             "current-missing",
             loss,
             "a directory has a database's files and no CURRENT",
-            "The application makes an empty database there.",
+            "The application creates an empty database there.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
         FindingKind(
             "files-set-aside",
             warning,
-            "files that a database did not name were kept beside it",
+            "files that a database did not name were moved to lost/",
             "Rows in them may be missing in the store.",
-            "Hold the store against its changelog (statecore diff); rebuild it where rows are missing.",
+            "Compare the store with its changelog (statecore diff); rebuild it if rows are missing.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -358,8 +351,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "Kafka Streams restored a grace buffer wrongly",
             "Kafka Streams gives every row of the buffer of a join with a grace period (withGracePeriod) a wrong key "
-            "when it restores it, and finds none of them again: the join never emits these records, without a word. "
-            "Records that come later may be joined without waiting for the grace period.",
+            "when it restores it, and finds none of them again: the join silently never emits these records. "
+            "Later records may be joined without waiting for the grace period.",
             "Rebuild the store: its changelog has these records, and the join emits them after that.",
             (Repair.REBUILD,),
         ),
@@ -367,16 +360,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             "store-unlogged",
             loss,
             "a store that has no changelog",
-            "Kafka Streams wants no offset of it and restores nothing into it: its rows are only here. Under "
-            "exactly-once they go with their task when the next start deletes that.",
+            "Kafka Streams needs no offset of it and restores nothing into it: its rows have no other copy. Under "
+            "exactly-once they are lost if the next start deletes their task.",
             "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
             "store first.",
         ),
         FindingKind(
             "store-unread",
             note,
-            "a store that does not lie in RocksDB",
-            "The application keeps it in a way of its own. Its rows are not looked at here, nor rebuilt; its offset is "
+            "a store that is not kept in RocksDB",
+            "The application uses a format of its own. Its rows are neither inspected nor rebuilt; its offset is "
             "in .checkpoint_<store>.",
             "Nothing.",
         ),
@@ -384,8 +377,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "store-undeclared",
             warning,
             "a store has a directory and is not declared",
-            "The application leaves it alone where it does not have it either; it takes space.",
-            "Correct the spec; or, where the application has no such store any more, delete its directory.",
+            "If the application does not have it either, it is ignored and takes disk space.",
+            "Correct the spec; or, if the application no longer has the store, delete its directory.",
             (),
             "spec",
         ),
@@ -393,7 +386,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "store-absent",
             error,
             "a declared store has no directory",
-            "The application makes it and restores it; under exactly-once the next start deletes the whole task, "
+            "The application creates it and restores it; under exactly-once the next start deletes the whole task, "
             "unless stores are transactional (4.4).",
             "Rebuild the store, or correct the spec.",
             (Repair.REBUILD,),
@@ -403,8 +396,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "kind-undecided",
             note,
             "the spec leaves kinds undecided",
-            "Such a store is judged by what the directory shows of it. Nothing is said of one that has no directory, "
-            "which is right of a store in memory; and no restore takes it.",
+            "Such a store is checked by what its directory shows. One without a directory, such as a store in memory, "
+            "is not checked; and no restore includes it.",
             "Replace each ? by the kind that the application declares: in-memory for a store in memory.",
             (),
             "spec",
@@ -413,9 +406,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "transactional-undeclared",
             warning,
             "stores are transactional, and the spec does not say so",
-            "Doctor, snapshot and hand-over go by the spec: they say that an exactly-once start wipes a task, which is "
-            "not so with transactional stores (4.4), or that it cures what it does not.",
-            "Write transactional_state_stores: true into the spec, where the application sets "
+            "Doctor, snapshot and hand-over go by the spec: they report that an exactly-once start wipes a task, which "
+            "it does not with transactional stores (4.4), or that it repairs what it does not.",
+            "Write transactional_state_stores: true into the spec if the application sets "
             "enable.transactional.statestores, and run this again.",
             (),
             "spec",
@@ -433,7 +426,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "cleaning-deletes",
             warning,
             "a directory is so old that cleaning deletes it",
-            "With state.cleanup.dir.max.age.ms the next start deletes it before anything is looked at: a copy that "
+            "With state.cleanup.dir.max.age.ms the next start deletes it before reading anything: a copy that "
             "kept its times can vanish.",
             "Set its time to now (touch).",
             (Repair.TOUCH,),
@@ -443,14 +436,14 @@ def _kinds() -> tuple[FindingKind, ...]:
             note,
             "files of other tools",
             "Kafka Streams ignores them.",
-            "Delete them when nobody wants them.",
+            "Delete them if they are not needed.",
             (Repair.MOVE_ASIDE,),
         ),
         FindingKind(
             "rights",
             error,
             "files that the application cannot use",
-            "The application fails at start, or when it writes first.",
+            "The application fails at start, or at its first write.",
             "Give them the owner and the modes of the application's directory.",
             (Repair.GIVE,),
         ),
@@ -458,16 +451,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             "work-unfinished",
             warning,
             "a job of statecore was interrupted here",
-            "Every task is whole, as it was or as it was to be; what lies in .statecore takes space.",
-            "Run the job again, or any other: it settles what was interrupted.",
+            "Every task is complete, either old or new; files in .statecore take disk space.",
+            "Run the job again, or any other: it finishes what was interrupted.",
         ),
         FindingKind(
             "offset-past-end",
             loss,
             "an offset past the end of its changelog",
             "The log was recreated or truncated. Under exactly-once the next start deletes the task and restores what "
-            "the log has, which may be nothing; at-least-once it restores that over the rows that are there.",
-            "Find out what became of the topic, and keep a copy of the directory; then rebuild the store.",
+            "the log has, which may be nothing; at-least-once it restores that over the existing rows.",
+            "Find out what happened to the topic, and keep a copy of the directory; then rebuild the store.",
             (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
         ),
@@ -476,8 +469,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "an offset before the start of its changelog",
             "Records in between are gone. Under exactly-once the next start deletes the task and restores what is "
-            "left; at-least-once it restores that over the rows that are there, and what was deleted in between lives "
-            "on.",
+            "left; at-least-once it restores that over the existing rows, and keys that were deleted in between "
+            "survive.",
             "Rebuild the store.",
             (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
@@ -486,8 +479,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "topic-missing",
             loss,
             "a store has a changelog that does not exist",
-            "What the store holds is nowhere else. The application makes an empty changelog; under exactly-once it "
-            "deletes the rows then, at-least-once it keeps them and no other instance will have them.",
+            "The rows of the store have no other copy. The application creates an empty changelog; under exactly-once "
+            "it then deletes the rows, at-least-once it keeps them and no other instance will have them.",
             "Keep a copy of the directory before the application starts (statecore snapshot --offline). Check the "
             "application id and the cluster; find out who deleted the topic.",
             (),
@@ -496,7 +489,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "topic-recreated",
             loss,
-            "the changelog is not the one that the store was made of",
+            "the changelog is not the one that the store was built from",
             "The offset fits by chance: the store keeps rows that no log has, and misses those before the offset.",
             "Rebuild the store.",
             (Repair.REBUILD,),
@@ -507,7 +500,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "the store is older than the deletes that its changelog keeps",
             "Deletes behind its offset may have been compacted away: Kafka Streams restores the rest of the log, and "
-            "deleted keys live on.",
+            "deleted keys survive.",
             "Rebuild the store, or advance it, which proves whether that has happened.",
             (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
@@ -525,7 +518,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "source-ahead",
             loss,
             "a source topic's store is ahead of what the application has committed",
-            "Records in between are processed again, though the table has them already.",
+            "Records in between are processed again, although the table contains them already.",
             "Rebuild the store, which ends where the group has committed.",
             (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
@@ -534,7 +527,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "global-topic-not-compacted",
             warning,
             "the topic of a global store is not compacted",
-            "Retention deletes records that the store holds: a restore gets fewer rows than this instance has.",
+            "Retention deletes records that the store contains: a restore gets fewer rows than this instance has.",
             "Set cleanup.policy=compact on the topic.",
             (),
             "brokers",

@@ -1,4 +1,4 @@
-"""A finding: what a look at a state directory found, and where."""
+"""A finding about a state directory, and where it applies."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from statecore.formats.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding, of one store, database or file.
+    """A finding about one store, database or file.
 
     Attributes:
-        code: which of :data:`statecore.doctor.finding_catalog.CATALOGUE` it is.
-        what: what was found, in a sentence that names offsets, files and segments.
-        severity: how bad it is here, under the application's guarantee; at most that of its kind.
-        task: the task's directory (``0_1``, ``global``), empty where it is of the whole application.
-        store: the store, empty where it is of a task.
-        segment: the directory of the segment, empty where it is of all, or the store has none.
-        partition: the changelog partition, where it is of one.
-        evidence: what the sentence says, for machines: offsets, names, sizes.
-        repair: what would mend it; ``None`` where a person has to.
+        code: key of :data:`statecore.doctor.finding_catalog.CATALOGUE`.
+        what: a sentence with offsets, files and segments.
+        severity: its severity here, under the application's guarantee; at most that of its kind.
+        task: the task's directory (``0_1``, ``global``); empty for the whole application.
+        store: empty for a whole task.
+        segment: the segment's directory; empty for all segments, or without segments.
+        partition: the changelog partition, if it is about one.
+        evidence: the facts of the sentence for machines: offsets, names, sizes.
+        repair: ``None`` if a person has to act.
     """
 
     code: str
@@ -38,11 +38,11 @@ class Finding:
 
     @property
     def kind(self) -> FindingKind:
-        """What findings of this code have in common."""
+        """The catalog entry of this code."""
         return CATALOGUE[self.code]
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as one JSON object, with what it means and what to do."""
+        """The finding as a JSON object, with meaning and remedy."""
         return {
             "code": self.code,
             "severity": self.severity.value,

@@ -1,10 +1,8 @@
-"""What the next start of a Kafka Streams application does with its global stores, by what was found in each.
+"""Predicts what the next start of Kafka Streams does with global stores, from their findings.
 
-A task that cannot go on is deleted by Kafka Streams and restored. Global stores are restored before anything else
-works, by one thread whose end is the application's, and of what is wrong with them Kafka Streams deletes only some. So
-most findings in them mean an application that ends in ``ERROR``, at one start or at every one.
-
-Pure functions: nothing is read or changed.
+Kafka Streams deletes and restores a task that cannot continue. Global stores are restored before anything else, by one
+thread whose end is the application's, and Kafka Streams recovers by itself from few of their problems. So most findings
+in them mean an application that ends in ``ERROR``, at one start or at every one.
 """
 
 from __future__ import annotations
@@ -22,23 +20,21 @@ class Start(StrEnum):
     """What a start does with a global store, the worst last."""
 
     SOUND = "sound"
-    """It goes on from its offset."""
+    """It continues from its offset."""
     RECOVERS = "recovers by itself"
-    """Rows are read again that it has, or had; the start takes longer for it."""
+    """Rows are read again; the start takes longer."""
     FAILS = "fails"
     """The application ends in ``ERROR``, at this start or at every one."""
     WRONG = "answers wrongly"
-    """The application works, and rows are missing or too many, without a word."""
+    """The application runs, and rows are missing or superfluous, without an error."""
 
 
 @dataclass(frozen=True)
 class NextStart:
-    """What the next start would do with one global store.
+    """Outcome of the next start for one global store.
 
     Attributes:
-        store: the store.
-        start: what becomes of it.
-        why: what was found, in sentences; empty of a sound one.
+        why: findings in sentences; empty for a sound store.
     """
 
     store: str
@@ -47,29 +43,28 @@ class NextStart:
 
 
 _RECOVERS = frozenset({"store-absent", "checkpoint-behind"})
-_ONCE = "The start ends in ERROR and deletes all of global/; the one after it reads all topics anew."
+_ONCE = "The start ends in ERROR and deletes all of global/; the next one reads all topics again."
 _OFTEN = {
     "offset-before-start": _ONCE,
     "offset-past-end": _ONCE,
     "global-store-not-closed": "Every start ends in ERROR (KAFKA-21034).",
-    "topic-missing": "Every start ends in ERROR until the topic is there.",
+    "topic-missing": "Every start ends in ERROR until the topic exists.",
 }
-"""How often, of what keeps a start from its end."""
+"""How often a finding prevents the start."""
 
 
 def next_starts(stores: Collection[str], findings: Iterable[Finding]) -> tuple[NextStart, ...]:
-    """What the next start would do with each of some global stores.
+    """Outcome of the next start for each of some global stores.
 
     Args:
-        stores: their names.
-        findings: what was found; also of others.
+        findings: all findings, also of other stores.
     """
     of_globals = [one for one in findings if not one.task or one.task == GLOBAL]
     return tuple(_next_start(store, [one for one in of_globals if _is_of(one, store)]) for store in stores)
 
 
 def _is_of(finding: Finding, store: str) -> bool:
-    """Whether a finding is of a store; files of all global stores, which say their task alone, are of each."""
+    """Whether a finding applies to a store; those about files of ``global/`` have no store and apply to each."""
     return finding.store == store or (not finding.store and finding.task == GLOBAL)
 
 

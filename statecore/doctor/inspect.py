@@ -1,8 +1,7 @@
-"""What lies in an application's state directory, looked at without changing anything, also while it runs.
+"""Inspection of an application's state directory without changes, even while it runs.
 
-Everything that would surprise somebody tomorrow is named: a database that cannot be opened, offsets that are missing or
-contradict each other, a store that was not closed, files that decide more than one would think. These are the findings
-of the doctor (:mod:`statecore.doctor.doctor`), as far as one look tells them.
+Reports unreadable databases, missing or contradictory offsets, stores that were not closed, and files that override
+offsets: the findings of :mod:`statecore.doctor.doctor` that one inspection can show.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.database_inspection import Depth
-from statecore.doctor.inspection_reader import look
+from statecore.doctor.inspection_reader import read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection
 from statecore.spec.model import ApplicationSpec
@@ -26,25 +25,24 @@ def inspect(
     stores: Sequence[str] = (),
     estimate: bool = False,
 ) -> Inspection:
-    """Look at an application's directory.
+    """Inspect an application's directory.
 
     Args:
-        directory: it.
-        spec: what is declared; kinds come from it then, and differences are trouble.
-        tasks: only these tasks; all without.
-        stores: only these stores; all without.
-        estimate: take RocksDB's estimate for the numbers of rows instead of counting, which reads everything.
+        spec: declares kinds; differences are findings.
+        tasks: only these tasks; empty for all.
+        stores: only these stores; empty for all.
+        estimate: use RocksDB's estimate of the numbers of rows instead of counting, which reads everything.
 
     Raises:
-        NotFound: a task or store that was named is not there.
+        NotFound: a named task or store does not exist.
         Invalid: the directory may not be read.
     """
-    sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
+    reading = read_inspection(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
     guarantee = None if spec is None else spec.processing_guarantee
-    how = CheckContext(
-        directory.application_id, guarantee, spec=spec, now_ms=sight.read_at_ms, transactional=sight.transactional
+    context = CheckContext(
+        directory.application_id, guarantee, spec=spec, now_ms=reading.read_at_ms, transactional=reading.transactional
     )
-    seen, beyond = run_checks(sight, how)
+    seen, beyond = run_checks(reading, context)
     return Inspection(
-        directory.application_id, directory.path, sight.holder, estimate, seen, sight.leftovers, tuple(beyond)
+        directory.application_id, directory.path, reading.holder, estimate, seen, reading.leftovers, tuple(beyond)
     )

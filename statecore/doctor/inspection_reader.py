@@ -1,6 +1,6 @@
-"""What lies in an application's state directory, read without changing anything, also while it runs.
+"""Reads an application's state directory without changing it, even while the application runs.
 
-Only what is there is told here; what is to be thought of it is for :mod:`statecore.doctor.run_checks`.
+The result holds facts only; :mod:`statecore.doctor.run_checks` turns them into findings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from pathlib import Path
 
-from statecore.discover.kind_detection import Seen, recognise
+from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.discover.kind_evidence import BUILT, conclude, listed, of_name
 from statecore.doctor.database_inspection import Depth, inspect_database, without_current
 from statecore.doctor.views import StoreView, TaskView
@@ -45,17 +45,16 @@ class InspectionReader:
     """What was read of an application's directory.
 
     Attributes:
-        directory: it.
-        holder: who has it in use, or ``None``.
-        spec: what is declared, or ``None``.
-        whole: whether all tasks and stores were looked at.
-        places: the directories of all stores, also of those that were not looked at.
-        stores: the stores that were looked at, by task.
-        tasks: what lies beside them, by task; of the application's own directory under ``""``.
-        leftovers: files beside the stores that mean something.
-        journal: the request whose directories were being swapped when it was interrupted; empty where none were.
-        left: what interrupted jobs have left in the work directory.
-        read_at_ms: when.
+        holder: the process that has it in use, or ``None``.
+        spec: the declaration, or ``None``.
+        whole: whether all tasks and stores were inspected.
+        places: directories of all stores, inspected or not.
+        stores: the inspected stores, by task.
+        tasks: files beside the stores, by task; of the application's own directory under ``""``.
+        leftovers: offset files and other known files beside the stores.
+        journal: request of an interrupted placement; empty if there is none.
+        left: leftovers of interrupted jobs in the work directory.
+        read_at_ms: when it was read.
     """
 
     directory: StateDirectory
@@ -72,13 +71,13 @@ class InspectionReader:
 
     @property
     def transactional(self) -> bool:
-        """Whether the application has transactional state stores: as declared, else as a database shows it."""
+        """Whether the application has transactional state stores: as declared, else as any database shows."""
         if self.spec is not None:
             return self.spec.transactional_state_stores
         return any(store.transactional for store in self.stores)
 
 
-def look(
+def read_inspection(
     directory: StateDirectory,
     *,
     spec: ApplicationSpec | None = None,
@@ -91,43 +90,42 @@ def look(
     """Read an application's directory.
 
     Args:
-        directory: it.
-        spec: what is declared; kinds come from it then.
-        tasks: only these tasks; all without.
-        stores: only these stores; all without.
-        depth: how closely databases are looked at.
-        progress: told the bytes of the databases that were looked at.
-        is_locked: whether the caller holds the application's lock, so that nobody works there.
+        spec: declares kinds.
+        tasks: only these tasks; empty for all.
+        stores: only these stores; empty for all.
+        depth: how thoroughly databases are inspected.
+        progress: receives the bytes of inspected databases.
+        is_locked: whether the caller holds the application's lock, so that no other process works there.
 
     Raises:
-        NotFound: a task or store that was named is not there.
+        NotFound: a named task or store does not exist.
         Invalid: the directory may not be read.
     """
     every = store_places(directory)
-    emptied = [GLOBAL] if directory.global_path.is_dir() else []  # files of it may tell of stores that are gone
+    emptied = [GLOBAL] if directory.global_path.is_dir() else []  # its files may name missing stores
     check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)
     check_named("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else directory.in_use_by()
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
     progress = progress or NullProgress()
-    progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
-    looked = []
+    progress.phase("inspect", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
+    inspected = []
     for place in places:
         kind = kinds[place.topology, place.store]
         declared = declared_at(spec, place.task, place.store)
-        looked.append(_look(place, kind, declared, depth, progress, running=holder is not None))
+        inspected.append(_inspect_store(place, kind, declared, depth, progress, running=holder is not None))
     progress.done()
-    logged = _logged(directory, every, places, looked, spec)
+    logged = _logged(directory, every, places, inspected, spec)
     views = [
-        replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
+        replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, inspected, strict=True)
     ]
     by_task: dict[str, list[StorePlace]] = {}
     for place in every:
         if not tasks or place.task in tasks:
             by_task.setdefault(place.task, []).append(place)
     found = tuple(leftovers(directory, by_task))
-    if not tasks and not stores:  # one without any store may have files that say something
+    if not tasks and not stores:  # a task without any store may have offset files
         by_task = {name: [] for name in directory.every_task()} | by_task
     elif not stores and GLOBAL in tasks:
         by_task = {name: [] for name in emptied} | by_task
@@ -146,7 +144,7 @@ def look(
 
 
 def check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
-    """Refuse a task or store that is not there. Raises ``NotFound``."""
+    """Raise ``NotFound`` for a task or store that does not exist."""
     for name in wanted:
         if name not in known:
             raise NotFound(
@@ -160,14 +158,13 @@ def check_named(what: str, wanted: Sequence[str], known: set[str], directory: St
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a store is, by all its tasks.
+    """The kind of a store over all its tasks.
 
     Attributes:
-        kind: its kind.
-        left: what else it may be, where that is not known.
-        mismatch: why it is not what is declared, by task.
-        strange: why no class would open it, by task.
-        miskeyed: how many rows of a grace buffer were seen that Kafka Streams has restored, by task.
+        left: possible kinds, if the kind is unknown.
+        mismatch: why it is not of the declared kind, by task.
+        strange: why no store class could open it, by task.
+        miskeyed: rows of a grace buffer seen with the keys of a restore by Kafka Streams, by task.
     """
 
     kind: StoreKind
@@ -180,7 +177,6 @@ class _Kind:
 def _kinds(
     every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
 ) -> dict[tuple[str | None, str], _Kind]:
-    """Of which kind each store is: one look over all its tasks."""
     kinds = {}
     for topology, store in wanted:
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
@@ -191,7 +187,7 @@ def _kinds(
             continue
         kind, left = StoreKind.UNKNOWN, BUILT
         mismatch: dict[str, str] = {}
-        seen, strange = _recognised(places)
+        seen, strange = _detect_kind(places)
         if seen is not None:
             kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
@@ -200,27 +196,27 @@ def _kinds(
                     (place.task for place in places), _mismatch(declared.kind, left)
                 )
             kind = declared.kind
-        said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
+        alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
         miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
-        kinds[topology, store] = _Kind(kind, said, mismatch, strange, miskeyed)
+        kinds[topology, store] = _Kind(kind, alternatives, mismatch, strange, miskeyed)
     return kinds
 
 
 def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
-    """The tasks in which a grace buffer has rows as Kafka Streams restores them, and how many were seen."""
+    """Tasks in which a grace buffer has rows with the keys of a restore by Kafka Streams, with their number."""
     found = {}
     for place in places:
         with contextlib.suppress(StatecoreError):
-            found[place.task] = recognise([place]).miskeyed
+            found[place.task] = detect_kind([place]).miskeyed
     return found
 
 
 def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
-    """The tasks in which a store by itself is not what is declared; none where only all together contradict it."""
+    """Tasks in which a store by itself contradicts its declaration; empty if only all tasks together do."""
     found = {}
     for place in places:
         with contextlib.suppress(StatecoreError):
-            seen = recognise([place])
+            seen = detect_kind([place])
             _, left, *_ = conclude([*seen.evidence, *of_name(place.store, ())])
             if not seen.strange and declared not in left:
                 found[place.task] = _mismatch(declared, left)
@@ -231,14 +227,14 @@ def _mismatch(declared: StoreKind, left: frozenset[StoreKind]) -> str:
     return f"the spec says {declared}, but what is on disk is {listed(left)}"
 
 
-def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
-    """What a store is by all its tasks together, and in which of them it is nothing.
+def _detect_kind(places: list[StorePlace]) -> tuple[KindDetection | None, dict[str, str]]:
+    """The kind of a store over all its tasks, and the tasks in which it has no possible kind.
 
-    Where the tasks contradict each other, or one is damaged, each is looked at by itself: a damaged one tells nothing,
-    and one with families that no store has accuses no other.
+    If the tasks contradict each other, or one is damaged, each is inspected by itself: a damaged one tells nothing, and
+    one with impossible families does not incriminate the others.
     """
-    with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
-        together = recognise(places)
+    with contextlib.suppress(StatecoreError):  # reported by the inspection of the database
+        together = detect_kind(places)
         if not together.strange:
             return together, {}
         if len(places) == 1:
@@ -246,14 +242,14 @@ def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
     found, strange, text = [], {}, ""
     for place in places if len(places) > 1 else ():
         with contextlib.suppress(StatecoreError):
-            alone = recognise([place])
+            alone = detect_kind([place])
             if alone.strange:
                 strange[place.task] = alone.strange
             else:
                 found.append(place)
     with contextlib.suppress(StatecoreError):
         if found:
-            together = recognise(found)
+            together = detect_kind(found)
             if not together.strange:
                 return together, strange
             text = together.strange
@@ -267,7 +263,7 @@ def _logged(
     views: Sequence[StoreView],
     spec: ApplicationSpec | None,
 ) -> dict[tuple[str | None, str], bool]:
-    """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
+    """Which stores have a changelog: as declared, else those without a clean close that left no offset in any task."""
     by_store: dict[tuple[str | None, str], list[StoreView]] = {}
     filled = _filled_by_sources(directory, views)
     for place, view in zip(places, views, strict=True):
@@ -292,41 +288,40 @@ def _logged(
 
 
 def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) -> set[tuple[str, str]]:
-    """Stores without an offset that are restored from a source topic, of which ``.checkpoint`` still says the offset.
+    """Stores without an offset that are restored from a source topic whose offset is still in ``.checkpoint``.
 
-    A migration without a spec leaves it there, and Kafka Streams takes it over. Which store is which topic's nobody
-    says, so it is told only where there are no more such stores in a task than such topics.
+    A migration without a spec leaves it there for Kafka Streams. Topics are not assigned to stores, so stores are only
+    reported if a task has no more of them than such topics.
     """
     found = set()
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]
         without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
-        said = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
-        said -= {partition.topic for view in of_task for partition in view.offsets}
-        sources = {topic for topic in said if not topic.endswith("-changelog")}
+        topics = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
+        topics -= {partition.topic for view in of_task for partition in view.offsets}
+        sources = {topic for topic in topics if not topic.endswith("-changelog")}
         if len(without) <= len(sources):
             found |= {(task, store) for store in without}
     return found
 
 
 def _keeps_offset(place: StorePlace) -> bool:
-    """Whether a store of a task that is not looked at otherwise is one that is logged, as far as its newest tells."""
+    """Whether a store of a task that is not inspected is logged, by its newest database."""
     for path in place.databases[-1:]:
         with contextlib.suppress(StatecoreError):
             return not read_database(path).opened().keeps_no_offset
     return False
 
 
-def _look(
+def _inspect_store(
     place: StorePlace, kind: _Kind, declared: StoreSpec | None, depth: Depth, progress: Progress, *, running: bool
 ) -> StoreView:
-    """One store of one task."""
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
-    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
-    looked = [inspect_database(segment, interval, depth, progress.advance) for segment in segments]
-    databases = tuple(one for one in looked if one is not None)
-    # A segment in the making has no CURRENT yet, and one that expires has none any more.
+    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no finding
+    inspected = [inspect_database(segment, interval, depth, progress.advance) for segment in segments]
+    databases = tuple(one for one in inspected if one is not None)
+    # A new segment has no CURRENT yet, and one that expires no longer has one.
     if not running and holder is None:
         databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
     outside = offsets_in(place.checkpoint_file).offsets
@@ -339,12 +334,12 @@ def _look(
 
 
 def _foreign(place: StorePlace) -> tuple[str, ...]:
-    """What a directory without a database holds that no store of RocksDB's would: segments that were emptied would."""
+    """Names in a directory without a database that no RocksDB store has, other than emptied segments."""
     return tuple(name for name in foreign_in(place.path) if segment_start(name, place.store) is None)
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
-    """The length of the segments: as declared, else as far as the distances between them tell."""
+    """The length of segments in ms: as declared, else as the distances between them allow."""
     if declared is not None and kind in WINDOWED_KINDS and declared.retention_ms is not None:
         return declared.segment_interval_ms or default_segment_interval(kind, declared.retention_ms)
     starts = [segment.start for segment in segments if segment.start is not None]
@@ -352,7 +347,6 @@ def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Se
 
 
 def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) -> TaskView:
-    """What lies beside the stores of a task."""
     path = directory.path / task
     prefix = f"{CHECKPOINT_FILE}_"
     files = _files_in(path)
@@ -392,7 +386,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
 
 
 def _written_ns(file: Path) -> int:
-    """When a file was written; 0 where there is none."""
+    """When a file was written; 0 if it does not exist."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -400,7 +394,7 @@ def _written_ns(file: Path) -> int:
 
 
 def _modified_ms(path: Path) -> int:
-    """When a directory was changed last; now, where it has gone meanwhile, as tasks go that are given up."""
+    """When a directory was last changed; now, if it was deleted meanwhile, as abandoned tasks are."""
     try:
         return int(path.stat().st_mtime * 1000)
     except FileNotFoundError:
@@ -408,7 +402,6 @@ def _modified_ms(path: Path) -> int:
 
 
 def _application(directory: StateDirectory) -> TaskView:
-    """What lies in the application's own directory beside its tasks."""
     known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
     named = {place.task.partition("/")[0] for place in store_places(directory)}
     foreign = []
@@ -429,7 +422,7 @@ def _files_in(path: Path) -> list[str]:
 
 
 def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
-    """The request of a placement that was interrupted, and what jobs have left in the work directory."""
+    """The request of an interrupted placement, and leftovers of jobs in the work directory."""
     work = directory.work_path
     try:
         journal = read_journal(work)

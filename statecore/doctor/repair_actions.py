@@ -1,4 +1,4 @@
-"""Mends what a look at a task's directory found, in a copy of it: the live directory is never changed.
+"""Executes repairs in a copy of a task's directory; the live directory is never changed.
 
 SST files of the copy are links to the live ones; no repair here writes to any of them.
 """
@@ -38,51 +38,51 @@ from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.writes import ChangedDatabase
 
 
-def repair(copy: Path, mendings: Sequence[RepairAction], how: CheckContext, directory: StateDirectory) -> None:
-    """Do all repairs of one task.
+def repair(copy: Path, mendings: Sequence[RepairAction], context: CheckContext, directory: StateDirectory) -> None:
+    """Execute all repairs of one task.
 
     Args:
-        copy: of the task's directory.
-        mendings: what is done to it.
-        how: the application, its guarantee, and what is declared of it.
-        directory: the application's state directory, whose owner the files of the copy are given to.
+        copy: the copy of the task's directory.
+        mendings: the repairs.
+        context: the application, its guarantee and its spec.
+        directory: the application's state directory, whose owner gets the files of the copy.
 
     Raises:
-        Invalid: what was found is not there any more, or a repair lacks something.
-        StatecoreError: a database could not be changed; the copy is of no use.
+        Invalid: the finding no longer applies, or a repair is impossible.
+        StatecoreError: a database could not be changed; the copy is unusable.
     """
     for one in mendings:
         if one.repair is Repair.GIVE:
             _give(copy, directory)
         else:
-            _REPAIRS[one.repair](copy, one, how)
+            _REPAIRS[one.repair](copy, one, context)
 
 
 def cannot_be_repaired(directory: StateDirectory, tasks: Iterable[str]) -> str:
-    """Why this process cannot copy and replace one of some tasks' directories, with its name; empty where it can."""
+    """Why this process cannot copy and replace one of these tasks' directories, with its name; empty if it can."""
     for task in tasks:
         path = directory.task_path(task)
-        closed, how = unwritable([path]), "change"
+        closed, access = unwritable([path]), "change"
         if closed is None:
             files = (Path(above, name) for above, _, names in os.walk(path) for name in names)
-            closed, how = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
+            closed, access = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
         if closed is not None:
-            return f"{task} cannot be mended, because this user (uid {os.geteuid()}) may not {how} {closed}"
+            return f"{task} cannot be repaired, because this user (uid {os.geteuid()}) may not {access} {closed}"
     return ""
 
 
-def _merge_checkpoint(copy: Path, one: RepairAction, how: CheckContext) -> None:
-    """Stores that have no offset take that of ``.checkpoint``, those that have one keep it, and the file goes."""
+def _merge_checkpoint(copy: Path, one: RepairAction, context: CheckContext) -> None:
+    """Move offsets of ``.checkpoint`` into the stores that have none, and delete the file."""
     _drop_entries(copy / CHECKPOINT_FILE, one.names)
-    guarantee = None if how.guarantee is None else how.is_exactly_once
+    guarantee = None if context.guarantee is None else context.is_exactly_once
     plan = plan_conversion(
-        one.task, copy, CURRENT, application_id=how.application_id, spec=how.spec, exactly_once=guarantee
+        one.task, copy, CURRENT, application_id=context.application_id, spec=context.spec, exactly_once=guarantee
     )
     if plan.refused or plan.left:
         raise Invalid(
-            f"The task {one.task} cannot be mended ({one.repair.value}): {'; '.join((*plan.refused, *plan.left))}.",
+            f"The task {one.task} cannot be repaired ({one.repair.value}): {'; '.join((*plan.refused, *plan.left))}.",
             code="repair-impossible",
-            action="Do what is said, or rebuild its stores (statecore restore --replace). Nothing was changed.",
+            action="Follow these reasons, or rebuild its stores (statecore restore --replace). Nothing was changed.",
             task=one.task,
         )
     convert(plan, copy)
@@ -94,7 +94,6 @@ def _take_entries_out(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _drop_entries(file: Path, names: Collection[str]) -> None:
-    """Leave entries of no store out, which would otherwise stay in the file."""
     if not names:
         return
     kept = {part: at for part, at in read_offsets(file).items() if str(part) not in names}
@@ -105,36 +104,36 @@ def _drop_entries(file: Path, names: Collection[str]) -> None:
 
 
 def _lower_offsets(copy: Path, one: RepairAction, _: CheckContext) -> None:
-    """All segments say the smallest offset of all: what an older segment lacks is restored then, in every segment."""
+    """Set all segments to the smallest offset, so that records an older segment lacks are restored in every segment."""
     store = _read(copy, one)
     lowest = store.smallest_offsets
     if not lowest or any(database.state.offsets.keys() != lowest.keys() for database in store.databases):
-        raise _unfit(one, "its segments do not all have an offset", "Rebuild it (statecore restore --replace).")
+        raise _impossible(one, "its segments do not all have an offset", "Rebuild it (statecore restore --replace).")
     for database in store.databases:
         if database.state.offsets != lowest:
             _put(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
 
 
-def _create_segment(copy: Path, one: RepairAction, how: CheckContext) -> None:
-    """The segment of time 0 with an unknown offset: the store is restored from the start, and nothing is wiped."""
+def _create_segment(copy: Path, one: RepairAction, context: CheckContext) -> None:
+    """Create the segment of time 0 with an unknown offset, so that the store is restored and no task is wiped."""
     where = copy / one.directory
-    changelog = _changelog(one, how)
+    changelog = _changelog(one, context)
     if databases_of(where):
         return
     if one.kind is None or changelog is None:
-        raise _unfit(one, "its kind or its changelog is not known", "Say it in the spec (--spec).")
+        raise _impossible(one, "its kind or its changelog is not known", "Declare it in the spec (--spec).")
     create_database(where / f"{one.store}.0", one.kind, {changelog: OFFSET_UNKNOWN})
 
 
-def _changelog(one: RepairAction, how: CheckContext) -> TopicPartition | None:
-    """The changelog partition of a store, as declared or as Kafka Streams names it; ``None`` where it is undecided."""
+def _changelog(one: RepairAction, context: CheckContext) -> TopicPartition | None:
+    """The changelog partition of a store, declared or by Kafka Streams' naming; ``None`` if undecided."""
     partition = TaskId.parse(one.task).partition
     if one.changelog is not None or partition is None:
         return one.changelog
-    declared = declared_at(how.spec, one.task, one.store)
+    declared = declared_at(context.spec, one.task, one.store)
     if declared is not None and declared.is_undecided:
         return None
-    return TopicPartition(changelog_at(how.application_id, one.task, one.store, declared), partition)
+    return TopicPartition(changelog_at(context.application_id, one.task, one.store, declared), partition)
 
 
 def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
@@ -144,7 +143,7 @@ def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _move_aside(copy: Path, one: RepairAction, _: CheckContext) -> None:
-    """The files were kept elsewhere before; see :meth:`statecore.statedir.task_swap.TaskSwap.keep`."""
+    """Delete files of which :meth:`statecore.statedir.task_swap.TaskSwap.keep` has a copy."""
     for name in one.names:
         remove_durably(copy / name)
 
@@ -157,11 +156,11 @@ def _drop_family(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _by_copying(copy: Path, one: RepairAction, _: CheckContext) -> None:
-    """The copy has the time that it must have already."""
+    """Nothing to do: copying has updated the time."""
 
 
 def _give(copy: Path, directory: StateDirectory) -> None:
-    """What was copied belongs to the owner already; modes that are too narrow, and links that are another's, do not."""
+    """Fix modes, and owners of files that are still linked; copied files have the right owner already."""
     for name, _ in unusable(directory.path, copy):
         path = directory.path / name
         if path.is_file() and path.lstat().st_nlink > 1:
@@ -178,9 +177,9 @@ def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
         changed.put(OFFSETS_COLUMN_FAMILY, rows)
 
 
-def _unfit(one: RepairAction, why: str, action: str) -> StatecoreError:
+def _impossible(one: RepairAction, why: str, action: str) -> StatecoreError:
     return Invalid(
-        f"The store {one.store} in task {one.task} cannot be mended ({one.repair.value}): {why}.",
+        f"The store {one.store} in task {one.task} cannot be repaired ({one.repair.value}): {why}.",
         code="repair-impossible",
         action=f"{action} Nothing was changed.",
         task=one.task,
@@ -198,4 +197,4 @@ _REPAIRS: Mapping[Repair, Callable[[Path, RepairAction, CheckContext], None]] = 
     Repair.DROP_FAMILY: _drop_family,
     Repair.TOUCH: _by_copying,
 }
-"""What each repair does but that which needs the owner; rebuilding is another job's."""
+"""The function of each repair, except for the one that needs the owner, and for rebuilds."""

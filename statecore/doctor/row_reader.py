@@ -1,17 +1,17 @@
-"""The rows of a database as the application that opens it would read them, whichever families they lie in.
+"""The rows of a database as its application would read them, from current and older column families.
 
-A store that was upgraded in place has rows of older formats in older column families. Kafka Streams reads those below
-the newer ones, converted (``DualColumnFamilyAccessor``), so that is what a row is here: the newer one wins, and an
-older one has in front of its value what the newer format keeps there::
+A store that was upgraded in place has rows of older formats in older column families. Kafka Streams reads them below
+the newer ones, converted (``DualColumnFamilyAccessor``). So does this module: the newer row wins, and an older value
+gets the prefix of the newer format::
 
-    kind                                    older family             in front of the value
+    kind                                    older family             prefix of the value
     --------------------------------------  -----------------------  ---------------------------
     timestamped-key-value, -window          default                  timestamp -1
     headers-key-value, headers-window       keyValueWithTimestamp    no headers (00)
     headers-key-value, headers-window       default                  no headers, timestamp -1
     headers-session                         default                  no headers
 
-Of a store whose kind nobody has decided each family is read as it lies; ``offsets`` never is a row.
+For a store of unknown kind each family is read as it is; ``offsets`` has no rows.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _IN_FRONT: Mapping[StoreKind, Mapping[str, bytes]] = MappingProxyType(
         StoreKind.HEADERS_SESSION: {DEFAULT_COLUMN_FAMILY: _NO_HEADERS},
     }
 )
-"""Kind → older family → what a row of it has in front of its value when it is read; the newer families first."""
+"""Kind → older family → prefix of its values when they are read; the newer families first."""
 
 
 def layers(kind: StoreKind, families: Iterable[str]) -> tuple[str, ...]:
-    """The families that are compared by themselves: that of the kind, or all there are where nobody knows the kind.
+    """The families that are compared separately: that of the kind, or all if the kind is unknown.
 
     Args:
-        kind: what the store is, or ``?``.
-        families: those of the databases that are compared.
+        kind: the store's kind, or ``?``.
+        families: families of the databases.
     """
     if kind.can_be_built:
         return (kind.data_column_family,)
@@ -57,11 +57,7 @@ def layers(kind: StoreKind, families: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_families(database: Database, kind: StoreKind) -> None:
-    """Refuse a database that no application could open as a store of the kind.
-
-    Raises:
-        Invalid: it has a column family that the kind does not have.
-    """
+    """Raise ``Invalid`` for a database with a column family that the kind does not have."""
     if not kind.can_be_built:
         return
     known = {kind.data_column_family, *kind.older_column_families, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
@@ -81,13 +77,12 @@ def current_rows(database: Database, kind: StoreKind, layer: str) -> Iterator[Ch
     """Rows in key order, some megabytes at a time.
 
     Args:
-        database: the database.
-        kind: what its store is, or ``?``.
+        kind: the store's kind, or ``?``.
         layer: one of :func:`layers`.
 
     Raises:
         Corrupted: a block cannot be read.
-        Invalid: there are rows in an older family, and how Kafka Streams reads those is not known.
+        Invalid: an older family has rows, and how Kafka Streams reads them is not known.
     """
     newest = database.chunks(layer)
     if not kind.can_be_built:
@@ -110,16 +105,12 @@ def current_rows(database: Database, kind: StoreKind, layer: str) -> Iterator[Ch
         streams.append(_converted(database.chunks(family), in_front[family]))
     rows = streams[-1]
     for newer in reversed(streams[:-1]):
-        rows = _upon(newer, rows)
+        rows = _merge(newer, rows)
     return rows
 
 
 class Rows:
-    """Rows that are taken from a stream up to a key.
-
-    Args:
-        chunks: the stream, in key order.
-    """
+    """Buffered rows of a stream in key order, taken up to a key."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
@@ -128,7 +119,7 @@ class Rows:
 
     @property
     def last(self) -> bytes | None:
-        """The greatest key that is at hand; ``None`` where the stream has ended."""
+        """The greatest buffered key; ``None`` at the end of the stream."""
         while not self._keys:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -137,7 +128,7 @@ class Rows:
         return self._keys[-1]
 
     def upto(self, key: bytes) -> Chunk:
-        """Take the rows at hand up to a key, that one included."""
+        """Take the buffered rows up to and including a key."""
         if not self._keys or self._keys[-1] <= key:
             taken = self._keys, self._values
             self._keys, self._values = [], []
@@ -149,14 +140,14 @@ class Rows:
 
 
 def side_by_side(left: Iterator[Chunk], right: Iterator[Chunk]) -> Iterator[tuple[Chunk, Chunk]]:
-    """Two streams in pieces that have the same keys, as far as both have them; a piece of one side may be empty."""
+    """Two streams in pieces with the same key range; a piece of one side may be empty."""
     one, other = Rows(left), Rows(right)
     while True:
         ends = one.last, other.last
-        there = [end for end in ends if end is not None]
-        if not there:
+        present = [end for end in ends if end is not None]
+        if not present:
             return
-        bound = min(there)
+        bound = min(present)
         yield one.upto(bound), other.upto(bound)
 
 
@@ -165,8 +156,8 @@ def _converted(chunks: Iterator[Chunk], in_front: bytes) -> Iterator[Chunk]:
         yield keys, [in_front + value for value in values]
 
 
-def _upon(newer: Iterator[Chunk], older: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Two streams as one, of which the newer has the last word on a key."""
+def _merge(newer: Iterator[Chunk], older: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Merge two streams; the newer one wins."""
     for (keys, values), (older_keys, older_values) in side_by_side(newer, older):
         if not older_keys:
             yield keys, values

@@ -1,4 +1,4 @@
-"""What is to be said of a state directory: all checks over what was read of it."""
+"""Runs all checks over an inspected state directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.custom import custom
 from statecore.doctor.checks.damage import damage
-from statecore.doctor.checks.declared import declared, kind, transactional
+from statecore.doctor.checks.declared import check_kind, declared, transactional
 from statecore.doctor.checks.families import families
 from statecore.doctor.checks.grace_buffer import miskeyed
 from statecore.doctor.checks.offset_files import store_files, task_files
@@ -22,64 +22,58 @@ from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.kinds import StoreKind
 
 
-def run_checks(sight: InspectionReader, how: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
-    """The stores that were looked at, each with its findings, and what there is to say beyond single stores.
-
-    Args:
-        sight: what was read.
-        how: under which circumstances it is judged.
-    """
+def run_checks(reading: InspectionReader, context: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
+    """The inspected stores, each with its findings, and the findings beyond single stores."""
     beyond: list[Finding] = []
     by_task: dict[str, list[StoreView]] = {}
-    for store in sight.stores:
+    for store in reading.stores:
         by_task.setdefault(store.task, []).append(store)
-    of_stores = [_of_store(store, sight.tasks[store.task], how) for store in sight.stores]
-    there = Counter(place.task for place in sight.places)
-    whole_tasks = {task for task in sight.tasks if task and len(by_task.get(task, ())) == there[task]}
-    for name, task in sight.tasks.items():
+    of_stores = [_of_store(store, reading.tasks[store.task], context) for store in reading.stores]
+    store_counts = Counter(place.task for place in reading.places)
+    whole_tasks = {task for task in reading.tasks if task and len(by_task.get(task, ())) == store_counts[task]}
+    for name, task in reading.tasks.items():
         stores = [one for one in by_task.get(name, ()) if one.kind is not StoreKind.CUSTOM]
-        if name in whole_tasks and (stores or sight.holder is None):
-            beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
+        if name in whole_tasks and (stores or reading.holder is None):
+            beyond += [*task_files(task, stores, context), *half_migrated(task, stores, context)]
         if name in whole_tasks or not name:
-            beyond += surroundings(task, stores, how)
-    if sight.spec is not None:
-        beyond += transactional(sight.spec, sight.stores, how)
-    if sight.spec is not None and sight.whole:
-        beyond += [one for one in declared(sight.spec, sight.places, how) if not _comes_and_goes(one, sight)]
-    beyond += unfinished(sight.journal, sight.left)
+            beyond += surroundings(task, stores, context)
+    if reading.spec is not None:
+        beyond += transactional(reading.spec, reading.stores, context)
+    if reading.spec is not None and reading.whole:
+        beyond += [one for one in declared(reading.spec, reading.places, context) if not _comes_and_goes(one, reading)]
+    beyond += unfinished(reading.journal, reading.left)
     everything = [*beyond, *(one for found in of_stores for one in found)]
-    nowhere_else = unlogged(sight.stores, everything, how)
-    of_unlogged = {(one.task, one.store): one for one in nowhere_else}
+    without_changelog = unlogged(reading.stores, everything, context)
+    of_unlogged = {(one.task, one.store): one for one in without_changelog}
     stores_judged = tuple(
-        replace(store, findings=(*found, *_given(of_unlogged.get((store.task, store.store)))))
-        for store, found in zip(sight.stores, of_stores, strict=True)
+        replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
+        for store, found in zip(reading.stores, of_stores, strict=True)
     )
     return stores_judged, beyond
 
 
-def _comes_and_goes(finding: Finding, sight: InspectionReader) -> bool:
-    """Whether it is of a directory that whoever is at work makes, or takes away with its task, at this moment."""
+def _comes_and_goes(finding: Finding, reading: InspectionReader) -> bool:
+    """Whether a running process creates this directory just now, or deletes it with its task."""
     if finding.code != "store-absent":
         return False
-    return sight.holder is not None or any(one.in_use for one in sight.stores if finding.task in ("", one.task))
+    return reading.holder is not None or any(one.in_use for one in reading.stores if finding.task in ("", one.task))
 
 
-def _given(finding: Finding | None) -> list[Finding]:
+def _as_list(finding: Finding | None) -> list[Finding]:
     return [] if finding is None else [finding]
 
 
-def _of_store(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """What is wrong with one store of one task, what is worst for it first."""
+def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     if store.kind is StoreKind.CUSTOM:
-        return custom(store, task, how)
+        return custom(store, task, context)
     return [
-        *kind(store),
-        *damage(store, task, how),
+        *check_kind(store),
+        *damage(store, task, context),
         *miskeyed(store),
-        *segments(store, how),
+        *segments(store, context),
         *families(store),
-        *releases(store, task, how),
-        *bookkeeping(store, task, how),
+        *releases(store, task, context),
+        *bookkeeping(store, task, context),
         *store_files(store, task),
         *unread(store),
     ]

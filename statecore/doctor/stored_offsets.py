@@ -1,7 +1,7 @@
-"""What the stores of a state directory say of their changelogs: how far each has come, and in which of its files.
+"""Offsets of a directory's stores for comparison with their changelogs.
 
-Kafka Streams goes by the offset of the newest segment that has one, and by ``.checkpoint`` before all others. Releases
-before 4.3 keep no offset anywhere else.
+Kafka Streams uses the offset of the newest segment that has one, and ``.checkpoint`` before all others. Releases before
+4.3 keep offsets only there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from statecore.stores.legacy_offsets import read_offsets
 
 @dataclass(frozen=True)
 class DatabasePlace:
-    """Where one database of a store lies.
+    """Directory of one database of a store.
 
     Attributes:
-        path: its directory.
         start: first ms of its segment; ``None`` for a store that is one database.
-        end: the ms behind it; ``None`` where it is not known.
+        end: first ms after it; ``None`` if unknown.
     """
 
     path: Path
@@ -40,24 +39,22 @@ class DatabasePlace:
 
 @dataclass(frozen=True)
 class StoreOffsets:
-    """One store of one task.
+    """Offsets of one store of one task.
 
     Attributes:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        store: its name.
-        kind: what it is; ``?`` where nobody knows.
+        kind: ``?`` if unknown.
         usual: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
-        declared: the topic that the spec says; empty without one.
-        own: what its databases say themselves, where ``.checkpoint`` overrules them; else empty. By that Kafka Streams
-            goes when the file is gone.
-        own_agreed: whether all of its databases say these.
-        offsets: changelog partition → what Kafka Streams goes by: the last applied offset, of a global store the next
+        declared: the topic in the spec; empty without one.
+        own: offsets in its databases, if ``.checkpoint`` overrules them; else empty. Kafka Streams uses them if the
+            file is deleted.
+        own_agreed: whether all of its databases have these.
+        offsets: changelog partition → offset that Kafka Streams uses: the last applied one, of a global store the next
             one, or -4.
-        databases: where its rows lie.
-        closed: whether all of them were closed cleanly; ``None`` where none says so, as those of older releases.
-        in_use: whether somebody has it open, or holds the application's lock.
-        readable: whether all of them could be read, and rightly.
-        agreed: whether all of them say these offsets, which no file overrules.
+        closed: whether all databases were closed cleanly; ``None`` if none has a status, as in older releases.
+        in_use: whether a process has it open, or holds the application's lock.
+        readable: whether all of them could be read correctly.
+        agreed: whether all databases have these offsets, and no file overrules them.
     """
 
     task: str
@@ -76,7 +73,7 @@ class StoreOffsets:
 
     @property
     def without_file(self) -> StoreOffsets | None:
-        """The store as it is without ``.checkpoint``; ``None`` where that file changes nothing."""
+        """The store as it would be without ``.checkpoint``; ``None`` if that file changes nothing."""
         return replace(self, offsets=self.own, own={}, agreed=self.own_agreed) if self.own else None
 
     @property
@@ -86,7 +83,7 @@ class StoreOffsets:
 
     @property
     def known(self) -> dict[TopicPartition, int]:
-        """Changelog partition → the first offset that the store has not, without those that are unknown."""
+        """Changelog partition → first offset that the store does not have, without unknown ones."""
         return {
             partition: offset + (not self.is_global)
             for partition, offset in sorted(self.offsets.items())
@@ -95,24 +92,19 @@ class StoreOffsets:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of which it says something; its task's, where its changelog is declared and it says none."""
+        """The partitions of its offsets; without offsets its task's partition of the declared changelog."""
         number = TaskId.parse(self.task).partition
         if not self.offsets and self.declared and number is not None:
             return [TopicPartition(self.declared, number)]
         return sorted(self.offsets)
 
     def is_source(self, topic: str) -> bool:
-        """Whether a topic is one that the application reads, and no changelog of its own, which has another name."""
+        """Whether a topic is an input of the application, and no changelog, which has another name."""
         return not self.is_global and topic != self.usual
 
 
 def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[StoreOffsets]:
-    """What all logged stores of a directory say.
-
-    Args:
-        inspection: a look at the directory.
-        spec: what is declared.
-    """
+    """The offsets of all logged stores of an inspected directory."""
     files = {task: _checkpoint(inspection.path / task) for task in sorted({view.task for view in inspection.stores})}
     return [_store(inspection, view, files[view.task], spec) for view in inspection.stores if view.logged]
 
@@ -120,10 +112,10 @@ def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) 
 def _store(
     inspection: Inspection, view: StoreView, file: Mapping[TopicPartition, int], spec: ApplicationSpec | None
 ) -> StoreOffsets:
-    application_id, said = inspection.application_id, declared_at(spec, view.task, view.store)
+    application_id, declaration = inspection.application_id, declared_at(spec, view.task, view.store)
     usual = changelog_at(application_id, view.task, view.store, None)
-    decided = said is not None and said.changelog != UNKNOWN_CHANGELOG
-    declared = changelog_at(application_id, view.task, view.store, said) if decided else ""
+    decided = declaration is not None and declaration.changelog != UNKNOWN_CHANGELOG
+    declared = changelog_at(application_id, view.task, view.store, declaration) if decided else ""
     changelog = declared or usual
     own = dict(view.offsets)
     offsets = dict(own)
@@ -138,7 +130,7 @@ def _store(
         view.kind,
         usual,
         offsets,
-        # Undeclared, an interval is what the segments that are there allow, and may be a multiple of the right one.
+        # Undeclared, an interval is derived from the existing segments, and may be a multiple of the right one.
         tuple(_place(inspection, view, one.name, one.start, one.end if declared else None) for one in view.databases),
         closed=view.closed,
         in_use=in_use,
@@ -152,7 +144,7 @@ def _store(
 
 
 def _agree(view: StoreView, offsets: Mapping[TopicPartition, int]) -> bool:
-    return all(said == offsets.get(part) for one in view.databases for part, said in one.offsets.items())
+    return all(offset == offsets.get(part) for one in view.databases for part, offset in one.offsets.items())
 
 
 def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePlace:
@@ -161,8 +153,8 @@ def _place(inspection: Inspection, view: StoreView, name: str, start: int | None
 
 
 def _checkpoint(task: Path) -> dict[TopicPartition, int]:
-    """What a task's ``.checkpoint`` says; nothing where there is none, or where it cannot be read."""
+    """The offsets in a task's ``.checkpoint``; empty if it is missing or unreadable."""
     file = task / CHECKPOINT_FILE
-    with contextlib.suppress(StatecoreError):  # said of the file itself, where files are looked at
+    with contextlib.suppress(StatecoreError):  # reported by the checks of files
         return read_offsets(file)
     return {}

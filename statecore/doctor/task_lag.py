@@ -1,7 +1,7 @@
-"""Offset sums for a person: of each task in a directory, with the end sums of its changelogs where brokers say them.
+"""Offset sums of a directory's tasks, with the end sums of their changelogs if brokers are available.
 
-A versioned store without an offset counts nowhere: a warm copy leaves it empty and does not follow it, so with its
-changelog a copy that is caught up would seem to lag for ever.
+A versioned store without an offset is not counted: a standby task leaves it empty and does not follow it, so with its
+changelog a standby that is caught up would seem to lag for ever.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class OffsetSums:
-    """The tasks of a directory.
+    """Offset sums of the tasks of a directory.
 
     Attributes:
-        directory: whose.
-        tasks: each of them.
-        ends: the end of each changelog partition that the brokers know; empty where nobody was asked.
-        not_asked: why there are no ends; empty where there are.
+        ends: end of each changelog partition that the brokers know; empty if they were not asked.
+        not_asked: why there are no ends; empty if there are.
         versioned: the versioned stores of each task, by the spec.
     """
 
@@ -44,14 +42,14 @@ class OffsetSums:
         return has_offset or store.store not in self.versioned.get(task.task, ())
 
     def end_sum(self, task: TaskSum) -> int | None:
-        """The sum of the ends of the changelogs that count; ``None`` where one of them is not known."""
+        """The sum of the ends of the counted changelogs; ``None`` if one of them is unknown."""
         counted = [one for one in task.stores if self.is_followed(task, one)]
         ends = [self.ends.get(one.changelog) for one in counted if one.changelog is not None]
         known = [end for end in ends if end is not None]
         return sum(known) if known and len(known) == len(counted) else None
 
     def lag(self, task: TaskSum) -> int | None:
-        """What the task lags behind, in offsets, as Kafka Streams counts it; one that is past its end lags wholly."""
+        """The lag of a task in offsets, as Kafka Streams counts it; a task past its end lags by its whole end sum."""
         end = self.end_sum(task)
         if end is None:
             return None
@@ -59,14 +57,14 @@ class OffsetSums:
 
     @property
     def exit_code(self) -> int:
-        """Of ``Corrupted`` where a task is damaged, of ``Invalid`` where one is foreign or may not be read; else 0."""
+        """That of ``Corrupted`` if a task is damaged, of ``Invalid`` if one is foreign or unreadable; else 0."""
         standings = {one.standing for one in self.tasks}
         if Standing.DAMAGED in standings:
             return Corrupted.exit_code
         return Invalid.exit_code if standings & {Standing.FOREIGN, Standing.UNREADABLE} else 0
 
     def to_json(self) -> dict[str, Any]:
-        """As a document."""
+        """The sums as a JSON object."""
         return {
             "application_id": self.directory.application_id,
             "path": str(self.directory.path),
@@ -105,16 +103,15 @@ def inspect_offset_sums(
     tasks: Sequence[str] = (),
     ends: Callable[[ApplicationSpec, Set[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
 ) -> OffsetSums:
-    """The offset sums of a directory's tasks; with a spec also the ends of their changelogs, where brokers answer.
+    """Read the offset sums of a directory's tasks; with a spec also the ends of their changelogs, if brokers answer.
 
     Args:
-        directory: the application's.
-        spec: what is declared, with the brokers to be asked.
-        tasks: only these; all without.
-        ends: tells the ends of changelogs; without it the brokers are asked.
+        spec: the declaration, with the brokers.
+        tasks: only these; empty for all.
+        ends: returns the ends of changelogs; without it the brokers are asked.
 
     Raises:
-        NotFound: a task that was named has no directory.
+        NotFound: a named task has no directory.
         Invalid: the directory may not be read.
     """
     every = directory.task_directories()
@@ -131,7 +128,7 @@ def inspect_offset_sums(
 
 
 def _ends(spec: ApplicationSpec, changelogs: Set[TopicPartition]) -> dict[TopicPartition, int]:
-    """The log ends of the changelogs that exist, transaction markers counted, as Kafka Streams asks for them."""
+    """The log ends of existing changelogs, transaction markers counted, as Kafka Streams asks for them."""
     from statecore.changelog.cluster import Cluster
 
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT_S) as cluster:

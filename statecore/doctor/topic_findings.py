@@ -1,7 +1,7 @@
-"""Which offsets of a state directory do not fit the logs that the brokers have. Pure functions over what they said.
+"""Pure functions that find offsets of a state directory that do not fit the brokers' logs.
 
-The offset of a store is the last one applied, that of a global store the next one. So the first offset that a store has
-not may be the log's start, its end, or between them; elsewhere the log is another one, or has lost what lay between.
+The offset of a store is the last one applied, that of a global store the next one. So the first offset that a store
+does not have must be within the log's start and end; otherwise the log is another one, or has lost records.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
 
 _REBUILT = Severity.ERROR
-"""Of what Kafka Streams itself deletes and reads again from the log."""
+"""Severity for stores that Kafka Streams itself deletes and reads again from the log."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the brokers said.
+class BrokerAnswers:
+    """Answers of the brokers.
 
     Attributes:
-        topics: those that exist.
-        logs: the offsets of their partitions, as far as something is said of these.
-        committed: source partition → the next offset that the application's group consumes; ``None`` where it has
-            committed none.
+        topics: the topics that exist.
+        logs: offsets of their partitions with a stored offset.
+        committed: source partition → next offset that the application's group consumes; ``None`` if it has committed
+            none.
     """
 
     topics: Mapping[str, TopicDescription]
@@ -47,7 +47,7 @@ def finding(
     severity: Severity | None = None,
     **evidence: Any,
 ) -> Finding:
-    """A finding of a store, with the first repair that its kind has; at the worst severity where none is given."""
+    """A finding of a store with the first repair of its kind; by default with the worst severity."""
     kind = CATALOGUE[code]
     repair = kind.repairs[0] if kind.repairs else None
     return Finding(
@@ -63,24 +63,23 @@ def finding(
 
 
 def findings_of_offsets(
-    stores: Sequence[StoreOffsets], told: Told, guarantee: ProcessingGuarantee | None = None
+    stores: Sequence[StoreOffsets], answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
 ) -> list[Finding]:
-    """What is to be said by the offsets alone, store by store.
+    """Findings by the offsets alone, store by store.
 
     Args:
-        stores: what they say.
-        told: what the brokers said of their topics; a topic that is not in there does not exist.
-        guarantee: the application's; ``None`` where nobody knows it, which counts as the worse one.
+        answers: the brokers' answers; a topic missing there does not exist.
+        guarantee: the application's; ``None`` counts as the worse one.
     """
-    return [found for store in stores for found in _of_store(store, told, guarantee)]
+    return [found for store in stores for found in _of_store(store, answers, guarantee)]
 
 
-def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
-    yield from _missing(store, told)
+def _of_store(store: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
+    yield from _missing(store, answers)
     if store.is_global:
-        yield from _not_compacted(store, told)
+        yield from _not_compacted(store, answers)
     for partition in store.partitions:
-        topic = told.topics.get(partition.topic)
+        topic = answers.topics.get(partition.topic)
         if topic is None:
             continue
         if partition.partition >= topic.partitions:
@@ -94,19 +93,19 @@ def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | 
                 topic_id=topic.topic_id,
             )
         elif partition in store.known:
-            yield from _of_partition(store, partition, told, guarantee)
+            yield from _of_partition(store, partition, answers, guarantee)
 
 
-def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
-    absent = sorted({partition.topic for partition in store.partitions} - told.topics.keys())
+def _missing(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+    absent = sorted({partition.topic for partition in store.partitions} - answers.topics.keys())
     for topic in absent:
         known = {str(part): store.offsets[part] for part in sorted(store.known) if part.topic == topic}
-        said = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
+        text = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
         yield finding(
             "topic-missing",
             store,
             _only([part for part in store.partitions if part.topic == topic]),
-            f"It says {said}, and there is no such topic." if known else f"There is no topic {topic}.",
+            f"It says {text}, and there is no such topic." if known else f"There is no topic {topic}.",
             _severity_of_missing(store, topic) if known else Severity.WARNING,
             topic=topic,
             offsets=known,
@@ -114,7 +113,7 @@ def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
 
 
 def _severity_of_missing(store: StoreOffsets, topic: str) -> Severity | None:
-    """The application makes its changelogs itself; without a topic that it reads it does not start."""
+    """The application creates its own changelogs; without an input topic it does not start."""
     return Severity.ERROR if store.is_global or store.is_source(topic) else None
 
 
@@ -122,9 +121,9 @@ def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
     return partitions[0] if len(partitions) == 1 else None
 
 
-def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
-    for name in sorted({partition.topic for partition in store.partitions} & told.topics.keys()):
-        topic = told.topics[name]
+def _not_compacted(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+    for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
+        topic = answers.topics[name]
         why = why_not_compacted(topic)
         if not why:
             continue
@@ -141,9 +140,9 @@ def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
 
 
 def _of_partition(
-    store: StoreOffsets, partition: TopicPartition, told: Told, guarantee: ProcessingGuarantee | None
+    store: StoreOffsets, partition: TopicPartition, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None
 ) -> Iterator[Finding]:
-    log, offset, following = told.logs[partition], store.offsets[partition], store.known[partition]
+    log, offset, following = answers.logs[partition], store.offsets[partition], store.known[partition]
     facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
     if following > log.log_end:
         empty = " and is empty" if log.log_start == log.log_end else ""
@@ -156,7 +155,7 @@ def _of_partition(
             _REBUILT if store.is_global else None,
             **facts,
         )
-        # Of a log without a record the store may be the only copy, and nothing would be rebuilt.
+        # If the log is empty the store may be the only copy, and a rebuild would restore nothing.
         yield replace(found, repair=None) if empty else found
     elif following < log.log_start:
         yield finding(
@@ -168,8 +167,8 @@ def _of_partition(
             _REBUILT if store.is_global or guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else None,
             **facts,
         )
-    elif partition in told.committed:
-        yield from _ahead(store, partition, told.committed[partition], facts)
+    elif partition in answers.committed:
+        yield from _ahead(store, partition, answers.committed[partition], facts)
 
 
 def _ahead(
@@ -184,19 +183,19 @@ def _ahead(
         store,
         partition,
         f"It says offset {store.offsets[partition]} of the source topic partition {partition}, and the application's "
-        f"group has committed {has}: what lies between is processed again.",
+        f"group has committed {has}: the records between them are processed again.",
         committed=committed,
         **facts,
     )
 
 
 def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
-    """The same findings; those of a ``.checkpoint`` that overrules a sound store are mended by moving the file aside.
+    """The same findings, except that a ``.checkpoint`` overruling a sound store is repaired by moving it aside.
 
     Args:
-        found: by what Kafka Streams goes by.
-        alone: the stores that the file overrules, as they are without it.
-        of_alone: what would be found of these.
+        found: findings with the offsets that Kafka Streams uses.
+        alone: the overruled stores, as they would be without the file.
+        of_alone: findings of these.
     """
     own = {(one.task, one.store, part): offset for one in alone for part, offset in one.offsets.items()}
     sound = {(one.task, one.store, part) for one in alone for part in one.known}
@@ -208,19 +207,19 @@ def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alon
             result.append(one)
             continue
         offset = own[one.task, one.store, one.partition]
-        what = f"{one.what} So {CHECKPOINT_FILE} says; the store itself says {offset}, and nothing speaks against that."
+        what = f"{one.what} This is from {CHECKPOINT_FILE}; the store itself says {offset}, which fits."
         evidence = {**one.evidence, "file": CHECKPOINT_FILE, "store_says": offset}
         result.append(replace(one, what=what, evidence=evidence, repair=Repair.MOVE_ASIDE))
     return result
 
 
 def asked_partitions(stores: Sequence[StoreOffsets], topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    """The partitions whose logs are to be asked for: those that say an offset, and exist."""
+    """The partitions whose log offsets are needed: those that exist and have a stored offset."""
     every = {partition for store in stores for partition in store.known}
     return sorted(part for part in every if part.topic in topics and part.partition < topics[part.topic].partitions)
 
 
 def source_partitions(stores: Sequence[StoreOffsets], asked: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Those of some partitions that are of topics which the application reads itself."""
+    """The given partitions that belong to inputs of the application."""
     wanted = set(asked)
     return sorted({part for store in stores for part in store.known if part in wanted and store.is_source(part.topic)})

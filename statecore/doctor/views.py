@@ -1,4 +1,4 @@
-"""What a look at a directory shows: an application, its tasks, stores and databases, as values and as JSON."""
+"""Result of an inspection: an application, its tasks, stores and databases, as values and as JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _DATABASE_FIELDS = (
 
 
 def is_trouble(finding: Finding) -> bool:
-    """Whether an inspection says it: all that is more than a note, and what a store is that was upgraded in place."""
+    """Whether an inspection reports it: anything worse than a note, and rows of an older format."""
     return finding.severity is not Severity.NOTE or finding.code == "older-rows"
 
 
 def is_damage(finding: Finding) -> bool:
-    """Whether only a restore mends it; some codes are that only where the evidence says so."""
+    """Whether only a restore repairs it; for some codes the evidence says so."""
     return finding.code in _DAMAGE or bool(finding.evidence.get("damage"))
 
 
@@ -42,27 +42,23 @@ class DatabaseView:
     """One database: a store, or one segment of it.
 
     Attributes:
-        name: of its directory.
+        name: name of its directory.
         start: first ms of the segment's interval; ``None`` for a store that is one database.
-        end: the ms behind it; ``None`` where the interval is not known.
-        offsets: what it says of each changelog partition.
-        status: 0 closed, 1 open, ``None`` unsaid.
-        rows: how many it holds.
-        bytes: of its files.
-        families: its column families.
-        older_rows: rows that still lie in the family of an older format; part of ``rows``.
-        broken: why it could not be read; empty when it could.
-        lost: files kept in ``lost/`` beside it: its MANIFEST did not name them when it was opened once.
-        error: which kind of error that is (``Corrupted``, or ``Invalid`` and ``Capacity`` where this process could not
-            look, for want of rights or open files); empty when it could be read.
-        cause: the code of the finding that it is; empty when it could be read.
-        family_rows: how many rows each family but ``offsets`` has.
-        unnamed: SST files that are whole and that its MANIFEST does not name.
-        cut: why its MANIFEST must have lost its end although RocksDB would open it; empty where nothing says so.
-        formats: format versions of its SST files, the greatest first, where they were looked at.
+        end: first ms after it; ``None`` if the interval is unknown.
+        status: 0 closed, 1 open, ``None`` without status.
+        older_rows: rows in the family of an older format; part of ``rows``.
+        broken: why it could not be read; empty if it could.
+        lost: files in ``lost/`` beside it, which its MANIFEST did not name at an earlier opening.
+        error: error class (``Corrupted``, or ``Invalid`` and ``Capacity`` if this process lacked permissions or open
+            files); empty if it could be read.
+        cause: code of the finding; empty if it could be read.
+        family_rows: rows of each family except ``offsets``.
+        unnamed: complete SST files that its MANIFEST does not name.
+        lost_end: why its MANIFEST must have lost its end although RocksDB would open it; empty without indication.
+        formats: format versions of its SST files, the greatest first, if they were inspected.
         foreign: files in its directory that are not RocksDB's.
-        flushed: whether its offset was flushed since it was opened last, by its close or before a kill.
-        position_entry: the row of its position; ``None`` when there is none.
+        flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
+        position_entry: encoded position; ``None`` without it.
     """
 
     name: str
@@ -80,7 +76,7 @@ class DatabaseView:
     cause: str = ""
     family_rows: Mapping[str, int] = field(default_factory=dict)
     unnamed: tuple[str, ...] = ()
-    cut: str = ""
+    lost_end: str = ""
     formats: tuple[int, ...] = ()
     foreign: tuple[str, ...] = ()
     flushed: bool = False
@@ -93,7 +89,7 @@ class DatabaseView:
 
     @property
     def has_offsets_family(self) -> bool:
-        """Whether it was opened by a release that keeps offsets inside."""
+        """Whether a release with offsets inside has opened it."""
         return OFFSETS_COLUMN_FAMILY in self.families
 
 
@@ -103,23 +99,22 @@ class StoreView:
 
     Attributes:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        store: its name.
-        kind: what it is; ``?`` where that cannot be told.
-        kinds_left: what it may be, when the kind is ``?``.
+        kind: ``?`` if unknown.
+        kinds_left: possible kinds, if the kind is ``?``.
         segmented: whether it is a directory of databases.
         databases: the store's, or its segments in order of time.
-        outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
-        logged: whether it has a changelog, as declared, or as far as its databases tell.
-        holder: who has one of its databases open, or ``None``; a processor on this library's stores is seen by nothing
-            else.
-        findings: what was found of it, with sentences that have the store as their subject.
-        declared: what the spec says of it, if it says something.
-        in_use: whether it, or the application, is open, so that much is normal that else would be a finding.
-        mismatch: why it cannot be of the kind that is declared; empty where it can.
-        strange: why no class of Kafka Streams would open it; empty where one would.
-        foreign: what its directory holds beside no database: a store of the application's own making; empty for others.
-        miskeyed: how many rows were seen of a grace buffer that Kafka Streams has restored, with keys that it never
-            finds again; not all rows are looked at.
+        outside: offsets in ``.checkpoint_<store>``, for stores that do not manage their own.
+        logged: whether it has a changelog, as declared, or as its databases show.
+        holder: the process that has one of its databases open, or ``None``; the only sign of a Python processor.
+        findings: its findings, with the store as the subject of their sentences.
+        declared: its declaration, if there is one.
+        in_use: whether it or the application is open, so that some conditions are normal and no findings.
+        mismatch: why it cannot be of the declared kind; empty if it can.
+        strange: why no class of Kafka Streams would open it; empty if one would.
+        foreign: files in its directory if that has no database: a store of the application's own class; empty for
+            others.
+        miskeyed: rows seen in a grace buffer with the keys of a restore by Kafka Streams, which it never finds again;
+            not all rows are read.
     """
 
     task: str
@@ -141,18 +136,18 @@ class StoreView:
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is nothing of it but, perhaps, a directory."""
+        """Whether nothing but, perhaps, a directory is left of it."""
         return not self.databases and not self.foreign
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What is wrong with it, and what of it a person should know."""
+        """Sentences of its findings that an inspection reports."""
         return tuple(one.what for one in self.findings if is_trouble(one))
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """What of that only a restore mends: rows that cannot be read, or that the application would miss without
-        noticing, or with which it cannot start.
+        """Sentences of findings that only a restore repairs: rows that are unreadable, silently missing or prevent a
+        start.
         """
         return tuple(one.what for one in self.findings if is_damage(one))
 
@@ -163,30 +158,30 @@ class StoreView:
 
     @property
     def topology(self) -> str | None:
-        """The named topology that it is of, or ``None``."""
+        """Its named topology, or ``None``."""
         return TaskId.parse(self.task).topology
 
     @property
     def has_decided_changelog(self) -> bool:
-        """Whether the spec says of which topic it is, or that it is of none; ``?`` there says nothing."""
+        """Whether the spec declares its changelog, or that it has none; ``?`` does not."""
         return self.declared is not None and self.declared.changelog != UNKNOWN_CHANGELOG
 
     @property
     def keeps_offsets_inside(self) -> bool | None:
-        """Whether its databases keep offsets, as 4.3 does it; ``None`` where that differs, or nothing could be read."""
-        said = {one.has_offsets_family for one in self.databases if one.families}
-        return said.pop() if len(said) == 1 else None
+        """Whether its databases keep offsets, as since 4.3; ``None`` if they differ, or none could be read."""
+        states = {one.has_offsets_family for one in self.databases if one.families}
+        return states.pop() if len(states) == 1 else None
 
     @property
     def keeps_no_offset(self) -> bool:
-        """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
+        """Whether all its databases were closed cleanly without an offset, as a store without changelog is left."""
         if self.task == GLOBAL or self.outside or any(one.broken for one in self.databases):
             return False
         return all(one.state.keeps_no_offset for one in self.databases)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """The offsets Kafka Streams goes by: those of the newest segment that has one, or those kept outside."""
+        """The offsets Kafka Streams uses: those of the newest segment that has one, or those kept outside."""
         found: dict[TopicPartition, int] = {}
         for database in self.databases:
             found.update(database.offsets)
@@ -194,7 +189,7 @@ class StoreView:
 
     @property
     def transactional(self) -> bool:
-        """Whether 4.4 wrote one of its databases with transactional stores last: an offset, and never a status."""
+        """Whether 4.4 last wrote one of its databases with transactional stores: an offset, and no status."""
         return any(one.state.transactional for one in self.databases)
 
     @property
@@ -209,9 +204,9 @@ class StoreView:
 
     @property
     def closed(self) -> bool | None:
-        """Whether every database says it was closed; ``None`` when none says anything."""
-        said = [database.status for database in self.databases if database.status is not None]
-        return None if not said else all(status == 0 for status in said)
+        """Whether every database with a status was closed; ``None`` if none has one."""
+        statuses = [database.status for database in self.databases if database.status is not None]
+        return None if not statuses else all(status == 0 for status in statuses)
 
 
 @dataclass(frozen=True)
@@ -219,15 +214,13 @@ class TaskView:
     """The files of one task, or of ``global/``, beside its stores.
 
     Attributes:
-        task: which.
-        checkpoint: its ``.checkpoint``.
-        stores: what each ``.checkpoint_<store>`` says, by store.
+        stores: each ``.checkpoint_<store>``, by store.
         positions: the ``.position`` of each store that has one.
-        foreign: files that neither Kafka Streams nor this library makes.
-        modified_ms: when the directory was changed last.
+        foreign: files that neither Kafka Streams nor this library creates.
+        modified_ms: when the directory was last changed.
         unusable: files and directories that the application cannot use, each with the reason.
         written_ns: when ``.checkpoint`` was written.
-        late: by store, files with rows that were flushed after that, each with its time (ns).
+        late: by store, files with rows that were flushed after that → their time (ns).
     """
 
     task: str
@@ -243,16 +236,14 @@ class TaskView:
 
 @dataclass(frozen=True)
 class Inspection:
-    """An application's directory.
+    """An inspected application directory.
 
     Attributes:
-        application_id: its ``application.id``.
-        path: the directory.
-        holder: who has it in use, or ``None``.
+        holder: the process that has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
-        stores: by task, each with what was found of it.
-        leftovers: files beside the stores that mean something.
-        findings: what was found beyond single stores.
+        stores: by task, each with its findings.
+        leftovers: offset files and other known files beside the stores.
+        findings: findings beyond single stores.
     """
 
     application_id: str
@@ -265,24 +256,24 @@ class Inspection:
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What is wrong beyond single stores."""
+        """Sentences of findings beyond single stores that an inspection reports."""
         return tuple(dict.fromkeys(one.what for one in self.findings if is_trouble(one)))
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """What of that is damage."""
+        """Sentences of findings beyond single stores that are damage."""
         return tuple(dict.fromkeys(one.what for one in self.findings if is_damage(one)))
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing is damaged and all could be looked at, else the code of the kind of error that it is."""
+        """0 without damage and unread databases, else the exit code of that kind of error."""
         if self.damage or any(store.damage for store in self.stores):
             return Corrupted.exit_code
         unseen = [database.error for store in self.stores for database in store.databases if database.error]
         return max((KINDS[error].exit_code for error in unseen), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON object; times in ms."""
+        """The inspection as one JSON object; times in ms."""
         return {
             "application_id": self.application_id,
             "path": str(self.path),
@@ -298,7 +289,7 @@ class Inspection:
 
 
 def holder_json(holder: Holder | None) -> dict[str, Any] | None:
-    """Who holds a lock, as JSON."""
+    """The holder of a lock, as JSON."""
     if holder is None:
         return None
     lost = {"lost": True} if holder.lost else {}
@@ -335,5 +326,5 @@ def _store_json(store: StoreView) -> dict[str, Any]:
 
 
 def _findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """What trouble and damage are, each with its code and its values."""
+    """Findings that are trouble or damage, as JSON."""
     return [{**one.to_json(), "damage": is_damage(one)} for one in findings if is_trouble(one) or is_damage(one)]

@@ -1,1 +1,1 @@
-"""The rows of a store, decoded, as Arrow batches and as files."""
+"""Decoded rows of a store, as Arrow batches and as files."""

@@ -1,10 +1,9 @@
-"""Bytes of keys and values as something to read: Kafka's standard deserializers, hex, or a function of one's own.
+"""Deserializers for keys and values: Kafka's standard ones, hex, or a custom function.
 
-The names are those of :mod:`statecore.formats.serdes`, which does the same for one at a time; a UUID stays its text
-here. Bytes that do not fit are refused, not bent: a wrong name must not look like strange data.
-
-A function of one's own, ``module:function``, gets ``bytes`` and returns what JSON can hold, or anything, whose ``str``
-is taken then.
+The names are those of :mod:`statecore.formats.serdes`, which decodes single values; a UUID stays text here. Bytes that
+do not fit are an error, so that a wrong name does not look like strange data.
+A custom function, ``module:function``, gets ``bytes`` and returns a JSON value, or any object, whose ``str`` is used
+then.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from statecore.formats.serdes import NUMBERS
 Convert = Callable[[pa.Array], pa.Array]
 
 NAMES = ("hex", "bytes", "string", "uuid", "boolean", *NUMBERS)
-"""What is known by name."""
+"""Names of the built-in deserializers."""
 
 
 @dataclass(frozen=True)
 class Deserialiser:
-    """One of them.
+    """A deserializer.
 
     Attributes:
-        name: as it was asked for.
-        type: the Arrow type of what comes out.
+        name: its name as requested.
+        type: the Arrow type of its results.
         convert: binary array (nulls stay null) to an array of that type. Raises ``Invalid``.
-        is_json: whether what comes out is JSON text.
+        is_json: whether results are JSON text.
     """
 
     name: str
@@ -49,14 +48,10 @@ class Deserialiser:
 
 
 def deserialiser(name: str, what: str) -> Deserialiser:
-    """The deserialiser of a name.
+    """The deserializer of a name: one of :data:`NAMES`, or ``module:function``. Raises ``Invalid``.
 
     Args:
-        name: one of :data:`NAMES`, or ``module:function``.
         what: "key" or "value", for messages.
-
-    Raises:
-        Invalid: there is none of that name, or the function cannot be imported.
     """
     if name in NUMBERS:
         layout, kind = NUMBERS[name], pa.from_numpy_dtype(np.dtype(NUMBERS[name]).newbyteorder("="))
@@ -75,7 +70,7 @@ def deserialiser(name: str, what: str) -> Deserialiser:
     raise Invalid(
         f"There is no deserialiser {name!r} for the {what}.",
         code="deserializer-unknown",
-        action=f"Take one of {', '.join(NAMES)}, or module:function for one of your own.",
+        action=f"Use one of {', '.join(NAMES)}, or module:function for a custom one.",
         deserializer=name,
     )
 
@@ -134,12 +129,12 @@ def _imported(name: str, what: str) -> Callable[[bytes], Any]:
         raise Invalid(
             f"The {what}'s deserialiser {name} cannot be imported: {error}.",
             code="deserializer-invalid",
-            action="Write module:function, and put the module's directory on PYTHONPATH.",
+            action="Write module:function, and add the module's directory to PYTHONPATH.",
             deserializer=name,
         ) from error
     if not callable(found):
         raise Invalid(
-            f"The {what}'s deserialiser {name} is no function.",
+            f"The {what}'s deserialiser {name} is not a function.",
             code="deserializer-invalid",
             action="Write module:function.",
             deserializer=name,
@@ -148,7 +143,7 @@ def _imported(name: str, what: str) -> Callable[[bytes], Any]:
 
 
 def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str) -> pa.Array:
-    """JSON texts of what the function makes of each element; the one loop over rows here, as it is somebody's code."""
+    """JSON texts of a custom function's results; the only loop over rows, because the function takes single values."""
     made = []
     for one in array.to_pylist():
         try:
@@ -157,7 +152,7 @@ def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str
             raise Invalid(
                 f"{name} failed at the {what} {_shown(one)}: {type(error).__name__}: {error}.",
                 code="deserializer-failed",
-                action=f"Correct the function, or take --{what} hex.",
+                action=f"Correct the function, or use --{what} hex.",
                 deserializer=name,
             ) from error
     return pa.array(made, pa.large_string())
@@ -167,7 +162,7 @@ def _misfit(data: bytes, name: str, what: str, which: str) -> Invalid:
     return Invalid(
         f"The {what} {_shown(data)} of {len(data)} bytes is no {name}, {which}.".replace("which has", "which takes"),
         code="deserialization-failed",
-        action=f"Take another --{what}; hex shows any bytes.",
+        action=f"Use another --{what}; hex shows any bytes.",
         deserializer=name,
     )
 
@@ -179,7 +174,7 @@ def _shown(data: bytes | None) -> str:
 
 
 def finite(array: pa.Array) -> pa.Array:
-    """Floating point numbers with those JSON cannot hold (NaN, infinities) as null; anything else unchanged."""
+    """Replace floating point numbers that JSON cannot hold (NaN, infinities) by null; other arrays are unchanged."""
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type))

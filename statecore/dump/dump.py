@@ -1,7 +1,7 @@
-"""The rows of a store of any kind, decoded, as a stream of Arrow batches: task by task, segment by segment in time.
+"""Streams the rows of a store of any kind as decoded Arrow batches, by task and by segment in order of time.
 
 Memory holds a few megabytes of rows at a time, whatever the size of the store. A store that was upgraded in place still
-has rows of its older formats in other column families; they come after the newer ones, with nulls for what they lack.
+has rows of older formats in other column families; they come after the newer ones, with nulls for missing columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.discover.kind_detection import families_leave, recognise
+from statecore.discover.kind_detection import detect_kind, families_leave
 from statecore.discover.kind_evidence import conclude, listed, of_name
 from statecore.dump.deserialisers import Deserialiser
 from statecore.errors import Corrupted, Invalid, NotFound
@@ -33,10 +33,10 @@ from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.tasks.partial_stores import half_deleted
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
-"""Times as Parquet and tables have them."""
+"""Type of times in Parquet and tables."""
 
 TIMES = frozenset({"window_start", "session_start", "session_end", "timestamp", "valid_from", "valid_to"})
-"""Columns that hold int64 ms."""
+"""Columns of int64 ms."""
 
 _KEY_IN_FRONT = frozenset(StoreKind) - {
     StoreKind.VERSIONED_KEY_VALUE,
@@ -49,7 +49,7 @@ _KEY_IN_FRONT = frozenset(StoreKind) - {
     StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW,
     StoreKind.HEADERS_EMIT_FINAL_SESSION,
 }
-"""Kinds whose rows begin with the key, so that rows of a key prefix lie together."""
+"""Kinds whose rows begin with the key, so that rows of a key prefix are adjacent."""
 
 _OLDER: dict[StoreKind, tuple[StoreKind, ...]] = {
     StoreKind.TIMESTAMPED_KEY_VALUE: (StoreKind.KEY_VALUE,),
@@ -58,21 +58,19 @@ _OLDER: dict[StoreKind, tuple[StoreKind, ...]] = {
     StoreKind.HEADERS_WINDOW: (StoreKind.TIMESTAMPED_WINDOW, StoreKind.WINDOW),
     StoreKind.HEADERS_SESSION: (StoreKind.SESSION,),
 }
-"""Formats whose rows Kafka Streams still reads below those of a kind (``DualColumnFamilyAccessor``)."""
+"""Older formats whose rows Kafka Streams still reads below those of a kind (``DualColumnFamilyAccessor``)."""
 
 
 @dataclass(frozen=True)
 class Dump:
-    """What is to be read.
+    """A request to dump a store.
 
     Attributes:
-        store: its name.
-        kind: what it is.
         places: its directories, in the order of tasks.
-        key: what keys become.
-        value: what values become.
+        key: deserializer of keys.
+        value: deserializer of values.
         prefix: only keys that begin with these bytes.
-        segmentation: how its rows are divided by time, where that is known.
+        segmentation: segment interval and retention of its rows, if known.
     """
 
     store: str
@@ -90,11 +88,11 @@ class Dump:
         return self._finished(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Decoded rows, none of the batches empty. Segments that expire meanwhile are passed over.
+        """Decoded rows in non-empty batches; segments that expire meanwhile are skipped.
 
         Raises:
             Corrupted: a database has lost rows or cannot be read, or its rows are not of the kind.
-            Invalid: its column families are not those of the kind, or the deserialisers do not fit.
+            Invalid: its column families are not those of the kind, or the deserializers do not fit.
         """
         schema = self.schema
         for place in self.places:
@@ -118,12 +116,12 @@ class Dump:
         return total
 
     def _refuse_half_deleted(self, place: StorePlace) -> None:
-        # Whoever has the store open may be about to delete a segment that has expired.
+        # A process that has the store open may just be deleting an expired segment.
         if (lost := half_deleted(place, self.segmentation)) and not any(map(writer_of, place.databases)):
             raise Corrupted(
                 f"Store {place.store} of task {place.task}: {lost}",
                 code="store-incomplete",
-                action="Restore it (statecore restore --replace), or name the tasks that are wanted (--task).",
+                action="Restore it (statecore restore --replace), or name other tasks (--task).",
                 store=place.store,
                 task=place.task,
             )
@@ -217,11 +215,7 @@ def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> tuple[StorePlace, ...]:
-    """The directories of a store.
-
-    Raises:
-        NotFound: it has none, or none in these tasks; what there is instead is named.
-    """
+    """The directories of a store. Raises ``NotFound``, with existing names, if it has none, or none in these tasks."""
     every = store_places(directory)
     places = [place for place in every if place.store == store]
     if not places:
@@ -245,10 +239,10 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
 
 
 def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: ApplicationSpec | None) -> StoreKind:
-    """The kind to read a store as: the one given, else the spec's, else the one its directories show.
+    """The kind to read a store as: the given one, else the spec's, else the detected one.
 
     Raises:
-        Invalid: nothing tells it, or it is none that lies on disk.
+        Invalid: it is undecided, or no kind with rows on disk.
         Corrupted: a database cannot be read.
     """
     first = places[0]
@@ -270,12 +264,12 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
                 kind=str(kind),
             )
         return kind
-    seen = recognise([place for place in places if place.segmented == first.segmented])
+    seen = detect_kind([place for place in places if place.segmented == first.segmented])
     kind, left, *_ = conclude([*seen.evidence, *of_name(first.store, ())])
     if seen.strange or kind is StoreKind.UNKNOWN:
         why = seen.strange or f"it may be {listed(left)}"
         raise Invalid(
-            f"The kind of {first.store} cannot be told from its directory: {why}.",
+            f"The kind of {first.store} cannot be detected from its directory: {why}.",
             code="kind-undecided",
             action="Give --kind, or --spec with the kind decided.",
             store=first.store,

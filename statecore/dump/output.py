@@ -1,6 +1,6 @@
-"""Decoded rows as files for programs: JSON lines and Parquet. Nothing is lost, nothing is held back in memory.
+"""Writes decoded rows as JSON lines or Parquet, streaming and without loss.
 
-JSON lines: one object a row; times in ms, bytes as hex, headers as objects, ``null`` for what is not there. Parquet:
+JSON lines: one object per row; times in ms, bytes as hex, headers as objects, ``null`` for missing values. Parquet:
 typed columns, times as timestamps in UTC, one row group every few megabytes.
 """
 
@@ -26,7 +26,7 @@ _ROW_GROUP_BYTES = 32 << 20
 
 
 def json_rows(batch: pa.RecordBatch, json_columns: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a batch as JSON objects; ``json_columns`` hold JSON texts, which become what they say."""
+    """The rows of a batch as JSON objects; ``json_columns`` contain JSON texts, which are parsed."""
     columns: dict[str, list[Any]] = {}
     for name in batch.schema.names:
         column = batch.column(name)
@@ -49,9 +49,9 @@ def _header(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_json_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes], json_columns: Iterable[str] = ()) -> int:
-    """Write rows as JSON lines; how many."""
+    """Write rows as JSON lines; returns their number."""
     count = 0
-    encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for every row
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would create an encoder for every row
     for batch in batches:
         rows = json_rows(batch, json_columns)
         file.write("".join(f"{encode(row)}\n" for row in rows).encode())
@@ -61,7 +61,7 @@ def write_json_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes], json_co
 
 
 def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: IO[bytes], about: dict[str, str]) -> int:
-    """Write rows as Parquet, with what they are in the schema's metadata; how many."""
+    """Write rows as Parquet, with ``about`` in the schema's metadata; returns their number."""
     from pyarrow import parquet
 
     named = schema.with_metadata({f"statecore.{key}": value for key, value in about.items()})
@@ -80,12 +80,12 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: IO
 
 @contextmanager
 def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete, and not at all otherwise.
+    """A file that appears under its name only when it is complete.
 
-    What is there and no file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.
+    An existing non-file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.
 
     Raises:
-        Invalid: it exists and is not to be overwritten, or cannot be written.
+        Invalid: the file exists and must not be overwritten, or cannot be written.
         Capacity: the file system is full.
     """
     if path.exists() and not overwrite:
@@ -104,8 +104,8 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
             error,
             f"{path} cannot be written",
             action="Name another file with --output.",
-            room="Make room there, or name another file.",
+            room="Free disk space there, or name another file.",
         ) from error
     finally:
-        with suppress(OSError):  # else it would hide why
+        with suppress(OSError):  # keep the first error
             part.unlink(missing_ok=True)

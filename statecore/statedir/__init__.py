@@ -1,1 +1,1 @@
-"""An application's state directory: what lies in it, its lock and owner, and the journalled swap of tasks."""
+"""An application's state directory: layout, lock, ownership, and the journaled swap of task directories."""

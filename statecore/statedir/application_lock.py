@@ -1,9 +1,9 @@
-"""The lock of an application's directory: the one that the application itself takes.
+"""The lock file of an application's directory, which Kafka Streams takes too.
 
-It is the one Java's ``FileChannel.tryLock`` takes: a POSIX record lock over the whole file ``.lock``. Such a lock
-belongs to the process, not to the file descriptor: **closing any other descriptor of that file in this process drops
-it**, and taking it twice in one process succeeds. Hence the registry here, and :meth:`ApplicationLock.check` before
-each step that cannot be taken back.
+It is what Java's ``FileChannel.tryLock`` takes: a POSIX record lock over the whole file ``.lock``. Such a lock belongs
+to the process, not to the file descriptor: **closing any other descriptor of that file in this process drops it**, and
+taking it twice in one process succeeds. Hence the registry here, and :meth:`ApplicationLock.check` before each
+irreversible step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from statecore.stores.lock_holder import guard, holder_of
 
 _held: set[tuple[int, int]] = set()
 _LINGER = 0.2
-"""Seconds between the end of a lock's file and that of the lock: longer than between opening and locking it."""
+"""Seconds the lock outlives its file: longer than a competitor needs between opening and locking the file."""
 
 
 class LockedDirectory(Protocol):
-    """What the lock has to know of an application's directory."""
+    """The parts of a state directory that the lock needs."""
 
     @property
     def application_id(self) -> str:
@@ -37,26 +37,21 @@ class LockedDirectory(Protocol):
 
     @property
     def path(self) -> Path:
-        """The directory itself."""
+        """The application's directory."""
 
     @property
     def work_path(self) -> Path:
-        """The directory below it in which this library works."""
+        """This library's work directory in it."""
 
     @property
     def ownership(self) -> FileOwnership:
-        """Whose what is placed there will be."""
+        """Owner, group and modes of the files that are placed."""
 
 
 class ApplicationLock:
     """The lock of an application's directory, held from construction until :meth:`release`.
 
-    Args:
-        directory: whose.
-        made: directories that were made for this lock, outermost first.
-
-    Raises:
-        Fenced: somebody else holds it, in this process or another.
+    Raises ``Fenced`` when another holder has it, in this process or another.
     """
 
     def __init__(self, directory: LockedDirectory, made: Sequence[Path] = ()) -> None:
@@ -65,12 +60,12 @@ class ApplicationLock:
         self._made = made
         self._made_file = False
         while not self._take():
-            pass  # somebody took the file away between our opening and locking it
+            pass  # the file was deleted between opening and locking it
         self._released = False
 
     def _take(self) -> bool:
-        """Open and lock the file; ``False`` when it was not the one of that name any more."""
-        # A second descriptor of a file this process has locked must not even be opened: closing it drops the lock.
+        """Open and lock the file; ``False`` if the path names another file by then."""
+        # Closing a second descriptor of a locked file would drop the lock, so it must not even be opened.
         with guard():
             with contextlib.suppress(FileNotFoundError):
                 if _identity(self._file.stat()) in _held:
@@ -103,18 +98,14 @@ class ApplicationLock:
         try:
             self._directory.ownership.give(self._file)
         except BaseException:
-            self._file.unlink(missing_ok=True)  # the application could not open it
+            self._file.unlink(missing_ok=True)  # the application could not open this file
             os.close(descriptor)
             raise
         self._made_file = True
         return descriptor
 
     def check(self) -> None:
-        """Make sure that the lock is still held and still means something, before a step that cannot be taken back.
-
-        Raises:
-            Fenced: it was released, lost, or the directory was replaced below us.
-        """
+        """Raise ``Fenced`` if the lock was released, lost or replaced. Call it before irreversible steps."""
         if not self._is_ours():
             raise Fenced(
                 f"The lock of {self._directory.path} was lost.",
@@ -133,7 +124,7 @@ class ApplicationLock:
         return same
 
     def release(self) -> None:
-        """Give the lock back. The file stays: deleting it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: deleting it would let two processes lock two files of one name."""
         if not self._released:
             self._released = True
             with guard():
@@ -141,16 +132,16 @@ class ApplicationLock:
                 os.close(self._descriptor)
 
     def withdraw(self) -> None:
-        """Take away what was made for this lock, where it holds nothing: who was refused leaves no trace.
+        """Delete what was created for this lock and is empty, so that a refused job leaves no trace.
 
-        The lock is held for a moment longer than its file: who has opened the file meanwhile must not get it. Where it
-        was lost, the directory is somebody else's, and so is the lock in it.
+        The lock is held a moment longer than its file, so that a process that has opened the file does not get it. If
+        the lock was lost, nothing is deleted.
         """
         work = self._directory.work_path
         if (not self._made_file and work not in self._made) or not self._is_ours():
             return
         below = list(os.walk(work))
-        if work in self._made and not any(files for _, _, files in below):  # else even an empty directory is needed
+        if work in self._made and not any(files for _, _, files in below):  # else even an empty directory may be needed
             remove_empty([Path(directory) for directory, _, _ in below])
         if self._made_file and not work.exists():
             self._file.unlink(missing_ok=True)
@@ -165,7 +156,7 @@ class ApplicationLock:
     ) -> None:
         try:
             if error is not None:
-                with contextlib.suppress(OSError):  # else it would hide why the job failed
+                with contextlib.suppress(OSError):  # keep the job's own error
                     self.withdraw()
         finally:
             self.release()
@@ -174,7 +165,7 @@ class ApplicationLock:
         return Fenced(
             f"The state directory {self._directory.path} is in use: {who} holds its lock.",
             code="state-directory-in-use",
-            action=f"Stop the application {self._directory.application_id} on this machine (or the job that is at work "
+            action=f"Stop the application {self._directory.application_id} on this machine (or the job that is running "
             "there), then run this again.",
             state_dir=str(self._directory.path),
             application_id=self._directory.application_id,
@@ -183,7 +174,7 @@ class ApplicationLock:
 
 
 def remove_empty(directories: Sequence[Path]) -> None:
-    """Remove directories, the last first, as far as they are empty."""
+    """Remove the empty ones of these directories, the last first."""
     for path in reversed(directories):
         with contextlib.suppress(OSError):
             path.rmdir()

@@ -1,36 +1,35 @@
-"""Puts whole task directories in place, so that a crash at any moment leaves each of them wholly old or wholly new.
+"""Atomic placement of whole task directories: after a crash each task is either completely old or completely new.
 
-The steps, all under the application's ``.lock``, and what Kafka Streams would see if it started after a kill there:
+Steps, all under the application's ``.lock``, and what Kafka Streams would find if it started after a kill there:
 
 ==============  ==============================================================  ====================================
-step            what is done                                                    the application sees
+step            action                                                          the application finds
 ==============  ==============================================================  ====================================
-assemble        images are moved, kept stores hard-linked, gaps created, below  the old directories
+assemble        move images, hard-link carried stores, create gaps, below       the old directories
                 ``.statecore/placement-<id>/tasks/``
-look            of every restored database offset, status and a row of each     the old directories
-                family are read, and its blob files are there
-sync            every file and directory is made durable                        the old directories
-journal         written beside, synced, renamed to ``journal.json``; before it  the old directories
-                what it will become, so that from here on no room is needed
-swap            ``renameat2(RENAME_EXCHANGE)``, one task after another; what    each task wholly old or wholly new
-                was live now lies in the staging directory
-(no exchange)   where directories cannot be exchanged: live → ``aside/``, then  between the two renames that one task
-                new → live                                                      is absent: it restores it from the
-                                                                                changelog, as after the loss
-verify          the file list with sizes; put back when it is not right         each task wholly old or wholly new
+check           read offset, status and a row of each family of every           the old directories
+                restored database; its blob files exist
+sync            sync every file and directory                                   the old directories
+journal         write, sync, rename to ``journal.json``; its verified form is   the old directories
+                written first, so that later steps need no disk space
+swap            ``renameat2(RENAME_EXCHANGE)`` task by task; the old directory  each task wholly old or wholly new
+                is then in the staging directory
+(no exchange)   where directories cannot be exchanged: live → ``aside/``, then  between the two renames that task is
+                new → live                                                      absent, and restored from its
+                                                                                changelog
+verify          compare the file list and sizes; put the old one back if wrong  each task wholly old or wholly new
 mark            journal says ``verified``                                       the new directories
-sweep           the old directories, or what of them is to be kept, are moved   the new directories
-                to ``replaced/`` for a week; the staging is deleted
+sweep           move old directories that are kept to ``replaced/`` for a       the new directories
+                week; delete the staging
 record          the journal becomes ``placed.json``                             the new directories
 ==============  ==============================================================  ====================================
 
-Nothing above is a mixture: a store never stands beside another one's offsets. The offset of each new store is in the
-store, so a task that is new beside one that is old is as legal as two tasks that committed at different times.
+A store never stands beside the offsets of another one. The offset of each new store is in the store, so a new task
+beside an old one is as valid as two tasks that committed at different times.
 
-:func:`recover` runs first in every job. It rolls a placement forward where the new directory is complete and the old
-one is exactly what the journal saw; where the application has used the directory meanwhile it is the application's and
-is left alone; where the new one is not complete the old one is put back. The normal way and the recovery share the same
-code: a placement is its journal, settled.
+:func:`recover` runs first in every job. It rolls forward where the new directory is complete and the old one matches
+the journal, leaves a directory that the application has used since, and puts the old one back where the new one is not
+complete. Placement itself runs the same code (:mod:`statecore.statedir.journal_recovery`).
 """
 
 from __future__ import annotations
@@ -81,12 +80,7 @@ _KEEPS_REPLACED = 7 * DAY
 
 @dataclass(frozen=True)
 class PlacedTask:
-    """One task directory that is in place.
-
-    Attributes:
-        task: the task.
-        stores: the databases that were restored or created in it.
-    """
+    """A task directory that is in place, with the databases restored or created in it."""
 
     task: str
     stores: tuple[PlacedStore, ...]
@@ -94,27 +88,22 @@ class PlacedTask:
 
 @dataclass(frozen=True)
 class PlacementReport:
-    """What a placement did.
-
-    Attributes:
-        tasks: every task of the plan; all are in place.
-    """
+    """Result of a placement: every task of the plan, all in place."""
 
     tasks: tuple[PlacedTask, ...]
 
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What :func:`recover` found and did.
+    """Result of :func:`recover`.
 
     Attributes:
-        request_id: the request whose placement was interrupted; empty when none was.
+        request_id: of the interrupted placement; empty if there was none.
         placed: tasks whose new directory is in place now.
-        put_back: tasks whose new directory was not complete; they have their old one.
-        left: tasks that the application, or somebody, changed since; they were left as they are.
-        swept: names of leftovers that were deleted from the work directory.
-        stuck: names of leftovers that this user may not delete; they stay, and are in nobody's way.
-        work_path: the work directory.
+        put_back: tasks whose new directory was incomplete; they have their old one.
+        left: tasks that were changed since, by the application or another process; left as they are.
+        swept: names of leftovers deleted from the work directory.
+        stuck: names of leftovers that this user may not delete; they stay, and are harmless.
     """
 
     request_id: str = ""
@@ -126,20 +115,20 @@ class RecoveryReport:
     work_path: Path | None = None
 
     def __str__(self) -> str:
-        """What was settled, and what could not be swept; empty where nothing was interrupted or is in the way."""
+        """The recovery for operators; empty where nothing was interrupted and nothing is stuck."""
         words = [
             f"{what}: {', '.join(tasks)}"
             for what, tasks in (
                 ("put in place", self.placed),
                 ("put back as they were", self.put_back),
-                ("left to the application, which has used them since", self.left),
+                ("left as they are, because the application has used them since", self.left),
             )
             if tasks
         ]
-        settled = f"An interrupted placement was settled; {'; '.join(words)}." if words else ""
+        settled = f"An interrupted placement was recovered; {'; '.join(words)}." if words else ""
         stuck = (
-            f"{self.work_path} holds {', '.join(self.stuck)}, which nobody needs any more and this user may not delete."
-            " Delete it as root."
+            f"{self.work_path} contains {', '.join(self.stuck)}, which are no longer needed and which this user may not"
+            " delete. Delete them as root."
             if self.stuck
             else ""
         )
@@ -157,25 +146,20 @@ def apply_placement(
     """Put the images of a plan in place.
 
     Args:
-        plan: what :func:`plan_placement` decided, with ``path`` and ``offsets`` of every image.
-        faults: points at which a test lets the process die.
-        progress: told each task.
-        staged: directories in which files of the images may have other names, which nobody else uses. A file that has
-            a name outside is somebody else's too, and is copied where its owner or mode has to change.
-        keeps: whether the directories that are replaced are kept for a week (:mod:`statecore.statedir.task_swap`);
-            else they are deleted.
-
-    Returns:
-        What is in place. The staging is gone.
+        plan: a placement plan, with ``path`` and ``offsets`` of every image.
+        faults: points at which a test kills the process.
+        staged: directories of this job with other hard links to the images' files. A file with a link elsewhere is
+            shared, and is copied where its owner or mode has to change.
+        keeps: keep the replaced directories for a week (:mod:`statecore.statedir.task_swap`) instead of deleting them.
 
     Raises:
-        Corrupted: an image is not what it must be; nothing was replaced by it.
-        Fenced: the lock was lost, or somebody has opened a store of these tasks meanwhile.
+        Corrupted: an image is damaged or incomplete; nothing was replaced.
+        Fenced: the lock was lost, or a process has opened a store of these tasks meanwhile.
     """
     directory = plan.directory
     directory.check_locked()
     if read_journal(directory.work_path) is not None:
-        raise ValueError("an interrupted placement has to be settled by recover() before a plan is made")
+        raise ValueError("recover() must finish an interrupted placement before a plan is made")
     faults.reach("placement.start")
     progress = progress or NullProgress()
     todo = [task for task in plan.tasks if not task.already_placed]
@@ -204,16 +188,16 @@ def recover(
     max_age: float = DAY,
     clock: Callable[[], float] = time.time,
 ) -> RecoveryReport:
-    """Settle what a killed job left, and sweep its leftovers. Idempotent; call it first, under the lock.
+    """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
 
-    Whoever holds the lock is alone, so every leftover is of a dead job. Staging that a retry may still want is kept
-    for a while.
+    The lock makes this process the only user, so every leftover belongs to a dead job. Staging that a retry may use is
+    kept for a while.
 
     Args:
         directory: the application's state directory, locked.
-        faults: points at which a test lets the process die.
-        keep: names in the work directory that are wanted; everything else goes. ``None``: whatever is young enough.
-        max_age: without ``keep``, seconds since its last change after which staging of others is deleted.
+        faults: points at which a test kills the process.
+        keep: names in the work directory to keep; all others are deleted. ``None``: keep by age.
+        max_age: without ``keep``, seconds since its last change after which other jobs' staging is deleted.
         clock: seconds since the epoch.
 
     Raises:
@@ -224,7 +208,7 @@ def recover(
     journal = read_journal(work)
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
-        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), look=True).settle()
+        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).settle()
     swept, stuck = _sweep(work, keep, max_age, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:
@@ -254,7 +238,7 @@ def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, Outcome]
 
 
 def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
-    """What the record says of the tasks that are in place already; it must not forget them with this placement."""
+    """Record entries of tasks that are in place already, carried into this placement's record."""
     record = read_record(plan.directory.work_path)
     names = {task.task for task in plan.tasks if task.already_placed}
     return tuple(entry for entry in (*record.tasks, *record.earlier) if entry.task in names) if record else ()
@@ -263,20 +247,20 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
 def _sweep(
     work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Delete leftovers; names of those that were, and of those that are another user's."""
+    """Delete leftovers; returns the names of those deleted and of those another user owns."""
     swept, stuck = [], []
     for entry in sorted([*(work / REPLACED).glob("*"), *work.iterdir()]):
         try:
             if _is_dead(entry, work, keep, max_age, clock):
                 remove_tree(entry)
                 swept.append(str(entry.relative_to(work)))
-        except PermissionError:  # root gave the application a task that was root's: the old one still is
+        except PermissionError:  # a task of root's that was given to the application: the old copy is still root's
             stuck.append(str(entry.relative_to(work)))
     return tuple(swept), tuple(stuck)
 
 
 def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> bool:
-    """Whether nobody needs an entry of the work directory, or of what is kept there, any more."""
+    """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
     if entry_of(entry.name).stays or (keep is not None and entry.name in keep):
@@ -286,7 +270,6 @@ def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, max_age: flo
 
 
 def _last_change(path: Path) -> float:
-    """The newest modification time of a path and what lies directly in it."""
     times = [path.stat().st_mtime]
     if path.is_dir():
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(path)]

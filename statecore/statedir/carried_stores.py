@@ -1,15 +1,15 @@
-"""Whether the stores that a placement carries over can stand beside the restored ones.
+"""Validation of the stores that a placement carries over beside the restored ones.
 
-**In a task**, under exactly-once, Kafka Streams deletes the whole task when one persistent store in it has no offset or
-was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once takes whatever it finds. One
-that is not logged needs no offset, but has to be closed cleanly all the same (``RocksDBStore.openDB``). Transactional
-stores of 4.4 (KIP-892) have no status, and are at their offset whenever they were killed. One without an offset is then
-restored over its rows instead, and keys live on whose deletes the changelog has no more: it is not kept either.
+**In a task**, under exactly-once, Kafka Streams deletes the whole task if a persistent store in it has no offset or
+was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once accepts any. A store without
+changelog needs no offset, but must be closed cleanly too (``RocksDBStore.openDB``). Transactional stores of 4.4
+(KIP-892) have no status, and are at their offset even after a kill. One without an offset is restored over its rows,
+and keys whose deletes were compacted away survive: it is refused too.
 
-**Global stores** have other rules (``GlobalStateManagerImpl``). An offset of -4 is sought to as it is, and every start
-fails. Under exactly-once a store that was not closed cleanly makes every start fail too (KAFKA-21034), and one that
-cannot be opened makes Kafka Streams delete ``global/`` with all its stores. One without an offset is read again from
-the start of its topic, whatever the guarantee.
+**Global stores** have other rules (``GlobalStateManagerImpl``). Kafka Streams seeks to an offset of -4 as it is, and
+every start fails. Under exactly-once a store that was not closed cleanly makes every start fail too (KAFKA-21034), and
+one that cannot be opened makes Kafka Streams delete ``global/`` with all its stores. One without an offset is read
+again from the start of its topic, under either guarantee.
 """
 
 from __future__ import annotations
@@ -36,27 +36,26 @@ _NOT_LOGGED = "declare it with 'changelog: none' if the application does not log
 
 
 class Refuse(Protocol):
-    """Told why a store cannot be kept."""
+    """Called with every reason why a store cannot be carried over."""
 
     def __call__(self, code: str, what: str, *, store: str) -> None:
-        """Take note of it."""
+        """Record the reason."""
 
 
 class CarriedStores:
-    """Looks at the stores of one task, or of ``global/``, that are carried over.
+    """Validates the stores of one task, or of ``global/``, that are carried over.
 
     Args:
-        task: the task, or ``global``.
+        task: the task id, or ``global``.
         declared: its declared stores that are not restored, by name.
-        exactly_once: the application's guarantee.
-        refuse: told every reason why a store cannot be kept.
+        refuse: called with every reason why a store cannot be carried over.
     """
 
     def __init__(self, task: str, declared: Mapping[str, SiblingStore], exactly_once: bool, refuse: Refuse) -> None:
         self.task, self.declared, self.exactly_once, self.refuse = task, declared, exactly_once, refuse
 
     def check(self, stores: Sequence[StoreDirectory]) -> list[SiblingStore]:
-        """Look at all of them; returns the declared ones that are fine but for a database, which has to be made."""
+        """Validate all stores; returns the declared ones that lack only an (empty) database."""
         if self.task == GLOBAL:
             for store in stores:
                 self._check_global(store)
@@ -66,14 +65,18 @@ class CarriedStores:
 
     def _check(self, store: StoreDirectory) -> SiblingStore | None:
         sibling = self.declared.get(store.store)
-        if sibling is not None and not _opened_as(sibling, store):
+        if sibling is not None and not _is_directory_of(sibling, store):
             return None
         if store.databases:
             states = self._states(store)
             if states is None or not self._all_closed(store, sibling, states) or (sibling and not sibling.logged):
                 return None
             if not self._has_offset(store, sibling, states):
-                where = "" if sibling is None or sibling.kind.manages_offsets else f" in {_file(store)}"
+                where = (
+                    ""
+                    if sibling is None or sibling.kind.manages_offsets
+                    else f" in {store_checkpoint_file(store.store)}"
+                )
                 hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
                 self.refuse(
                     "offset-missing",
@@ -103,8 +106,8 @@ class CarriedStores:
         if unknown:
             self.refuse(
                 "offset-unknown",
-                f"keeps the store {store.store}, whose offset is {_words(unknown)}: Kafka Streams would fail at every"
-                " start; restore this store too",
+                f"keeps the store {store.store}, whose offset is {_describe(unknown)}: Kafka Streams would fail at"
+                " every start; restore this store too",
                 store=store.store,
             )
         elif self.exactly_once and not all(state.closed_cleanly for state in states):
@@ -116,7 +119,7 @@ class CarriedStores:
             )
 
     def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
-        """The bookkeeping of every database, or ``None`` when one of them cannot be opened."""
+        """The state of every database, or ``None`` if one of them cannot be opened."""
         found = read_store(store)
         if found.damage is None:
             return [database.state for database in found.databases]
@@ -143,7 +146,7 @@ class CarriedStores:
         return not unclean
 
     def _has_offset(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
-        """Whether Kafka Streams finds an offset where it looks: in one of the databases, or in the file."""
+        """Whether Kafka Streams finds the store's offset where it looks: in one of the databases, or in the file."""
         keys: set[TopicPartition] = set()
         if sibling is None or sibling.kind.manages_offsets:
             keys |= {key for state in states for key in state.offsets}
@@ -165,16 +168,12 @@ class CarriedStores:
             return set()
 
 
-def _opened_as(sibling: SiblingStore, store: StoreDirectory) -> bool:
-    """Whether Kafka Streams looks into this directory for the store; else it is a leftover of another kind."""
+def _is_directory_of(sibling: SiblingStore, store: StoreDirectory) -> bool:
+    """Whether Kafka Streams uses this directory for the store; else it is a leftover of another kind."""
     if sibling.kind is StoreKind.UNKNOWN:
         return True
     return sibling.kind is not StoreKind.IN_MEMORY and store_directory(sibling.store, sibling.kind) == store.name
 
 
-def _file(store: StoreDirectory) -> str:
-    return store_checkpoint_file(store.store)
-
-
-def _words(offsets: Mapping[str, int]) -> str:
+def _describe(offsets: Mapping[str, int]) -> str:
     return ", ".join(f"{offset} for {partition}" for partition, offset in offsets.items())

@@ -1,30 +1,29 @@
-"""The stores of the application's own classes (kind ``custom``) in a task that is placed.
+"""Stores of the application's own classes (kind ``custom``) in a task that is placed.
 
-Nothing is known of their format, so they are neither read nor built: what belongs to one by its name is carried over as
-it is. Kafka Streams keeps the offset of such a store in ``.checkpoint_<store>`` (``LegacyCheckpointingStateStore``).
-Under exactly-once it deletes that file when it opens the store, and without it deletes the whole task at the next
-start. With -4 in it, the store is restored alone, from the start of its changelog.
+Their format is unknown, so they are neither read nor built: files that belong to one by name are carried over. Kafka
+Streams keeps the offset of such a store in ``.checkpoint_<store>`` (``LegacyCheckpointingStateStore``). Under
+exactly-once it deletes that file when it opens the store, and wipes the whole task at the next start if it is missing.
+With -4 in it, only that store is restored, from the start of its changelog.
 
 ======================  ===============================  =====================================================
 in the live task        at-least-once                    exactly-once
 ======================  ===============================  =====================================================
-files and an offset     kept                             kept
-files and no offset     kept; restored over its files    -4, and its files are not carried over: it was not
-                                                         closed, and what was deleted since would stay in it
-an offset and no files  -4: Kafka Streams would believe  the same
-                        it and restore nothing
-neither                 left to Kafka Streams            -4
-not logged              kept                             kept
+files and an offset     carried over                     carried over
+files and no offset     carried over; restored over      -4, and its files are not carried over: it was not
+                        them                             closed, and rows deleted since would stay in it
+an offset and no files  -4: Kafka Streams would trust    the same
+                        the offset and restore nothing
+neither                 restored by Kafka Streams        -4
+not logged              carried over                     carried over
 ======================  ===============================  =====================================================
 
-Files whose names are no store's may be of any of them. Where one was not closed under exactly-once, none of these files
-is carried over, and so none of the stores of that task is trusted; unless one is not logged, because nobody could
-restore that.
+Files that belong to no store by name may belong to any of them. If one store was not closed under exactly-once, none
+of these files is carried over, and no custom store of that task is trusted; unless one is not logged, because nothing
+could restore that.
 
 An entry of ``.checkpoint`` (Kafka Streams 4.2 and older) wins over the file, as at a start of 4.3 or later, and is
 written into it. In ``global/`` -4 fails every start, and a store without an offset is read again from the start of its
-topic, under either guarantee: nothing is written there, and a file with an offset and no files beside it is not carried
-over.
+topic, under either guarantee: nothing is written there, and an offset file without files of the store is dropped.
 """
 
 from __future__ import annotations
@@ -50,13 +49,12 @@ _NOT_CLOSED = "it was not closed, and its files are not carried over"
 
 @dataclass(frozen=True)
 class CustomStore:
-    """What becomes of a store of the application's own class.
+    """How a placement treats a store of the application's own class.
 
     Attributes:
-        store: its name.
-        left: why Kafka Streams restores it from the start; empty where it goes on from its offset.
+        left: why Kafka Streams restores it from the start; empty where it continues from its offset.
         dropped: names in the live task's directory that are not carried over.
-        offsets: what is written into ``.checkpoint_<store>``; ``None`` where what is there, if anything, stays.
+        offsets: written into ``.checkpoint_<store>``; ``None`` leaves that file as it is.
     """
 
     store: str
@@ -66,7 +64,7 @@ class CustomStore:
 
     @property
     def file(self) -> str:
-        """The name of the file with its offset."""
+        """The file with its offset."""
         return store_checkpoint_file(self.store)
 
 
@@ -74,10 +72,9 @@ class CustomStores:
     """The declared stores of the application's own classes of one task, or of ``global/``.
 
     Args:
-        live: the live directory of the task, whether there is one or not.
+        live: the live directory of the task; need not exist.
         declared: the declared stores of the task that are not restored.
-        restored: the names of those that are.
-        exactly_once: the application's guarantee.
+        restored: names of the restored stores.
     """
 
     def __init__(
@@ -87,103 +84,107 @@ class CustomStores:
         self._stores = [one for one in declared if one.kind is StoreKind.CUSTOM]
         self._known = {one.store for one in declared} | set(restored)
         self._names: list[str] = names_in(live) if live.is_dir() else []
-        self._nobodys = [name for name in self._names if self._is_nobodys(name) and _has_file(live / name)]
+        self._unclaimed = [name for name in self._names if self._is_unclaimed(name) and _has_file(live / name)]
 
     @property
     def topics(self) -> set[str]:
-        """The changelogs, and source topics of global stores, whose entries in ``.checkpoint`` are taken over."""
+        """Changelogs, and source topics of global stores, whose entries of ``.checkpoint`` are carried over."""
         return {one.changelog.topic for one in self._stores if one.logged and one.changelog is not None}
 
     @property
     def undecided(self) -> list[SiblingStore]:
-        """Those that need an offset, while nobody has decided which changelog it is of."""
+        """Stores that need an offset and whose changelog is not known."""
         if not self._exactly_once:
             return []
         return [one for one in self._stores if one.task != GLOBAL and one.logged and one.changelog is None]
 
     @property
     def without_offset(self) -> list[str]:
-        """The logged ones of which no file says an offset: under exactly-once Kafka Streams wipes their task."""
+        """Logged stores without an offset in any file: under exactly-once Kafka Streams wipes their task."""
         return [
             one.store
             for one in self._stores
             if one.task != GLOBAL and one.logged and one.changelog is not None
-            if self._said(CHECKPOINT_FILE).get(one.changelog, -1) < 0
-            and one.changelog not in self._said(store_checkpoint_file(one.store))
+            if self._offsets_in(CHECKPOINT_FILE).get(one.changelog, -1) < 0
+            and one.changelog not in self._offsets_in(store_checkpoint_file(one.store))
         ]
 
     def has(self, name: str) -> bool:
-        """Whether something in the task's directory belongs to one of them, by its name."""
+        """Whether an entry of the task's directory belongs to one of them by name."""
         return any(name == store_checkpoint_file(one.store) or self._is_of(one.store, name) for one in self._stores)
 
     def may_have(self, name: str) -> bool:
-        """Whether something in the task's directory may belong to one of them, because it is nobody else's."""
-        return bool(self._stores) and (self.has(name) or name in self._nobodys)
+        """Whether an entry of the task's directory may belong to one of them, because it belongs to no other store."""
+        return bool(self._stores) and (self.has(name) or name in self._unclaimed)
 
     def decide(self) -> tuple[CustomStore, ...]:
-        """What becomes of each."""
-        found = {one.store: self._decided(one) for one in self._stores}
+        """The treatment of each store."""
+        found = {one.store: self._decide(one) for one in self._stores}
         left = self.without_offset
-        if self._exactly_once and self._nobodys and left and all(one.logged for one in self._stores):
-            # Some of these files may be of a store that was not closed, and nothing tells whose they are.
+        if self._exactly_once and self._unclaimed and left and all(one.logged for one in self._stores):
+            # Some of these files may belong to a store that was not closed, and nothing tells which.
             others = "its files cannot be told from those of a store that was not closed"
             for one in self._stores:
                 if one.changelog is not None:
                     found[one.store] = CustomStore(
                         one.store,
                         _NOT_CLOSED if one.store in left else others,
-                        (*self._nobodys, *self._mine(one.store), *self._there(store_checkpoint_file(one.store))),
+                        (
+                            *self._unclaimed,
+                            *self._files_of(one.store),
+                            *self._existing(store_checkpoint_file(one.store)),
+                        ),
                         {one.changelog: OFFSET_UNKNOWN},
                     )
         return tuple(found.values())
 
-    def _decided(self, store: SiblingStore) -> CustomStore:
+    def _decide(self, store: SiblingStore) -> CustomStore:
         if not store.logged or store.changelog is None:
             return CustomStore(store.store)
         if store.task == GLOBAL:
             return self._global(store.store, store.changelog.topic)
         changelog, file = store.changelog, store_checkpoint_file(store.store)
-        older, own = self._said(CHECKPOINT_FILE).get(changelog, -1), self._said(file).get(changelog)
+        older, own = self._offsets_in(CHECKPOINT_FILE).get(changelog, -1), self._offsets_in(file).get(changelog)
         offset = older if older >= 0 else own
         unknown = {changelog: OFFSET_UNKNOWN}
         if offset is not None and offset >= 0 and not self._has_files(store.store):
             why = f"it has the offset {offset} and no files"
-            return CustomStore(store.store, why, self._there(file), unknown)
+            return CustomStore(store.store, why, self._existing(file), unknown)
         if offset is not None:
             left = "its offset is not known" if offset == OFFSET_UNKNOWN else ""
-            return CustomStore(store.store, left, *((self._there(file), {changelog: older}) if older >= 0 else ()))
-        mine = self._mine(store.store)
+            return CustomStore(store.store, left, *((self._existing(file), {changelog: older}) if older >= 0 else ()))
+        own_files = self._files_of(store.store)
         if not self._exactly_once:
-            why = "its files have no offset, and stay" if mine else "nothing of it is there"
-            broken = self._there(file)  # without an entry of its changelog, or none that can be read
+            why = "its files have no offset, and stay" if own_files else "it has no files"
+            broken = self._existing(file)  # without an entry of its changelog, or unreadable
             return CustomStore(store.store, why, broken, unknown if broken else None)
-        why = _NOT_CLOSED if mine else "nothing of it is there"
-        return CustomStore(store.store, why, (*mine, *self._there(file)), unknown)
+        why = _NOT_CLOSED if own_files else "it has no files"
+        return CustomStore(store.store, why, (*own_files, *self._existing(file)), unknown)
 
     def _global(self, store: str, topic: str) -> CustomStore:
         file = store_checkpoint_file(store)
-        older = {part: offset for part, offset in self._said(CHECKPOINT_FILE).items() if part.topic == topic}
-        offsets = older or self._said(file)
+        older = {part: offset for part, offset in self._offsets_in(CHECKPOINT_FILE).items() if part.topic == topic}
+        offsets = older or self._offsets_in(file)
         if offsets and self._has_files(store) and min(offsets.values()) >= 0:
-            return CustomStore(store, "", *((self._there(file), older) if older else ()))
-        why = "its files have no offset, and stay" if self._mine(store) else "nothing of it is there"
-        return CustomStore(store, why, self._there(file))
+            return CustomStore(store, "", *((self._existing(file), older) if older else ()))
+        why = "its files have no offset, and stay" if self._files_of(store) else "it has no files"
+        return CustomStore(store, why, self._existing(file))
 
-    def _said(self, name: str) -> Mapping[TopicPartition, int]:
-        """What a file with offsets says; nothing where it is not there or cannot be read."""
+    def _offsets_in(self, name: str) -> Mapping[TopicPartition, int]:
+        """The offsets in a file; empty if it is missing or unreadable."""
         try:
             return read_offsets(self._live / name)
         except StatecoreError:
             return {}
 
-    def _there(self, name: str) -> tuple[str, ...]:
+    def _existing(self, name: str) -> tuple[str, ...]:
         return (name,) if name in self._names else ()
 
-    def _mine(self, store: str) -> tuple[str, ...]:
+    def _files_of(self, store: str) -> tuple[str, ...]:
         return tuple(name for name in self._names if self._is_of(store, name))
 
     def _is_of(self, store: str, name: str) -> bool:
-        """Whether a directory or file is called like a store: ``s``, ``rocksdb/s``, or the file ``s.<anything>``."""
+        """Whether an entry is named after a store: ``s``, ``rocksdb/s``, or the file ``s.<anything>``."""
         if name in (store, f"{PLAIN_PARENT}/{store}"):
             return True
         if not name.startswith(f"{store}.") or (self._live / name).is_dir():
@@ -192,16 +193,12 @@ class CustomStores:
         return not any(name == one or name.startswith(f"{one}.") for one in longer)
 
     def _has_files(self, store: str) -> bool:
-        """Whether there are files that its rows could be in: its own, or such as are nobody's by their names.
+        """Whether files exist that may hold its rows: its own or unclaimed ones, except hidden and lock files."""
+        unclaimed = any(not name.startswith(".") for name in self._unclaimed)
+        own_files = set(self._files_of(store)) - {position_file(store), *(f"{store}{suffix}" for suffix in _LEFTOVERS)}
+        return unclaimed or any(_has_file(self._live / name) for name in own_files)
 
-        No rows are in hidden files, as file managers make them, nor in what is left of a lock.
-        """
-        nobodys = any(not name.startswith(".") for name in self._nobodys)
-        mine = set(self._mine(store)) - {position_file(store), *(f"{store}{suffix}" for suffix in _LEFTOVERS)}
-        return nobodys or any(_has_file(self._live / name) for name in mine)
-
-    def _is_nobodys(self, name: str) -> bool:
-        """Whether something in the task's directory is of no store that is known."""
+    def _is_unclaimed(self, name: str) -> bool:
         path = self._live / name
         if path.is_dir():
             return name.removeprefix(f"{PLAIN_PARENT}/") not in self._known and not databases_of(path)
@@ -211,17 +208,13 @@ class CustomStores:
 
 
 def restored_by_kafka_streams(stores: Sequence[tuple[str, CustomStore]]) -> list[str]:
-    """What an operator is told of those that Kafka Streams restores from the start.
-
-    Args:
-        stores: each with its task.
-    """
+    """Operator notes about custom stores, each with its task, that Kafka Streams restores from the start."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for task, one in stores:
         if one.left:
             tasks.setdefault((one.store, one.left), []).append(task)
     return [
-        f"Kafka Streams restores the store {store} (kind custom) in {', '.join(its)} from the start, and it alone: "
+        f"Kafka Streams restores the store {store} (kind custom) in {', '.join(its)} from the start, and only it: "
         f"{why}."
         for (store, why), its in tasks.items()
     ]

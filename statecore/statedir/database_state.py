@@ -1,6 +1,6 @@
-"""What the ``offsets`` family of a database says, read without touching it; and a database without rows.
+"""The bookkeeping in the ``offsets`` column family of a database (offsets, status, position), read without changing it.
 
-It costs milliseconds whatever the size of the store, and needs to know no kind of store.
+Reading takes milliseconds whatever the size of the store, and needs no store kind.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ class DatabaseState:
     """The bookkeeping of one database.
 
     Attributes:
-        column_families: the families on disk, by name.
         offsets: changelog partition → last applied offset, or -4.
-        status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
-        position_entry: the row of its position; ``None`` when there is none.
+        status: value of the key ``status`` (0 closed cleanly, 1 open), or ``None`` without it.
+        position_entry: encoded position; ``None`` without it.
     """
 
     column_families: tuple[str, ...]
@@ -39,7 +38,7 @@ class DatabaseState:
 
     @classmethod
     def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
-        """What the rows of the ``offsets`` family say. Raises ``Corrupted`` when they are not what they must be."""
+        """Decode the rows of the ``offsets`` family. Raises ``Corrupted`` if they are malformed."""
         offsets = {
             partition: decode_int64(value)
             for key, value in entries.items()
@@ -50,40 +49,40 @@ class DatabaseState:
 
     @property
     def position(self) -> Position:
-        """Input partition → greatest offset seen; empty when it has none. Raises ``Corrupted`` when it is damaged."""
+        """Input partition → greatest offset seen; empty if there is none. Raises ``Corrupted`` if it is damaged."""
         return {} if self.position_entry is None else decode_position(self.position_entry)
 
     @property
     def closed_cleanly(self) -> bool:
-        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise.
+        """Whether Kafka Streams treats it as closed cleanly; if not, it wipes the task under exactly-once.
 
-        One that only transactional stores ever wrote to has no status: killed or closed, it is at its offset.
+        A database that only transactional stores wrote to has no status: it is at its offset even after a kill.
         """
         return self.status in (None, STATUS_CLOSED)
 
     @property
     def transactional(self) -> bool:
-        """Whether only 4.4 with transactional stores wrote to it (KIP-892): an offset inside, and no status.
+        """Whether only transactional stores of 4.4 wrote to it (KIP-892): it has an offset and no status.
 
-        One that was written to without them before keeps the status that it had then, so that this is no proof that
-        stores are not transactional.
+        A database that was written without them before keeps its old status, so ``False`` does not prove that stores
+        are not transactional.
         """
         return self.status is None and bool(self.offsets)
 
     @property
     def keeps_no_offset(self) -> bool:
-        """Whether it was closed cleanly without an offset, as Kafka Streams leaves a store that it does not log.
+        """Whether it was closed cleanly without an offset, as Kafka Streams leaves a store without changelog.
 
-        Of a logged store it writes an offset, -4 if need be, whenever it closes it (``ProcessorStateManager.commit``).
-        Versions that keep offsets elsewhere write no status either. Transactional stores have none, and write their
-        position with every commit.
+        For a logged store it writes an offset, -4 if need be, at every close (``ProcessorStateManager.commit``).
+        Versions that keep offsets elsewhere write no status either. Transactional stores have no status, and write
+        their position with every commit.
         """
         is_closed = self.status == STATUS_CLOSED or (self.status is None and self.position_entry is not None)
         return is_closed and not self.offsets
 
 
 def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
-    """The smallest offset that some databases say of each partition, -4 being smaller than all."""
+    """The smallest offset of each partition over several databases; -4 is the smallest of all."""
     found: dict[TopicPartition, int] = {}
     for offsets in several:
         for partition, offset in offsets.items():
@@ -92,15 +91,14 @@ def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[To
 
 
 def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:
-    """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
+    """Read the bookkeeping of a database as last flushed, even if a process has it open. Changes nothing.
 
     Args:
-        database: the directory.
-        sample: read a row of every other family, too, and look whether all blob files are there: whoever is about to
-            put a database in place must know that it can be read.
+        sample: also read a row of every other family and check that all blob files exist, before the database is put in
+            place.
 
     Raises:
-        Corrupted: it is damaged, or its bookkeeping is not what it must be.
+        Corrupted: the database or its bookkeeping is damaged.
         Fenced: a writer has it open, and it cannot be read.
         Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
     """
@@ -120,7 +118,6 @@ def read_database_state(database: Path, *, sample: bool = False) -> DatabaseStat
 
 
 def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], dict[bytes, bytes]]:
-    """The column families of a database, and the rows of its offsets family."""
     with OpenedFamilies(database, where) as opened:
         for family in opened.names if sample else ():
             next(opened.rows(family), None)
@@ -128,7 +125,7 @@ def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], di
 
 
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
-    """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
+    """Create an empty database with these offsets. At -4 Kafka Streams restores it from the start; nothing is wiped."""
     from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
     from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES

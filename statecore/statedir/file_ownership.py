@@ -1,8 +1,8 @@
-"""Whose the placed files will be, and with which rights: the application has to open and to write them.
+"""Owner, group and modes of placed files, which the application has to open and write.
 
-Kafka Streams (``StateDirectory.configurePermissions``) gives ``state.dir`` and the application's directory the mode
-rwxr-x--- at every start, rwxrwx--- where ``allow.os.group.write.access`` is set; everything below it makes by its
-umask. A job that runs as another user than the application therefore copies what it finds:
+Kafka Streams (``StateDirectory.configurePermissions``) sets ``state.dir`` and the application's directory to mode
+rwxr-x--- at every start, or rwxrwx--- with ``allow.os.group.write.access``; everything below is created by its umask.
+A job that runs as another user therefore copies what exists:
 
 ==========================================  ================================  ========================================
 what exists                                 owner and group                   mode of directories
@@ -13,15 +13,15 @@ neither                                     those of the nearest parent       rw
 ``--owner user[:group]``                    as given                          as above
 ==========================================  ================================  ========================================
 
-Files get the same mode without the right to execute. Nothing gets rights that this process's umask takes, as Kafka
-Streams makes what lies below by its own umask, unless the directory is open to a group. A directory that everybody may
-write to (``/tmp``, an empty volume of a container), or that root owns while this process cannot give files away, says
-nothing about the application: whoever makes something there owns it, and so it is with Kafka Streams.
+Files get the same mode without execute permission. Permissions masked by this process's umask are not granted, as with
+files of Kafka Streams, unless the directory is writable by a group. A directory that everybody may write to (``/tmp``,
+an empty volume of a container), or that root owns while this process cannot give files away, says nothing about the
+application: its creator owns it, as with Kafka Streams.
 
-Giving files to another user takes the capability CAP_CHOWN. Without it there is one way left: a directory that a group
-of this process may write to, as ``allow.os.group.write.access`` makes it. What is placed is then writable by the group.
+Giving files to another user needs the capability CAP_CHOWN. Without it, the directory must be writable by a group of
+this process, as with ``allow.os.group.write.access``; placed files are then writable by the group.
 
-All of this is decided, and refused, before anything is read.
+The owner is decided, or refused, before anything is read.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from statecore.filesystem import DIRECTORY_MODE, current_umask
 
 _CAP_CHOWN = 1 << 0
 _CHMODS_OTHERS = 1 << 3 | 1 << 4
-"""CAP_FOWNER and CAP_FSETID: to set the mode of another user's file, and the bit by which a directory's group is
-inherited, where the group is none of this process's."""
+"""CAP_FOWNER and CAP_FSETID: set the mode of another user's file, and the setgid bit of a directory whose group this
+process is not in.
+"""
 _COPIED = stat.S_ISGID | 0o770
 _GROUP_WRITES = 0o020
 
 MAKING_MODE = 0o700
-"""Of a directory from its making until it is given to its owner."""
+"""Mode of a directory from its creation until it is given to its owner."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """What decides which files this process can make for others.
+    """Properties of this process that decide which files it can create for others.
 
     Attributes:
-        uid: its effective user.
-        gid: its effective group.
+        uid: effective user.
+        gid: effective group.
         groups: every group it is in.
         may_chown: whether it can give files to another user (CAP_CHOWN).
-        umask: the rights that it gives to nobody.
     """
 
     uid: int
@@ -70,15 +70,12 @@ class Process:
 
 @dataclass(frozen=True)
 class FileOwnership:
-    """The owner, the group and the modes of everything that is placed.
+    """Owner, group and modes of all placed files.
 
     Attributes:
-        uid: the user.
-        gid: the group.
-        directory_mode: of directories.
         source: where they come from, for messages.
-        by_group: whether the application gets at the files through its group, because this process cannot give them to
-            its user.
+        by_group: whether the application has access through its group, because this process cannot give files to its
+            user.
     """
 
     uid: int
@@ -89,7 +86,7 @@ class FileOwnership:
 
     @property
     def file_mode(self) -> int:
-        """Of files: as of directories, without the right to execute."""
+        """Mode of files: that of directories without execute permission."""
         return self.directory_mode & 0o666
 
     def __str__(self) -> str:
@@ -97,10 +94,10 @@ class FileOwnership:
         return f"{user_name(self.uid)}:{group_name(self.gid)} with mode {mode} ({self.source})"
 
     def give(self, path: Path) -> None:
-        """Set owner, group and mode of one file or directory; of a link its owner and group alone.
+        """Set owner, group and mode of a file or directory; of a symbolic link only owner and group.
 
-        The owner comes first, where this process may do it so: if it is killed then, the directory is the owner's with
-        the mode in which it was made, and not one that looks as if this process's user was to have it.
+        The owner is set first if this process can set the mode after that: after a kill in between, the directory has
+        its owner and creation mode, and does not look as if this process's user should own it.
         """
         status = path.lstat()
         mode = self.directory_mode if stat.S_ISDIR(status.st_mode) else self.file_mode
@@ -114,16 +111,16 @@ class FileOwnership:
             path.chmod(mode)
 
     def give_away(self, path: Path) -> None:
-        """Set owner and group alone."""
+        """Set owner and group, but not the mode."""
         if not self.owns(path):
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def suits(self, status: os.stat_result) -> bool:
-        """Whether a file can stay as it is: the owner's, with every right that it is to give, if not only these."""
+        """Whether a file can stay as it is: right owner, and at least the permissions of :attr:`file_mode`."""
         return self._owns(status) and status.st_mode & self.file_mode == self.file_mode
 
     def owns(self, path: Path) -> bool:
-        """Whether owner and group are these already."""
+        """Whether owner and group are already right."""
         return self._owns(path.lstat())
 
     def _owns(self, status: os.stat_result) -> bool:
@@ -131,13 +128,13 @@ class FileOwnership:
 
 
 def this_process() -> Process:
-    """What this process may do, as the kernel says (``CapEff``); elsewhere than on Linux root may chown."""
+    """This process's user, groups and capabilities (``CapEff``); elsewhere than on Linux root may chown."""
     may_chown = bool(_capabilities() & _CAP_CHOWN)
     return Process(os.geteuid(), os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
 
 
 def _capabilities() -> int:
-    """The bits of this process's capabilities, as the kernel says; elsewhere than on Linux root has all of them."""
+    """The capability bits of this process from the kernel; elsewhere than on Linux root has all of them."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
@@ -146,16 +143,15 @@ def _capabilities() -> int:
 
 
 def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> FileOwnership:
-    """What everything placed in an application's directory will be given; changes nothing.
+    """Decide owner and modes of everything placed in an application's directory; changes nothing.
 
     Args:
         state_dir: Kafka Streams' ``state.dir``; need not exist.
         application: the application's directory in it; need not exist.
-        owner: ``user``, ``user:group`` or their numbers, where it is not to be copied.
-        process: who asks.
+        owner: ``user``, ``user:group`` or their numbers; ``None`` copies an existing directory.
 
     Raises:
-        Invalid: the user or group is not known, or this process cannot give files to them.
+        Invalid: the user or group is unknown, or this process cannot give files to them.
     """
     model, is_application = _model(state_dir, application, process)
     status = model.stat()
@@ -174,7 +170,7 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
         return FileOwnership(process.uid, status.st_gid, mode, f"written through the group of {model}", True)
     if not is_application and (status.st_uid == 0 or status.st_mode & stat.S_IWOTH):
         gid = status.st_gid if status.st_mode & stat.S_ISGID else process.gid
-        return FileOwnership(process.uid, gid, mode, "whoever makes the directory owns it")
+        return FileOwnership(process.uid, gid, mode, "owned by its creator")
     raise Invalid(
         f"{model} belongs to uid {status.st_uid}, and this runs as uid {process.uid}, which cannot give files away: "
         "the application could not write the stores that are put there.",
@@ -189,11 +185,7 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
 
 
 def parse_owner(text: str) -> tuple[int, int]:
-    """``user`` or ``user:group``, names or numbers, as uid and gid; without a group the user's own.
-
-    Raises:
-        Invalid: not known on this machine, or not of this form.
-    """
+    """Parse ``user`` or ``user:group``, names or numbers; without a group the user's own. Raises ``Invalid``."""
     user, colon, group = text.partition(":")
     if not user or (colon and not group) or ":" in group:
         raise Invalid(
@@ -227,7 +219,7 @@ def parse_owner(text: str) -> tuple[int, int]:
 
 
 def user_name(uid: int) -> str:
-    """A user's name, or the number where it has none here."""
+    """A user's name, or the number if it has none here."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -235,7 +227,7 @@ def user_name(uid: int) -> str:
 
 
 def group_name(gid: int) -> str:
-    """A group's name, or the number where it has none here."""
+    """A group's name, or the number if it has none here."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):
@@ -243,7 +235,7 @@ def group_name(gid: int) -> str:
 
 
 def unwritable(directories: Iterable[Path]) -> Path | None:
-    """The first directory, of those given and all below them, that this process may not change; links not followed."""
+    """The first directory in these trees that this process may not change; links are not followed."""
     for root in directories:
         if root.is_dir() and not _may_change(root):
             return root
@@ -294,14 +286,14 @@ def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
 
 
 def is_half_made(path: Path, process: Process) -> bool:
-    """Whether a directory may be one that a killed job had made and not given to its owner yet: it says nothing."""
+    """Whether a directory may be from a killed job, not given to its owner yet; then its owner means nothing."""
     status = path.stat()
     bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (MAKING_MODE, process.uid)
     return process.may_chown and bare and not any(path.iterdir())
 
 
 def _model(state_dir: Path, application: Path, process: Process) -> tuple[Path, bool]:
-    """The directory that is copied, and whether it is the application's own."""
+    """The directory whose owner is copied, and whether it is the application's own."""
     if application.is_dir() and not is_half_made(application, process):
         return application, True
     path = state_dir

@@ -1,4 +1,4 @@
-"""What placement asks of a file system: make durable, exchange, copy cheaply, tell whether something changed."""
+"""File system operations of placement: exchange directories, link trees, list sizes, fingerprint."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two directories in one atomic step (``renameat2`` with ``RENAME_EXCHANGE``).
-
-    Returns:
-        Whether it was done; ``False`` where kernel or file system cannot.
-    """
+    """Swap two directories atomically by ``renameat2(RENAME_EXCHANGE)``; ``False`` if that is not supported."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -37,7 +33,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a directory, or copy it when it lies on another file system."""
+    """Rename a directory, or copy it if the target is on another file system."""
     try:
         source.rename(target)
     except OSError as error:
@@ -48,31 +44,29 @@ def move(source: Path, target: Path) -> None:
 
 
 def link_tree(
-    source: Path, target: Path, ownership: FileOwnership | None = None, told: Callable[[int], object] | None = None
+    source: Path, target: Path, ownership: FileOwnership | None = None, on_file: Callable[[int], object] | None = None
 ) -> None:
-    """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
+    """Copy a database directory: SST and blob files as hard links, everything else as bytes.
 
-    The source is only read. ``target`` must not exist; its parents are made. Links share the owner of the source, so
-    where that is to change the data is copied too; what has the right owner keeps its modes.
+    ``target`` must not exist; its parents are created. A hard link shares owner and mode with its source, so a data
+    file whose owner has to change is copied; a file with the right owner keeps its mode.
 
     Args:
-        source: the directory, or a file.
-        target: where.
-        ownership: whose it will be; everybody's files may be linked without it.
-        told: told the bytes of each file when it is there.
+        ownership: owner of the copy; ``None`` links every file.
+        on_file: called with the bytes of each file once it exists.
     """
     by_group = ownership is not None and ownership.by_group
     if source.is_dir() and not source.is_symlink():
         target.mkdir(parents=True)
         shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
-            link_tree(Path(entry.path), target / entry.name, ownership, told)
+            link_tree(Path(entry.path), target / entry.name, ownership, on_file)
     else:
         is_linked = _may_link(source, ownership) and _linked(source, target)
         if not is_linked:
             shutil.copy2(source, target, follow_symlinks=False)
-        if told is not None:
-            told(target.lstat().st_size)
+        if on_file is not None:
+            on_file(target.lstat().st_size)
         if is_linked:
             return
     if ownership is not None:
@@ -80,13 +74,7 @@ def link_tree(
 
 
 def copied_bytes(source: Path, target: Path, ownership: FileOwnership | None = None) -> int:
-    """The bytes that :func:`link_tree` copies: those of the files that it cannot link.
-
-    Args:
-        source: the directory.
-        target: a directory that is there, on the file system of the copy.
-        ownership: as there.
-    """
+    """Bytes that :func:`link_tree` would copy; ``target`` exists on the copy's file system."""
     device = target.stat().st_dev
     return sum(
         status.st_size
@@ -96,14 +84,13 @@ def copied_bytes(source: Path, target: Path, ownership: FileOwnership | None = N
 
 
 def _may_link(source: Path, ownership: FileOwnership | None) -> bool:
-    """Whether a hard link is as good as a copy of a file: RocksDB never changes it."""
+    """Whether a file can be linked: RocksDB never changes it, and its owner stays."""
     if not source.name.endswith(DATA_SUFFIXES) or source.is_symlink():
         return False
     return ownership is None or ownership.by_group or ownership.owns(source)
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Whether a file could be given a second name."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -115,7 +102,7 @@ def _linked(source: Path, target: Path) -> bool:
 
 
 def link_in(root: Path) -> Path | None:
-    """A directory, or the first one below it, that is a link to another place; ``None`` where none is."""
+    """``root`` or the first directory below it that is a symbolic link; ``None`` if there is none."""
     if root.is_symlink():
         return root
     for path, directories, _ in os.walk(root):
@@ -131,7 +118,7 @@ def file_sizes(root: Path) -> dict[str, int]:
 
 
 def fingerprint(root: Path) -> str:
-    """A hash that changes when anything below ``root`` is written, made or deleted (names, sizes, inodes, times)."""
+    """A hash that changes when anything below ``root`` is written, created or deleted (names, sizes, inodes, times)."""
     digest = hashlib.sha256()
     for name, status in sorted(_walk(root), key=lambda item: item[0]):
         fields = (name,) if name.endswith("/") else (name, status.st_size, status.st_ino, status.st_mtime_ns)
@@ -140,7 +127,7 @@ def fingerprint(root: Path) -> str:
 
 
 def inode(path: Path) -> int | None:
-    """The inode of what stands there, without following links; ``None`` when nothing does."""
+    """The inode of a path, not following links; ``None`` if it does not exist."""
     try:
         return os.lstat(path).st_ino
     except FileNotFoundError:
@@ -148,7 +135,7 @@ def inode(path: Path) -> int | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a directory or a file; nothing there is fine."""
+    """Delete a directory or a file if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""Files in a database's directory that neither RocksDB nor this library makes."""
+"""Files in a database's directory that neither RocksDB nor this library creates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
 
 
 def foreign_in(path: Path) -> tuple[str, ...]:
-    """Names in a directory that neither makes, and the file with settings that rocksdict writes."""
+    """Names in a directory that neither creates, plus the settings file that rocksdict writes."""
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:
@@ -24,5 +24,5 @@ def foreign_in(path: Path) -> tuple[str, ...]:
 
 
 def is_of_rocksdb(name: str) -> bool:
-    """Whether RocksDB or this library names files so."""
+    """Whether a name is one of RocksDB's or of this library's files."""
     return name in _OURS or _OF_ROCKSDB.fullmatch(name) is not None

@@ -1,11 +1,11 @@
-"""The journal of a placement: written before the first directory is swapped, read by whoever comes after a crash.
+"""The journal of a placement: written before the first directory is swapped, read by the recovery after a crash.
 
-``<application>/.statecore/journal.json`` exists exactly while a placement is between "everything is assembled and
-durable" and "everything is verified and swept"; then it becomes ``placed.json``, the record of the last placement, by
-which a retry of the same request sees that its work is done.
+``<application>/.statecore/journal.json`` exists from "everything is assembled and durable" to "everything is verified
+and swept"; then it becomes ``placed.json``, the record of the last placement, by which a retry of the same request sees
+that its work is done.
 
-A task's new and old directory are told apart by inode, which a rename keeps, so that no step has to be written down as
-done: what stands where *is* the state::
+A task's new and old directory are distinguished by inode, which a rename keeps. So no step has to be recorded as done:
+the directories on disk *are* the state::
 
     {"version": 3, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "keeps": false, "tasks": [
        {"task": "0_0", "new_inode": 77, "files": {"rocksdb/s/000009.sst": 1234, ...},
@@ -13,8 +13,8 @@ done: what stands where *is* the state::
         "stores": [{"store": "s", "directory": "rocksdb/s", "offsets": [["t", 0, 99]], "bytes": 1234,
                      "identity": "c0ffee...", "checkpoint": ""}]}]}
 
-Version 2 had no ``keeps``. Version 1, which knew stores of one partition only, had ``"changelog": ["t", 0],
-"offset": 99`` instead. Both are read too.
+Version 2 had no ``keeps``. Version 1 supported stores of one partition only, and had ``"changelog": ["t", 0],
+"offset": 99`` instead. Both are still read.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from statecore.statedir.file_trees import inode
 from statecore.statedir.work_directory import JOURNAL, RECORD
 
 MARK = "verified.json"
-"""In the staging directory: what the journal becomes when all went well. Written before it, because after the first
-swap a full disk must not be in the way."""
+"""In the staging directory: the verified form of the journal. Written before the swap, so that a full disk cannot stop
+the job after it.
+"""
 
 SWAPPING = "swapping"
 """Directories may be in either place; the old ones are still needed."""
 
 VERIFIED = "verified"
-"""Every new directory is in place and was verified; only sweeping is left."""
+"""Every new directory is in place and verified; only sweeping is left."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,13 @@ class PlacedStore:
     """One database that a placement puts in place.
 
     Attributes:
-        store: the store's name.
         directory: the database, relative to the task's directory.
-        offsets: what its ``offsets`` family says: changelog partition → last applied offset, -4 for a store created
+        offsets: content of its ``offsets`` family: changelog partition → last applied offset, -4 for a store created
             empty; of a global store partition of the source topic → next offset.
         bytes: bytes on disk.
-        identity: what RocksDB's ``IDENTITY`` file says; it survives every opening of the database.
-        checkpoint: the file in the task's directory that says the same offsets, for a store whose offset Kafka Streams
-            does not read from the database; else empty.
+        identity: content of RocksDB's ``IDENTITY`` file, which survives every opening of the database.
+        checkpoint: file in the task's directory with the same offsets, for a store whose offset Kafka Streams does not
+            read from the database; else empty.
     """
 
     store: str
@@ -69,11 +69,10 @@ class JournalTask:
     """One task directory of a placement.
 
     Attributes:
-        task: the task.
-        new_inode: the inode of the directory that is to be put in place.
-        files: everything in it: relative path → size.
-        old_inode: the inode of the directory it replaces, or ``None``.
-        old_fingerprint: the fingerprint of that one when the journal was written, or ``None``.
+        new_inode: inode of the new directory.
+        files: its contents: relative path → size.
+        old_inode: inode of the directory it replaces, or ``None``.
+        old_fingerprint: fingerprint of that directory when the journal was written, or ``None``.
         stores: the databases that were restored or created.
     """
 
@@ -87,15 +86,13 @@ class JournalTask:
 
 @dataclass(frozen=True)
 class Journal:
-    """A placement that is under way, or was the last one.
+    """A placement that is in progress, or the last one.
 
     Attributes:
-        request_id: the request it belongs to.
-        attempt: name of the directory in the work directory where everything is assembled.
+        attempt: name of the staging directory in the work directory.
         state: ``swapping`` or ``verified``.
-        tasks: the task directories.
-        earlier: those that an earlier attempt of the same request had placed already.
-        keeps: whether the directories that are replaced are kept for a while.
+        earlier: tasks that an earlier attempt of the same request had placed.
+        keeps: whether replaced directories are kept for a while.
     """
 
     request_id: str
@@ -106,25 +103,25 @@ class Journal:
     keeps: bool = False
 
     def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
-        """What this record's placement put into ``live``, if it was made for that request and still stands there."""
+        """Databases that this placement put into ``live`` for that request, if they are still there."""
         for entry in (*self.tasks, *self.earlier):
             if entry.task == task and request_id == self.request_id and inode(live) == entry.new_inode:
-                # An inode may be given again to a directory made later; the databases' own names may not.
+                # An inode can be reused by a later directory; the identities of databases cannot.
                 same = all(identity_of(live / store.directory) == store.identity for store in entry.stores)
                 return entry.stores if same else ()
         return ()
 
     def verified(self, tasks: tuple[JournalTask, ...]) -> Journal:
-        """The same placement when these of its tasks have come to a good end."""
+        """This journal, verified, with the tasks that were placed."""
         return replace(self, state=VERIFIED, tasks=tasks)
 
     def write(self, work_path: Path, name: str = JOURNAL) -> None:
-        """Make this the journal, or another file of that name: durable, complete or not at all."""
+        """Write the journal, or another file of that form, durably and atomically."""
         write_durably(work_path / name, _DOCUMENT.encode(self))
 
 
 def identity_of(database: Path) -> str:
-    """The name RocksDB gave a database when it was made; empty when there is none."""
+    """The identity RocksDB gave a database when it was created; empty if there is none."""
     try:
         return (database / "IDENTITY").read_text(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -132,16 +129,12 @@ def identity_of(database: Path) -> str:
 
 
 def read_journal(work_path: Path) -> Journal | None:
-    """The journal of a placement that did not come to its end, or ``None``.
-
-    Raises:
-        Invalid: it is torn, of another shape, or of another version.
-    """
+    """The journal of an unfinished placement, or ``None``. Raises ``Invalid`` if it is torn or of another version."""
     return _read(work_path / JOURNAL)
 
 
 def read_record(work_path: Path) -> Journal | None:
-    """The record of the last placement that came to its end, or ``None``."""
+    """The record of the last finished placement, or ``None``."""
     return _read(work_path / RECORD)
 
 
@@ -175,7 +168,7 @@ def _lifted(fields: Fields) -> Fields:
 
 
 def _of_version_1(fields: Fields) -> Fields:
-    """It named the one partition of a store and its offset apart."""
+    """Version 1 had one partition and offset per store."""
 
     def renamed(store: Fields) -> Fields:
         kept = {name: value for name, value in store.items() if name not in ("changelog", "offset")}
@@ -196,7 +189,7 @@ _DOCUMENT = DocumentType(
     "journal",
     3,
     Journal,
-    "Finish with the release that wrote it; or, when no placement can be under way, delete the file.",
+    "Finish with the release that wrote it; or, if no placement can be in progress, delete the file.",
     older={1: _of_version_1, 2: dict},
     form=_form,
     lift=_lifted,

@@ -1,22 +1,22 @@
-"""Brings the tasks of a placement's journal to their end, from wherever a crash, or nothing, left them.
+"""Finishes the tasks of a placement's journal, after assembly or after a crash at any point.
 
-How a task stands is read from the disk: the inode of the directory that is live, and those of the two places where the
-other one may lie.
+The state of a task is read from the disk: the inode of the live directory, and of the two places where the other one
+may be.
 
 =============================================  ==============================  =======================================
 live is                                        the new directory is            then
 =============================================  ==============================  =======================================
 the new one                                    live                            verify; keep it, or put the old one back
-the old one, exactly as the journal saw it     complete in staging             swap, verify
-the old one, exactly as the journal saw it     not complete                    leave the old one
+the old one, exactly as in the journal         complete in staging             swap, verify
+the old one, exactly as in the journal         not complete                    leave the old one
 absent, as before the placement                complete in staging             swap, verify
-absent, the old one lies in ``aside/``         complete in staging             finish the swap, verify
-absent, the old one lies in ``aside/``         not complete                    put the old one back
+absent, the old one is in ``aside/``           complete in staging             finish the swap, verify
+absent, the old one is in ``aside/``           not complete                    put the old one back
 anything else                                  anywhere                        leave it: the application made or used it
 =============================================  ==============================  =======================================
 
-Where the kernel does not let one be renamed (:mod:`statecore.statedir.mounts`), or this user may not, waiting helps
-nobody: every task gets its old directory back, and the journal is closed.
+Where the kernel (:mod:`statecore.statedir.mounts`) or missing permissions prevent a rename, waiting is no help: every
+task gets its old directory back, and the journal is closed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from statecore.statedir.file_trees import exchange, file_sizes, fingerprint, ino
 from statecore.statedir.journal import MARK, VERIFIED, Journal, JournalTask
 from statecore.statedir.mounts import UNMOVABLE
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_assembly import look
+from statecore.statedir.task_assembly import check_placed
 from statecore.statedir.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
 
 KEPT = "kept"
-"""In the staging directory: files of the old directories that are kept, by task."""
+"""In the staging directory: files of old directories that are kept, by task."""
 
 
 _REFUSED = (*UNMOVABLE, errno.EACCES, errno.EPERM)
 
 
 class Outcome(Enum):
-    """How a task of a placement ended."""
+    """Result for one task of a placement."""
 
     PLACED = "placed"
     PUT_BACK = "put back"
@@ -55,29 +55,29 @@ class Outcome(Enum):
 
 
 class JournalRecovery:
-    """One journal, brought to its end.
+    """Executes one journal.
 
     Args:
-        directory: the application's state directory, locked.
-        journal: what the placement wanted.
-        faults: points at which a test lets the process die.
-        progress: told each task.
-        look: open the databases too; after a crash their files may be other than they were.
-
-    Attributes:
-        refused: the live directory that could not be exchanged, and what the system said; then all are put back.
+        faults: points at which a test kills the process.
+        verify_databases: open the databases too, because after a crash their files may have changed.
     """
 
     def __init__(
-        self, directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress, *, look: bool
+        self,
+        directory: StateDirectory,
+        journal: Journal,
+        faults: FaultPoints,
+        progress: Progress,
+        *,
+        verify_databases: bool,
     ) -> None:
         self.directory, self.journal, self.faults, self.progress = directory, journal, faults, progress
         self.staging = directory.work_path / journal.attempt
-        self.look = look
+        self.verify_databases = verify_databases
         self.refused: tuple[Path, OSError] | None = None
 
     def settle(self) -> dict[str, Outcome]:
-        """Swap, verify, mark, sweep, record; task → how it ended."""
+        """Swap, verify, mark, sweep and record; task → outcome."""
         work = self.directory.work_path
         outcomes = {entry.task: Outcome.PLACED for entry in self.journal.tasks}
         if self.journal.state != VERIFIED:
@@ -86,7 +86,7 @@ class JournalRecovery:
                 outcomes[entry.task] = self._settle_task(entry)
                 self.progress.advance()
                 if self.refused is not None:
-                    outcomes = {entry.task: self._as_it_was(entry) for entry in self.journal.tasks}
+                    outcomes = {entry.task: self._revert(entry) for entry in self.journal.tasks}
                     break
             self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
             self.faults.reach("placement.after-mark")
@@ -103,7 +103,7 @@ class JournalRecovery:
         return outcomes
 
     def _keep_replaced(self, outcomes: Mapping[str, Outcome]) -> None:
-        """Take what is to be kept of the old directories out of the staging; what was taken before, stays."""
+        """Move the old directories that are kept out of the staging; those moved before stay."""
         kept = self.directory.work_path / REPLACED / self.journal.attempt
         for entry in self.journal.tasks:
             if outcomes[entry.task] is not Outcome.PLACED:
@@ -114,13 +114,13 @@ class JournalRecovery:
                 (kept / entry.task).parent.mkdir(parents=True, exist_ok=True)
                 old.rename(kept / entry.task)
         if kept.is_dir():
-            os.utime(kept)  # a week from now
+            os.utime(kept)  # its week starts now
             for path in (kept, kept.parent):
                 self.directory.ownership.give(path)
                 sync_file(path)
 
     def _mark(self, placed: tuple[JournalTask, ...]) -> None:
-        """Make the journal say ``verified``; by a rename where all was placed, which a full disk does not stop."""
+        """Set the journal to ``verified``; by a rename if all tasks were placed, which a full disk does not stop."""
         work = self.directory.work_path
         if placed == self.journal.tasks and (self.staging / MARK).is_file():
             (self.staging / MARK).replace(work / JOURNAL)
@@ -131,8 +131,8 @@ class JournalRecovery:
     def _settle_task(self, entry: JournalTask) -> Outcome:
         live, staged = self.directory.task_path(entry.task), self._staged(entry)
         if inode(live) != entry.new_inode:
-            if not self._untouched(entry):
-                self._set_old_aside(entry)
+            if not self._is_unchanged(entry):
+                self._quarantine_old(entry)
                 return Outcome.LEFT
             if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
                 return self._put_back(entry)
@@ -146,7 +146,7 @@ class JournalRecovery:
                 self.refused = live, error
                 return Outcome.PUT_BACK
             self.faults.reach("placement.after-swap")
-        if not self._is_right(entry):
+        if not self._is_valid(entry):
             return self._put_back(entry)
         os.utime(live)
         self.faults.reach("placement.after-verify")
@@ -158,8 +158,8 @@ class JournalRecovery:
     def _aside(self, entry: JournalTask) -> Path:
         return self.staging / "aside" / entry.task.replace("/", "+")
 
-    def _untouched(self, entry: JournalTask) -> bool:
-        """Whether the live directory is exactly what the journal saw, or is absent because the swap stood half done."""
+    def _is_unchanged(self, entry: JournalTask) -> bool:
+        """Whether the live directory is exactly as in the journal, or absent because the swap is half done."""
         live = self.directory.task_path(entry.task)
         found = inode(live)
         if found is None:
@@ -180,7 +180,7 @@ class JournalRecovery:
             sync_file(parent)
 
     def _make_topology(self, parent: Path) -> None:
-        """Make the directory of a named topology if there is none, complete at once: modes and owner as the others."""
+        """Create the directory of a named topology if it is missing, atomically with owner and modes."""
         if parent.is_dir():
             return
         made = self.staging / "topology"
@@ -190,33 +190,33 @@ class JournalRecovery:
         made.rename(parent)
         sync_file(parent.parent)
 
-    def _is_right(self, entry: JournalTask) -> bool:
-        """Whether the new directory, now live, is what was assembled; or was opened by the application since."""
+    def _is_valid(self, entry: JournalTask) -> bool:
+        """Whether the live directory is the assembled one, or was opened by the application since."""
         live = self.directory.task_path(entry.task)
         found = file_sizes(live)
         if found.keys() - entry.files.keys():
-            return True  # RocksDB makes new files whenever a database is opened: the application has it
+            return True  # RocksDB creates files whenever a database is opened: the application uses it
         if found != entry.files:
             return False
-        if self.look:
+        if self.verify_databases:
             try:
                 for store in entry.stores:
-                    look(entry.task, store, live)
-            except (Corrupted, Invalid):  # what was placed could be read here
+                    check_placed(entry.task, store, live)
+            except (Corrupted, Invalid):  # assembly had read it on this machine
                 return False
         return True
 
-    def _as_it_was(self, entry: JournalTask) -> Outcome:
-        """Give a task its old directory again, where nobody has used it since."""
+    def _revert(self, entry: JournalTask) -> Outcome:
+        """Give a task its old directory back, unless it has been used since."""
         live = self.directory.task_path(entry.task)
         if inode(live) == entry.new_inode and file_sizes(live).keys() - entry.files.keys():
-            return Outcome.PLACED  # RocksDB makes new files whenever a database is opened: the application has it
-        if inode(live) in (None, entry.new_inode) or self._untouched(entry):
+            return Outcome.PLACED  # RocksDB creates files whenever a database is opened: the application uses it
+        if inode(live) in (None, entry.new_inode) or self._is_unchanged(entry):
             return self._put_back(entry)
         return Outcome.LEFT
 
     def _put_back(self, entry: JournalTask) -> Outcome:
-        """Make the old directory live again, or none where none was."""
+        """Make the old directory live again, or none if there was none."""
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) == entry.new_inode:
             discarded = self.staging / f"discarded-{entry.task.replace('/', '+')}"
@@ -229,15 +229,15 @@ class JournalRecovery:
                 old.rename(live)
         elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
             aside.rename(live)
-        if live.parent.is_dir():  # that of a named topology may not have been made yet
+        if live.parent.is_dir():  # the directory of a named topology may not exist yet
             sync_file(live.parent)
             if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
-                live.parent.rmdir()  # nor was it there before
+                live.parent.rmdir()  # created by this placement
                 sync_file(self.directory.path)
         return Outcome.PUT_BACK
 
-    def _set_old_aside(self, entry: JournalTask) -> None:
-        """Keep an old directory that somebody replaced by one of their own while the placement stood interrupted."""
+    def _quarantine_old(self, entry: JournalTask) -> None:
+        """Quarantine an old directory that was replaced by another process while the placement was interrupted."""
         for path in (self._staged(entry), self._aside(entry)):
             if entry.old_inode is not None and inode(path) == entry.old_inode:
                 kept = self.directory.work_path / SET_ASIDE / self.journal.attempt / entry.task

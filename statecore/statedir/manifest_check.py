@@ -1,7 +1,7 @@
-"""Whether the MANIFEST of a database has lost its end, held against the files beside it.
+"""Detects a MANIFEST that has lost its end, by comparing it with OPTIONS and SST files.
 
-RocksDB opens a database whose MANIFEST lost its end without a word. What this library's record and the log prove is
-refused by :mod:`statecore.stores.rocksdb.manifest_guard`. A database that Kafka Streams wrote has neither, but OPTIONS,
+RocksDB opens such a database without an error. This library's own databases are guarded by
+:mod:`statecore.stores.rocksdb.manifest_guard`. A database that Kafka Streams wrote has no such record, but OPTIONS,
 which name every column family, and SST files that its MANIFEST no longer names.
 """
 
@@ -24,15 +24,15 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class ManifestCheck:
-    """The MANIFEST of a database that no process writes to, and its files.
+    """The MANIFEST of a database without a writer, compared with its files.
 
     Attributes:
-        named: SST files and blob files that it names.
-        present: those that there are.
-        blobs_damaged: whether a blob file is missing or was cut.
-        flushed: whether bookkeeping was flushed since the database was opened last.
-        unnamed: SST files that are whole and that it does not name.
-        lost_end: why it must have lost its end; empty where nothing says so.
+        named: SST and blob files that it names.
+        present: SST and blob files on disk.
+        blobs_damaged: whether a blob file is missing or truncated.
+        flushed: whether bookkeeping was flushed since the database was last opened.
+        unnamed: complete SST files that it does not name.
+        lost_end: why it must have lost its end; empty if nothing indicates that.
     """
 
     named: frozenset[str]
@@ -44,16 +44,15 @@ class ManifestCheck:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Files that it names and that are not there."""
+        """Files that it names and that do not exist."""
         return tuple(sorted(self.named - self.present))
 
 
 def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:
-    """Hold a MANIFEST against OPTIONS and SST files; ``None`` where they are not understood: RocksDB says why.
+    """Compare a MANIFEST with OPTIONS and SST files; ``None`` if they cannot be parsed: RocksDB reports why.
 
     Args:
-        path: the database.
-        state: what RocksDB reads of it; ``None`` where it opens none, or the database is known to be damaged.
+        state: its state as RocksDB reads it; ``None`` if it does not open, or is known to be damaged.
     """
     try:
         name, data = current_manifest(path)
@@ -70,7 +69,7 @@ def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | N
 
 
 def sst_format(file: Path) -> int | None:
-    """The format version of an SST file; ``None`` where it is none, or not whole."""
+    """The format version of an SST file; ``None`` if it is not one or is incomplete."""
     try:
         return sst_format_of(file)
     except (OSError, ValueError):
@@ -80,10 +79,10 @@ def sst_format(file: Path) -> int | None:
 def _lost_end(
     manifest: Manifest, size: int, families: frozenset[str], unnamed: tuple[str, ...], state: DatabaseState
 ) -> str:
-    """Why a MANIFEST of so many bytes must have lost its end, if it must.
+    """Why a MANIFEST of ``size`` bytes must have lost its end; empty if it need not.
 
-    A kill leaves unnamed SST files too, so they prove nothing by themselves. But what Kafka Streams flushes has a
-    status, and RocksDB writes OPTIONS when a column family has been made.
+    A kill leaves unnamed SST files too, so they alone prove nothing. But whatever Kafka Streams flushes has a status,
+    and RocksDB writes OPTIONS after it has created a column family.
     """
     if gone := sorted(families - frozenset(state.column_families)):
         return f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"

@@ -1,4 +1,4 @@
-"""Files beside the stores that decide something, or did: each with what it means to Kafka Streams 4.3 and later."""
+"""Files beside the stores that hold offsets or once did, each with its meaning to Kafka Streams 4.3 and later."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from statecore.stores.legacy_offsets import read_offsets
 
 @dataclass(frozen=True)
 class OffsetFile:
-    """One file.
+    """A file beside the stores.
 
     Attributes:
-        task: where it lies: a task, ``global``, or ``""`` for the application's own directory.
-        name: its name.
+        task: its directory: a task, ``global``, or ``""`` for the application's own directory.
         meaning: what it is and does.
-        damaged: whether it holds offsets that cannot be read.
+        damaged: whether its offsets cannot be read.
     """
 
     task: str
@@ -33,7 +32,7 @@ class OffsetFile:
 
 
 def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFile]:
-    """What lies in the application's directory and in these tasks' beside the stores."""
+    """Offset files and other known files in the application's directory and in the directories of these tasks."""
     found = []
     if (directory.path / WORK_DIRECTORY).is_dir():
         found.append(OffsetFile("", WORK_DIRECTORY, "plans, reports and staging of restores; Kafka Streams ignores it"))
@@ -48,13 +47,13 @@ def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFil
 
 
 class OffsetsRead(NamedTuple):
-    """What a file with offsets says.
+    """Contents of an offset file.
 
     Attributes:
-        offsets: by partition, -4 among them; empty without a file, and where it cannot be read.
-        there: whether there is such a file.
-        unreadable: why it cannot be read; empty where it can.
-        damaged: whether that is because its bytes are wrong.
+        offsets: by partition, -4 included; empty if there is no file or it is unreadable.
+        there: whether the file exists.
+        unreadable: why it cannot be read; empty if it can.
+        damaged: whether it is unreadable because its bytes are wrong.
     """
 
     offsets: dict[TopicPartition, int]
@@ -64,7 +63,7 @@ class OffsetsRead(NamedTuple):
 
 
 def offsets_in(file: Path) -> OffsetsRead:
-    """The offsets in a ``.checkpoint``, a ``.checkpoint_<store>`` or a ``.position``, or why they cannot be read."""
+    """Read a ``.checkpoint``, ``.checkpoint_<store>`` or ``.position`` file."""
     try:
         return OffsetsRead(read_offsets(file), there=os.path.lexists(file))
     except StatecoreError as error:
@@ -72,7 +71,7 @@ def offsets_in(file: Path) -> OffsetsRead:
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
-    """What a file is, empty for one without meaning; and whether its offsets are damaged."""
+    """What a file is (empty if it has no meaning), and whether its offsets are damaged."""
     name = file.name
     if name == CHECKPOINT_FILE:
         found, damaged = _entries(file)
@@ -83,14 +82,14 @@ def _meaning(file: Path) -> tuple[str, bool]:
     if name.endswith(POSITION_SUFFIX):
         return "left by 4.2 or older; merged into the store's position at every start", False
     if name.endswith(".lock"):
-        return "a task's lock of older versions; without meaning now", False
+        return "a task's lock of older versions; no longer used", False
     return "", False
 
 
 def _entries(file: Path) -> tuple[str, bool]:
     read = offsets_in(file)
     if not read.there:
-        return "offsets", False  # gone meanwhile
+        return "offsets", False  # deleted meanwhile
     if read.unreadable:
         return f"cannot be read ({read.unreadable})", read.damaged
     return "offsets " + ", ".join(

@@ -1,10 +1,9 @@
-"""Which stores of a task somebody has open: a processor on this library's stores holds no ``.lock`` of the application.
+"""Detects processes that have stores of a task open without holding the application's ``.lock``.
 
-Kafka Streams holds that lock as long as it lives, one process for a directory. Processors in Python are several to a
-directory, one a task, and are seen by what RocksDB itself locks, the ``LOCK`` of each database.
-
-Nor does a Kafka Streams always hold it: where a second one in the same JVM was refused, the lock of the first falls as
-soon as the garbage collector closes the file of the second. It works on, and has the file and its databases open.
+Kafka Streams holds that lock as long as it lives, one process per directory. Python processors share a directory, one
+task each, and are detected by RocksDB's ``LOCK`` of each database.
+Kafka Streams can lose its lock: if a second instance in the same JVM is refused, the first one's lock falls when the
+garbage collector closes the second one's file. It continues, with the file and its databases open.
 """
 
 from __future__ import annotations
@@ -21,21 +20,20 @@ from statecore.stores.rocksdb.directory_lock import writer_of
 
 
 def writer_among(databases: Iterable[Path]) -> Holder | None:
-    """Who has one of these databases open for writing; ``None`` when nobody is seen to."""
+    """The holder of the write lock of one of these databases; ``None`` if none is detected."""
     return next((holder for database in databases if (holder := writer_of(database)) is not None), None)
 
 
 def refuse_open_stores(task_directory: Path) -> None:
-    """Make sure that nobody works on a task directory that is about to be replaced.
+    """Raise ``Fenced`` if a database of a task directory that will be replaced is open.
 
-    Raises:
-        Fenced: one of its databases is open. Its process would go on writing to files that have no name any more.
+    Its process would continue to write to files that no longer have a name.
     """
     for store in stores_in(task_directory):
         holder = writer_among(store.databases)
         if holder is not None:
             raise Fenced(
-                f"The store {store.store} in {task_directory} is open: {holder} works on it. Nothing was changed.",
+                f"The store {store.store} in {task_directory} is open in {holder}. Nothing was changed.",
                 code="store-open",
                 action="Stop that process, then run this again.",
                 task_directory=str(task_directory),
@@ -45,17 +43,18 @@ def refuse_open_stores(task_directory: Path) -> None:
 
 
 def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder | None:
-    """Who works in an application's directory whose lock it has lost; ``None`` when nobody is seen to.
+    """The process that uses an application's directory after it has lost its lock; ``None`` if none is detected.
 
-    Processes of other users, and of other containers, are not seen here; their stores are, by who changes a task.
+    Open lock files of other users' and other containers' processes are not visible; their stores are still checked when
+    a task is replaced.
 
     Args:
-        lock_file: the lock's, which nobody else holds.
-        task_directories: its tasks', and that of the global stores.
+        lock_file: the application's lock file, which no other process holds.
+        task_directories: directories of its tasks and of its global stores.
     """
     for task_directory in task_directories:
         holder = None
-        with suppress(StatecoreError, OSError):  # who may not look here, may not change anything either
+        with suppress(StatecoreError, OSError):  # a user without read permission cannot change anything either
             holder = writer_among(one for store in stores_in(task_directory) for one in store.databases)
         if holder is not None and holder.process not in (0, os.getpid()) and _has_open(holder.process, lock_file):
             return holder._replace(lost=True)
@@ -63,22 +62,14 @@ def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder |
 
 
 def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
-    """Make sure that no application works in a directory whose lock it has lost; to be called by who has taken that.
-
-    Args:
-        lock_file: the lock's.
-        task_directories: as for :func:`who_lost_lock`.
-
-    Raises:
-        Fenced: one does.
-    """
+    """Raise ``Fenced`` if an application uses the directory after it has lost its lock. Call it with the lock held."""
     holder = who_lost_lock(lock_file, task_directories)
     if holder is not None:
         raise Fenced(
-            f"The state directory {lock_file.parent} is in use: {holder._replace(lost=False)} works on stores of it, "
-            "and has lost its lock. Kafka Streams loses it where a second instance in the same process was refused.",
+            f"The state directory {lock_file.parent} is in use: {holder._replace(lost=False)} has stores of it open, "
+            "and has lost its lock. Kafka Streams loses it if a second instance in the same process was refused.",
             code="application-running-without-lock",
-            action="Stop that process, then run this again. Give no two instances in one process the same "
+            action="Stop that process, then run this again. Do not run two instances in one process with the same "
             "application.id and state.dir.",
             state_dir=str(lock_file.parent),
             process=holder.process,
@@ -86,7 +77,7 @@ def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
 
 
 def _has_open(process: int, file: Path) -> bool:
-    """Whether a process is seen to have a file open."""
+    """Whether a process has a file open, as far as this user can see."""
     with suppress(OSError):
         wanted = file.stat()
         for descriptor in Path(f"/proc/{process}/fd").iterdir():

@@ -1,8 +1,8 @@
-"""Which files of a state directory its application cannot use: by owner, group and mode, without trying.
+"""Files of a state directory that its application cannot use, by owner, group and mode.
 
-The application is taken to run as whom its directory belongs to, with that directory's group: Kafka Streams sets the
-modes of that directory itself at every start, which only its owner may. RocksDB reads its files, writes to ``LOCK``,
-and makes and deletes all others, for which it needs the directory.
+The application is assumed to run as owner and group of its directory: Kafka Streams sets that directory's mode at every
+start, which only its owner can. RocksDB reads its files, writes to ``LOCK``, and creates and deletes all others, for
+which it needs write access to the directory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _WRITTEN = frozenset({LOCK_FILE, DATABASE_LOCK})
 
 
 def unusable(application: Path, below: Path) -> list[tuple[str, str]]:
-    """The files and directories of a task, itself included, that the application cannot use, each with the reason.
+    """Files and directories of a task, itself included, that the application cannot use, each with the reason.
 
     Args:
         application: the application's directory.
-        below: the task's.
+        below: the task's directory.
     """
     owner = application.stat()
     if owner.st_uid == 0:
@@ -36,17 +36,17 @@ def unusable(application: Path, below: Path) -> list[tuple[str, str]]:
         has = _rights(status, owner.st_uid, owner.st_gid)
         if has & wanted != wanted:
             name = str(path.relative_to(application))
-            found.append((name, _said(status, owner)))
+            found.append((name, _reason(status, owner)))
     return found
 
 
 def _rights(status: os.stat_result, uid: int, gid: int) -> int:
-    """What a user with a group may do with a file: 4 to read, 2 to write, 1 to enter or execute."""
+    """Permissions of a user and group on a file: 4 read, 2 write, 1 enter or execute."""
     shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
     return status.st_mode >> shift & 7
 
 
-def _said(status: os.stat_result, owner: os.stat_result) -> str:
+def _reason(status: os.stat_result, owner: os.stat_result) -> str:
     mode = stat.filemode(status.st_mode)
     return (
         f"belongs to {user_name(status.st_uid)}:{group_name(status.st_gid)} with mode {mode}, and the application runs "

@@ -1,39 +1,41 @@
-"""What a placement would do, decided before anything is built or changed, and every reason not to do it.
+"""Placement plans: what happens to every store of a task directory, and every reason to refuse, before any change.
 
-A task directory is replaced as a whole, so every store in it has to be accounted for: restored, kept or dropped. Under
-exactly-once Kafka Streams deletes the whole task when one persistent store in it has no offset, or was not closed
-cleanly; a restore of some stores therefore has to leave every other store with a valid offset, and a store that is not
-there yet gets an empty database with offset -4 ("unknown": restored from the start, nothing wiped).
+A task directory is replaced as a whole, so every store in it is restored, carried over or dropped. Under exactly-once
+Kafka Streams deletes the whole task if one persistent store in it has no offset, or was not closed cleanly. A restore
+of some stores therefore leaves every other store with a valid offset, and a store that does not exist yet gets an empty
+database with offset -4 ("unknown": restored from the start, nothing wiped).
 
 ============================  ==================================  =============================================
 in the live task              at-least-once                       exactly-once
 ============================  ==================================  =============================================
 a store to be restored        refused without ``replace``         the same
-another store                 kept                                kept; refused without an offset or when open
-declared, not there           left to the application             created with offset -4
-declared, no segment yet      kept                                one segment created with offset -4
-not logged                    kept; left to the application       the same; refused when open
-``.checkpoint``               dropped when it says nothing about  the same
-                              kept stores, else refused
-``.checkpoint_<store>``,      kept with their store; of a         the same
-``<store>.position``          restored grace buffer written anew
+another store                 carried over                        carried over; refused without an offset or
+                                                                  when open
+declared, missing             left to the application             created with offset -4
+declared, no segment yet      carried over                        one segment created with offset -4
+not logged                    carried over; left to the           the same; refused when open
+                              application
+``.checkpoint``               dropped if it has no entry of       the same
+                              carried stores, else refused
+``.checkpoint_<store>``,      carried over with their store;      the same
+``<store>.position``          rewritten for a restored grace
+                              buffer
 ============================  ==================================  =============================================
 
-A store that the application does not log (``changelog: none``) needs no offset: Kafka Streams asks none of it, restores
-nothing into it and makes an empty one where there is none. What it holds is nowhere else, so it is kept as it is.
+A store without changelog (``changelog: none``) needs no offset: Kafka Streams restores nothing into it and creates an
+empty one if it is missing. Its rows have no other copy, so it is carried over as it is.
 
 Global stores have no gaps: Kafka Streams reads one without an offset from the start of its topic, and fails at one with
--4, so nothing is created in ``global/``; see :mod:`statecore.statedir.carried_stores` for what is not kept there.
+-4, so nothing is created in ``global/``; see :mod:`statecore.statedir.carried_stores` for what is refused there.
 
 A grace buffer's offset counts only in ``.checkpoint_<store>`` (``LegacyCheckpointingStateStore``), where -4 means the
-same as in a database. Its database has to be closed cleanly all the same: the wrapped store opens as any other does.
+same as in a database. Its database still has to be closed cleanly, because the wrapped store opens as any other.
 
-The stores of the application's own classes (kind ``custom``) are neither read nor built: see
-:mod:`statecore.statedir.custom_stores`.
+For stores of the application's own classes (kind ``custom``) see :mod:`statecore.statedir.custom_stores`.
 
 A ``.checkpoint`` always wins over the offsets inside the stores (``migrateLegacyOffsets``), so a restored store must
-never stand beside one that names its changelog; and it is the only place where stores of older versions keep theirs, so
-it must not be dropped while such a store is kept.
+never stand beside one that names its changelog. It is the only place where stores of older versions keep their offsets,
+so it must not be dropped while such a store is carried over.
 """
 
 from __future__ import annotations
@@ -65,17 +67,17 @@ from statecore.stores.rocksdb.options_file import unopenable_there
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What happens to one task directory.
+    """The plan for one task directory.
 
     Attributes:
-        task: the task.
         live: whether it has a directory now.
-        restored: the stores that are put in.
-        kept: what is carried over from the live directory, by name within it (``rocksdb/profile``, ``clicks``).
+        restored: the stores that are placed.
+        kept: names in the live directory that are carried over (``rocksdb/profile``, ``clicks``).
         created: stores that get an empty database with offset -4.
-        dropped: names within the live directory that are left behind.
-        custom: the declared stores of the application's own classes, and what becomes of each.
-        already_placed: what an earlier attempt of the same request put there, if it finished; then nothing is done.
+        dropped: names in the live directory that are not carried over.
+        custom: declared stores of the application's own classes, and their treatment.
+        already_placed: databases that an earlier attempt of the same request placed, if it finished; then nothing is
+            done.
     """
 
     task: str
@@ -89,22 +91,20 @@ class TaskPlan:
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """What is dropped and does not come again: the files of a store that is advanced are linked."""
+        """Dropped names that are not recreated; the files of a store that is advanced are linked."""
         advanced = [image for image in self.restored if image.advances]
         linked = {store_directory(image.store, image.kind) for image in advanced}
         linked |= {store_checkpoint_file(image.store) for image in advanced}
-        linked |= {one.file for one in self.custom if one.offsets is not None}  # written anew
+        linked |= {one.file for one in self.custom if one.offsets is not None}  # rewritten
         return tuple(name for name in self.dropped if name not in linked)
 
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """A placement that nothing speaks against.
+    """A placement without objections.
 
     Attributes:
-        directory: where.
-        tasks: what happens to each task.
-        request_id: the request it belongs to, for recognising a retry.
+        request_id: the request it belongs to, by which a retry is recognized.
     """
 
     directory: StateDirectory
@@ -113,16 +113,16 @@ class PlacementPlan:
 
     @property
     def lines(self) -> list[str]:
-        """The plan for a person, one line a task."""
+        """The plan for a person, one line per task."""
         return [_line(task) for task in self.tasks]
 
     @property
     def notes(self) -> list[str]:
-        """What an operator should know of it, though nothing speaks against it."""
+        """Notes for the operator that are no reason to refuse."""
         return restored_by_kafka_streams([(task.task, one) for task in self.tasks for one in task.custom])
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The plan for a program, one object a task."""
+        """The plan for a program, one object per task."""
         return [
             {
                 "task": task.task,
@@ -148,21 +148,20 @@ def plan_placement(
     request_id: str = "",
     resumes: bool = True,
 ) -> PlacementPlan:
-    """Decide what a placement does, under the application's lock; changes nothing.
+    """Plan a placement, under the application's lock; changes nothing.
 
     Args:
         directory: the application's state directory, locked.
-        images: the stores to place; ``path`` may be ``None`` to look before building.
+        images: the stores to place; ``path`` may be ``None`` to plan before building.
         siblings: the other declared stores of the same tasks (of other tasks: ignored).
-        guarantee: the application's processing guarantee.
-        replace: whether stores that exist may be replaced.
-        request_id: tasks that a finished placement of the same request made are left as they are, where they have all
-            of these stores.
-        resumes: whether what the same request had placed was placed by the same plan; else it is as any other's.
+        replace: whether existing stores may be replaced.
+        request_id: tasks that a finished placement of the same request placed with all of these stores are left as they
+            are.
+        resumes: whether the same plan made the earlier placement of this request; if not, that placement is ignored.
 
     Raises:
-        Invalid: something speaks against it; all reasons are named, nothing was changed.
-        Fenced: the lock is not held, or somebody has a store of these tasks open.
+        Invalid: the placement is refused; all reasons are named, nothing was changed.
+        Fenced: the lock is not held, or a process has a store of these tasks open.
     """
     directory.check_locked()
     record = read_record(directory.work_path) if request_id and resumes else None
@@ -187,29 +186,19 @@ def plan_placement(
 
 
 def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
-    """What :func:`plan_placement` would refuse without ``replace``, for who only looks and does not hold the lock.
-
-    Args:
-        directory: the application's state directory.
-        images: the stores that would be placed.
-    """
-    return _found(directory, images, _TaskPlanner.occupied)
+    """The error :func:`plan_placement` would raise without ``replace`` for existing stores; needs no lock."""
+    return _refusal_of(directory, images, _TaskPlanner.occupied)
 
 
 def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
-    """What :func:`plan_placement` would refuse for the RocksDB options of the application, without the lock.
-
-    Args:
-        directory: the application's state directory.
-        images: the stores that would be placed.
-    """
-    return _found(directory, images, _TaskPlanner.unopenable)
+    """The error :func:`plan_placement` would raise for RocksDB options of the application; needs no lock."""
+    return _refusal_of(directory, images, _TaskPlanner.unopenable)
 
 
-def _found(
+def _refusal_of(
     directory: StateDirectory, images: Sequence[StoreImage], problems_of: Callable[[_TaskPlanner], list[Reason]]
 ) -> Invalid | None:
-    """The refusal for what a check finds in the tasks of some images; ``None`` where it finds nothing."""
+    """The refusal with all problems of one check over the tasks of some images; ``None`` without problems."""
     problems: list[Reason] = []
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
@@ -224,14 +213,7 @@ def placement_notes(
     siblings: Iterable[SiblingStore] = (),
     guarantee: ProcessingGuarantee,
 ) -> list[str]:
-    """:attr:`PlacementPlan.notes`, for who only looks and does not hold the lock.
-
-    Args:
-        directory: the application's state directory.
-        images: the stores that would be placed.
-        siblings: the other declared stores of the same tasks.
-        guarantee: the application's processing guarantee.
-    """
+    """:attr:`PlacementPlan.notes` of a placement that is not planned yet; needs no lock."""
     exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     restored: dict[str, set[str]] = {}
     for image in images:
@@ -252,20 +234,13 @@ def refusals(
     siblings: Iterable[SiblingStore] = (),
     guarantee: ProcessingGuarantee,
 ) -> list[Reason]:
-    """What :func:`plan_placement` would refuse with ``replace``, for who only looks and does not hold the lock.
-
-    Args:
-        directory: the application's state directory.
-        images: the stores that would be placed.
-        siblings: the other declared stores of the same tasks.
-        guarantee: the application's processing guarantee.
+    """The reasons for which :func:`plan_placement` would refuse with ``replace``; needs no lock.
 
     Returns:
-        The reasons, each a sentence without its full stop that begins with the task; none where nothing stands in the
-        way.
+        Sentences without full stop that begin with the task.
 
     Raises:
-        Invalid: this user may not look.
+        Invalid: this user may not read the directory.
     """
     others = tuple(siblings)
     problems: list[Reason] = []
@@ -279,8 +254,6 @@ def refusals(
 
 
 class _TaskPlanner:
-    """The decisions for one task."""
-
     def __init__(
         self,
         task: str,
@@ -299,7 +272,7 @@ class _TaskPlanner:
         self.problems: list[Reason] = []
 
     def plan(self) -> TaskPlan:
-        """The plan; what speaks against it is in ``problems``."""
+        """The plan; objections are added to ``problems``."""
         kept: list[str] = []
         dropped: list[str] = []
         exists = self._live_exists()
@@ -325,13 +298,13 @@ class _TaskPlanner:
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
     def occupied(self) -> list[Reason]:
-        """The stores that are there and would have to be replaced, each as a refusal."""
+        """Existing stores that would have to be replaced, as reasons to refuse."""
         if self.live.is_dir():
             self._check_targets(self._sort_content()[1])
         return self.problems
 
     def unopenable(self) -> list[Reason]:
-        """The stores that the application would not open when they were replaced, each as a refusal."""
+        """Stores that the application could not open after they were replaced, as reasons to refuse."""
         if self.live.is_dir():
             self._check_options()
         return self.problems
@@ -339,14 +312,14 @@ class _TaskPlanner:
     def _live_exists(self) -> bool:
         if self.live.is_symlink() or (self.live.exists() and not self.live.is_dir()):
             self._refuse(
-                "task-directory-linked", "is not a directory of its own (a link or a file); replace it by a directory"
+                "task-directory-linked", "is not a real directory (a link or a file); replace it by a directory"
             )
             return False
         above = self.live.parent  # of a named topology
         if above.is_symlink() or (above.exists() and not above.is_dir()):
             self._refuse(
                 "task-directory-linked",
-                f"lies in {above.name}, which is not a directory of its own; replace it by a directory",
+                f"is in {above.name}, which is not a real directory; replace it by a directory",
                 path=str(above),
             )
             return False
@@ -363,7 +336,7 @@ class _TaskPlanner:
             )
 
     def _check_options(self) -> None:
-        """Refuse what the application would not open, by the options that it last opened the same store with."""
+        """Refuse a store that the application could not open with the options that it last used for it."""
         replaced = {store_directory(image.store, image.kind): image for image in self.restored if not image.advances}
         for found in stores_in(self.live):
             image, database = replaced.get(found.name), next(iter(found.databases), None)
@@ -384,13 +357,13 @@ class _TaskPlanner:
         if mount is not None:
             self._refuse(
                 "mount-in-the-way",
-                f"cannot be replaced, because {mount} is a mount of its own; mount the directory above, and let this be"
+                f"cannot be replaced, because {mount} is a separate mount; mount the directory above, and make this"
                 " a directory of it",
                 path=str(mount),
             )
 
     def _sort_content(self) -> tuple[list[str], list[str]]:
-        """Names in the live directory, ``rocksdb/<store>`` for those below, as (kept, dropped)."""
+        """Split the names in the live directory, ``rocksdb/<store>`` for those below, into (carried over, dropped)."""
         kept: list[str] = []
         dropped: list[str] = []
         for name in names_in(self.live):
@@ -412,7 +385,7 @@ class _TaskPlanner:
             if store in replaced and _has_content(self.live / name):
                 self._refuse(
                     "store-exists",
-                    f"holds the store {store} already; set replace (--replace) to replace it",
+                    f"contains the store {store} already; set replace (--replace) to replace it",
                     store=store,
                 )
 
@@ -433,18 +406,18 @@ class _TaskPlanner:
             self._refuse(
                 "checkpoint-of-other-stores",
                 f"has a {CHECKPOINT_FILE} file of an older Kafka Streams with the offsets of {', '.join(other)};"
-                " start the application once so that it takes them over, or restore all stores of the task",
+                " start the application once so that it reads them, or restore all stores of the task",
                 topics=other,
             )
 
     def _missing(self, present: set[str]) -> list[SiblingStore]:
-        """The declared stores that are not there and have to be; refuses where it cannot be known what they are."""
+        """The declared stores that have to be created; refuses those whose kind or changelog is unknown."""
         if not self.exactly_once or self.task == GLOBAL:
             return []
         missing = []
         for sibling in self.declared.values():
             if not sibling.logged:
-                continue  # Kafka Streams makes it, and wants no offset of it
+                continue  # Kafka Streams creates it, and expects no offset
             if sibling.kind is StoreKind.UNKNOWN:
                 if not {sibling.store, f"{PLAIN_PARENT}/{sibling.store}"} & present:
                     self._refuse_gap(sibling, "kind", "kind-undecided")
@@ -484,7 +457,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _line(task: TaskPlan) -> str:
-    """The plan of one task; of what is advanced nothing is dropped, because its files are linked."""
+    """The plan of one task. Nothing of an advanced store is dropped, because its files are linked."""
     if task.already_placed:
         return f"{task.task}: already placed by this request"
     restored = [image.store for image in task.restored if not image.advances]
@@ -494,7 +467,7 @@ def _line(task: TaskPlan) -> str:
         ("restore", restored),
         ("keep", [name for name in task.kept if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
-        ("leave to Kafka Streams", [one.store for one in task.custom if one.left]),
+        ("restored by Kafka Streams", [one.store for one in task.custom if one.left]),
         ("drop", list(task.left_behind)),
     ):
         if names:

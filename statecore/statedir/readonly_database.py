@@ -1,7 +1,6 @@
-"""A database as it lies on disk, whatever store wrote it: every column family, read-only, nothing touched.
+"""Read-only access to every column family of a database, whatever store wrote it.
 
-The application may have it open meanwhile. Then what is read is what was flushed last
-(:mod:`statecore.stores.rocksdb.readonly_links`).
+If the application has it open, the last flushed state is read (:mod:`statecore.stores.rocksdb.readonly_links`).
 """
 
 from __future__ import annotations
@@ -29,15 +28,7 @@ _COUNTED_ROWS = 1 << 16
 
 
 class Database:
-    """One database, open while the ``with`` block lasts.
-
-    Args:
-        path: its directory.
-
-    Attributes:
-        path: its directory.
-        families: the names of its column families.
-    """
+    """One database, open during the ``with`` block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,13 +37,7 @@ class Database:
         self._opened: OpenedFamilies
 
     def __enter__(self) -> Database:
-        """Open it.
-
-        Raises:
-            NotFound: it is gone, as expired segments go.
-            Corrupted: it cannot be opened.
-            Invalid: it cannot be read here, or its files lie elsewhere.
-        """
+        """Open it. Raises ``NotFound`` if it was deleted, ``Corrupted``, and ``Invalid`` if it cannot be read here."""
         try:
             self._shadow, self._opened = opened_through_links(
                 self.path, lambda where: OpenedFamilies(self.path, where), damage_beside_writer=True
@@ -63,9 +48,9 @@ class Database:
             if files_of(self.path):
                 raise
             raise NotFound(
-                f"{self.path} has gone meanwhile.",
+                f"{self.path} was deleted meanwhile.",
                 code="database-not-found",
-                action="Look again.",
+                action="Run this again.",
                 database=str(self.path),
             ) from None
         self.families = self._opened.names
@@ -80,11 +65,11 @@ class Database:
             self._shadow = None
 
     def rows(self, family: str, first: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a family from a key on, in key order; none when there is no such family. Raises ``Corrupted``."""
+        """Rows of a family from a key on, in key order; none if the family does not exist. Raises ``Corrupted``."""
         return self._opened.rows(family, first)
 
     def chunks(self, family: str, first: bytes | None = None) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The same in lists of keys and values, some megabytes at a time, checksums verified. Raises ``Corrupted``."""
+        """The same in lists of keys and values of some megabytes, checksums verified. Raises ``Corrupted``."""
         iterator = self._whole(family, first)
         if iterator is None:
             return
@@ -93,14 +78,13 @@ class Database:
         self._opened.check(iterator)
 
     def count(self, family: str, tick: Callable[[int], None] | None = None) -> int:
-        """How many rows a family has, by reading all of them, checksums verified.
+        """Count the rows of a family by reading all of them, checksums verified.
 
         Args:
-            family: which.
-            tick: told how many rows more were read, now and then.
+            tick: called now and then with the number of rows read since.
 
         Raises:
-            Corrupted: a block is not what its checksum says.
+            Corrupted: a block does not match its checksum.
         """
         iterator = self._whole(family)
         if iterator is None:
@@ -117,7 +101,7 @@ class Database:
         return rows
 
     def _whole(self, family: str, first: bytes | None = None) -> Any:
-        """An iterator for who reads all rows: some megabytes ahead, checksums verified."""
+        """An iterator for full scans: readahead, checksums verified."""
         from rocksdict import ReadOptions
 
         options = ReadOptions()
@@ -126,22 +110,22 @@ class Database:
         return self._opened.iterator(family, first, options)
 
     def estimate(self, family: str) -> int:
-        """How many rows RocksDB believes a family has; overwritten and deleted ones may be counted too."""
+        """RocksDB's estimate of a family's rows; may include overwritten and deleted ones."""
         if family not in self._opened.handles:
             return 0
         return int(self._opened.handles[family].property_int_value("rocksdb.estimate-num-keys") or 0)
 
     @property
     def state(self) -> DatabaseState:
-        """What the ``offsets`` family says. Raises ``Corrupted`` when that is not what it must be."""
+        """The content of the ``offsets`` family. Raises ``Corrupted`` if it is malformed."""
         return DatabaseState.of_entries(self.families, dict(self.rows(OFFSETS_COLUMN_FAMILY)))
 
 
 @contextmanager
 def opened_database(path: Path) -> Iterator[tuple[DatabaseOnDisk, Database]]:
-    """What the one reader says of a database, its MANIFEST checked, and the database in that same opening.
+    """A database and its on-disk state with MANIFEST check, from one opening.
 
-    One that does not open has no families and no rows; its ``damage`` says why.
+    A database that does not open has no families and no rows; its ``damage`` says why.
 
     Raises:
         NotFound, Invalid: see :meth:`Database.__enter__`.

@@ -1,16 +1,16 @@
-"""Owner and modes of images, some of whose files are somebody else's, too.
+"""Owner and modes of images whose files are shared by hard links.
 
-No byte of a run is copied on its way into a store, so a file of an image may have other names: in the staging, in a
-repository on the same file system, in the task directory that is to be replaced. All of them have one owner and one
-mode. What is given to the application must not be taken from a repository, nor may a live file change before the swap:
+Files of runs are linked into stores, not copied, so a file of an image may have other names: in the staging, in a
+repository on the same file system, in the live task directory. All names share one owner and mode. Giving a file to the
+application must not take it from a repository, nor change a live file before the swap:
 
 ===========================================  ==================================================================
 a file with other names                      gets owner and mode
 ===========================================  ==================================================================
-all of them in the staging                   as it is: nobody else has it
-one elsewhere; of the right owner, with all  not at all; it stays one file, and may let others read it, who cannot get
-rights that it needs                         there
-one elsewhere, otherwise                     as a file of its own: a clone, or a copy
+all of them in the staging                   in place
+one elsewhere; right owner and all           not at all; it stays shared, perhaps readable by others, who cannot
+permissions that it needs                    reach it
+one elsewhere, otherwise                     as a separate file: a clone, or a copy
 ===========================================  ==================================================================
 """
 
@@ -28,18 +28,18 @@ from statecore.statedir.file_ownership import FileOwnership
 
 
 class SharedFiles:
-    """Gives images to their owner, and leaves alone what others have of them.
+    """Sets owner and modes of images without affecting files that others share.
 
     Args:
-        ownership: whose they will be.
-        staged: directories in which every name is this job's own, and stays while the images are given away.
+        ownership: owner of the images.
+        staged: directories whose names all belong to this job, and stay while ownership is set.
     """
 
     def __init__(self, ownership: FileOwnership, staged: Collection[Path]) -> None:
         self._ownership, self._staged = ownership, staged
 
     def give_tree(self, root: Path) -> None:
-        """Set owner and modes of a whole tree, what is inside a directory before the directory itself."""
+        """Set owner and modes of a whole tree, contents before their directory."""
         for directory, _, names in os.walk(root, topdown=False):
             for name in names:
                 self._give(Path(directory, name))
@@ -59,7 +59,7 @@ class SharedFiles:
 
     @cached_property
     def _names(self) -> Counter[tuple[int, int]]:
-        """How many names each file has in the staging."""
+        """Number of names each file has in the staging, by device and inode."""
         found: Counter[tuple[int, int]] = Counter()
         for root in self._staged:
             for directory, _, names in os.walk(root):

@@ -1,4 +1,4 @@
-"""The stores of a placement: those it restores, and the declared ones beside them."""
+"""Stores of a placement: those it restores, and the declared ones beside them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ class SiblingStore:
     """A declared store of a task that this placement does not restore.
 
     Attributes:
-        task: its task, ``0_1`` or ``__north__/0_1``; ``global`` for a global store.
-        store: its name.
-        kind: its kind.
-        changelog: its changelog partition. A global store has none of its own: any partition of its source topic.
-            ``None`` where the store is not logged, or nobody has decided which topic it is.
-        logged: whether Kafka Streams logs it. It wants no offset of one that is not, restores nothing into it, and
-            makes an empty one where there is none (``ProcessorStateManager.initializeStoreOffsets``).
+        task: ``0_1`` or ``__north__/0_1``; ``global`` for a global store.
+        changelog: its changelog partition; for a global store any partition of its source topic. ``None`` if the store
+            is not logged, or its topic is not decided.
+        logged: whether Kafka Streams logs it. An unlogged store needs no offset, is not restored, and is created empty
+            if missing (``ProcessorStateManager.initializeStoreOffsets``).
     """
 
     task: str
@@ -36,11 +34,11 @@ class StoreImage(SiblingStore):
     """A store to be placed.
 
     Attributes:
-        path: the built database, of a segmented kind the directory of its segments' databases; ``None`` while only
-            the plan is wanted. It is moved, not copied.
-        offsets: what its ``offsets`` family must say: changelog partition → last applied offset, or -4; of a global
-            store each partition of the source topic → next offset. ``None`` while only the plan is wanted.
-        advances: whether it is made of what the live directory has, so that nothing is lost when that is replaced.
+        path: the built database, or for a segmented kind the directory of its segments; ``None`` for planning only. It
+            is moved, not copied.
+        offsets: required content of its ``offsets`` family: changelog partition → last applied offset, or -4; of a
+            global store partition of the source topic → next offset. ``None`` for planning only.
+        advances: whether it was built from the live store, so that replacing that loses nothing.
     """
 
     path: Path | None = None
@@ -49,6 +47,6 @@ class StoreImage(SiblingStore):
 
     @property
     def topics(self) -> set[str]:
-        """The topics whose offsets this image brings, as far as ``changelog`` and ``offsets`` name them."""
+        """The topics of ``changelog`` and ``offsets``."""
         known = [*(self.offsets or ()), *([self.changelog] if self.changelog else [])]
         return {partition.topic for partition in known}

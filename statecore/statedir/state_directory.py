@@ -1,20 +1,20 @@
-"""An application's state directory: where things are in it, and who may change it.
+"""Layout and lock of an application's state directory.
 
 What Kafka Streams 4.3 and later keeps there (``StateDirectory``, ``RocksDBStore.openDB``, ``AbstractSegments``)::
 
     <state.dir>/
       <application id>/
-        .lock                                 empty; fcntl lock, held while the application lives, or while we do
-        kafka-streams-process-metadata        {"processId": ...}; the application writes it when it is missing
+        .lock                                 empty; fcntl lock, held while the application or a job of ours runs
+        kafka-streams-process-metadata        {"processId": ...}; written by the application if missing
         <subtopology>_<partition>/            a task
           rocksdb/<store>/                    key-value, timestamped, headers, versioned, list
           <store>/<store>.<segment start ms>/ windows, sessions
           .checkpoint, .checkpoint_<store>    offsets outside the databases (older versions; some stores)
           <store>.position                    left over from older versions
         __<topology>__/<subtopology>_<partition>/   the same for named topologies
-        global/                               global stores, in the same two shapes
-        .statecore/                           ours: staging, plans, journal. Kafka Streams looks only at names of the
-                                              forms above, and being on the same file system makes moving a rename
+        global/                               global stores, in the same two layouts
+        .statecore/                           ours: staging, plans, journal. Kafka Streams ignores it, and on the same
+                                              file system a move is a rename
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
 
 
 def store_directory(store: str, kind: StoreKind) -> str:
-    """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` where it has segments."""
+    """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` if it has segments."""
     return store if kind.is_segmented else f"{PLAIN_PARENT}/{store}"
 
 
 class StateDirectory:
-    """The directory of one application on this machine. Makes nothing before :meth:`lock`.
+    """The directory of one application on this machine. Creates nothing before :meth:`lock`.
 
     Args:
         state_dir: Kafka Streams' ``state.dir``.
         application_id: its ``application.id``.
-        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there.
+        owner: ``user[:group]`` of placed files; ``None`` copies the owner of the existing directory.
     """
 
     def __init__(self, state_dir: Path, application_id: str, owner: str | None = None) -> None:
@@ -71,17 +71,17 @@ class StateDirectory:
 
     @property
     def work_path(self) -> Path:
-        """Where staging, plans and the journal lie: ``<application>/.statecore``."""
+        """The work directory for staging, plans and the journal: ``<application>/.statecore``."""
         return self.path / WORK_DIRECTORY
 
     def task_path(self, task: str) -> Path:
-        """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
+        """The directory of a task (``0_1``) or of ``global``. Raises ``ValueError`` for any other name."""
         TaskId.parse(task)
         return self.path / task
 
     @property
     def global_path(self) -> Path:
-        """Where the global stores are: ``<application>/global``."""
+        """The directory of the global stores: ``<application>/global``."""
         return self.path / GLOBAL
 
     def store_path(self, task: str, store: str, kind: StoreKind) -> Path:
@@ -89,11 +89,11 @@ class StateDirectory:
         return self.task_path(task) / store_directory(store, kind)
 
     def stores(self, task: str) -> list[StoreDirectory]:
-        """The stores that have a directory in a task's, or in ``global``; none when the task has no directory."""
+        """The stores with a directory in a task, or in ``global``; none if the task has no directory."""
         return stores_in(self.task_path(task))
 
     def task_directories(self) -> list[str]:
-        """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
+        """The tasks with a directory, those of named topologies included, in numeric order; without ``global``."""
         found: list[str] = []
         for path in directories_in(self.path):
             if _is_task(path.name):
@@ -103,40 +103,36 @@ class StateDirectory:
         return sorted(found, key=lambda task: TaskId.parse(task).order)
 
     def every_task(self) -> list[str]:
-        """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
+        """The tasks with a directory, as :meth:`task_directories`, and ``global`` if it exists."""
         return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
 
     def in_use_by(self) -> Holder | None:
-        """Who has the directory: the holder of its lock, or an application that has lost that and works on.
-
-        Raises:
-            Invalid: this user may not look.
-        """
+        """The holder of the lock, or an application that runs without it. Raises ``Invalid`` without read access."""
         return lock_holder(self.path / LOCK_FILE) or who_lost_lock(self.path / LOCK_FILE, self._every_task_path())
 
     def _every_task_path(self) -> Iterator[Path]:
         return map(self.task_path, self.every_task())
 
     def lock(self) -> ApplicationLock:
-        """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
+        """Take the application's lock, as a context manager or until ``release``; creates the directory if missing.
 
-        As a context manager it takes away again, when the block fails, what was made for it and holds nothing.
+        As a context manager it deletes again, if the block fails, what was created for it and is empty.
 
         Raises:
-            Fenced: the application, or another job, holds it; or the application has lost it, and works on.
-            Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
+            Fenced: the application or another job holds it; or the application has lost it, and still runs.
+            Invalid: the state directory cannot be used (not a directory, no permission, files cannot be given to their
                 owner).
         """
         for _ in range(_LOCK_ATTEMPTS):
-            # Another job, which was refused, takes away the directory that it made while this one makes its own.
+            # A job that was refused deletes the directory that it created while this one creates its own.
             try:
                 return self._take_lock()
             except FileNotFoundError as error:
                 last = error
-        if Path(last.filename or self.path).parent.is_dir():  # a file system such as /proc, where nobody makes any
+        if Path(last.filename or self.path).parent.is_dir():  # a file system such as /proc, without mkdir
             raise _unusable(self.path, last) from last
         raise Fenced(
-            f"The state directory {self.path} is taken away by other jobs again and again.",
+            f"Other jobs keep deleting the state directory {self.path}.",
             code="state-directory-contended",
             action="Find out which jobs are refused there at the same time, then run this again.",
             state_dir=str(self.path),
@@ -171,32 +167,29 @@ class StateDirectory:
 
     @property
     def ownership(self) -> FileOwnership:
-        """Owner and modes of all that is placed; see :mod:`statecore.statedir.file_ownership`.
+        """Owner and modes of placed files (:mod:`statecore.statedir.file_ownership`).
 
-        Raises:
-            Invalid: the owner is not known, or this process cannot give files to it.
+        Raises ``Invalid`` if the owner is unknown, or this process cannot give files to it.
         """
         return decide_ownership(self.state_dir, self.path, self._owner, this_process())
 
     def owner_note(self) -> str:
-        """Whose the placed files will be, or why they could not be, for a person."""
+        """The owner of placed files, or why this user cannot place any, for a person."""
         try:
-            return f"What is placed will belong to {self.ownership}."
+            return f"Placed files will belong to {self.ownership}."
         except Invalid as error:
-            return f"Nothing could be placed by this user: {error}"
+            return f"This user cannot place files: {error}"
 
     def use_note(self, holder: Holder) -> str:
-        """That a job would not get the lock now, for a person."""
+        """A note that a job could not get the lock now."""
         code = "application-running-without-lock" if holder.lost else "state-directory-in-use"
         return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
 
     def give_to_owner(self) -> None:
-        """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.
+        """Give the application's directory, and the files directly in it, to the owner of placed files.
 
-        Nothing is done where they are the owner's already, or the application gets at them through its group.
-
-        Raises:
-            Fenced: the lock is not held.
+        Nothing is changed if the owner is right already, or the application has access through its group. Raises
+        ``Fenced``.
         """
         self.check_locked()
         if self.ownership.by_group:
@@ -207,10 +200,10 @@ class StateDirectory:
                 self.ownership.give(path)
 
     def check_locked(self) -> None:
-        """Make sure that this object still holds the lock. Raises ``Fenced`` when it does not."""
+        """Raise ``Fenced`` unless this object still holds the lock."""
         if self._lock is None:
             raise Fenced(
-                f"The state directory {self.path} was to be changed without its lock.",
+                f"The state directory {self.path} was to be changed without holding its lock.",
                 code="lock-not-held",
                 action="Take StateDirectory.lock() around the whole job.",
                 state_dir=str(self.path),
@@ -218,7 +211,7 @@ class StateDirectory:
         self._lock.check()
 
     def check_usable(self) -> None:
-        """Refuse a state directory that cannot be one. Changes nothing. Raises ``Invalid``."""
+        """Raise ``Invalid`` for a path that cannot be a state directory. Changes nothing."""
         for path in (self.state_dir, self.path):
             try:
                 is_directory = path.is_dir()
@@ -237,7 +230,7 @@ class StateDirectory:
         existing = _nearest_existing(self.path)
         if existing != self.path.absolute() and holds_no_files(existing):
             raise Invalid(
-                f"{existing} is a file system of the kernel, in which nobody makes a directory.",
+                f"{existing} is a kernel file system, in which no directory can be created.",
                 code="state-directory-invalid",
                 action="Give a state.dir on a disk.",
                 state_dir=str(self.state_dir),
@@ -253,28 +246,28 @@ class StateDirectory:
                 state_dir=str(self.state_dir),
                 path=str(existing),
             )
-        _ = self.ownership  # refuses where it cannot be given
+        _ = self.ownership  # raises if files cannot be given to the owner
 
     def is_application_given(self) -> bool:
-        """Whether the application's own directory was given as ``state.dir``: it would lie inside itself."""
+        """Whether the application's own directory was given as ``state.dir``."""
         return self.state_dir.name == self.application_id and not self.path.exists() and has_tasks(self.state_dir)
 
     def ensure_room(self, needed: int) -> None:
-        """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
+        """Raise ``Capacity`` if the file system has less than ``needed`` bytes free for this user."""
         ensure_room(self.path, needed)
 
 
 def has_tasks(directory: Path) -> bool:
-    """Whether directories of tasks, or of global stores, lie directly in a directory."""
+    """Whether a directory directly contains directories of tasks or of global stores."""
     return any(TaskId.match(path.name) is not None for path in directories_in(directory))
 
 
 def application_directory_given(given: Path) -> Invalid:
-    """The error for an application's own directory in the place of its ``state.dir``."""
+    """The error for an application's own directory given as ``state.dir``."""
     given = given.absolute()
     return Invalid(
-        f"{given} is the directory of an application, which has its tasks, and no state.dir: Kafka Streams looks for "
-        f"them in {given.parent}.",
+        f"{given} is the directory of an application, with its tasks, and not its state.dir: Kafka Streams looks for "
+        f"it in {given.parent}.",
         code="application-directory-given",
         action=f"Give the directory above it: {given.parent}",
         state_dir=str(given),
@@ -283,17 +276,13 @@ def application_directory_given(given: Path) -> Invalid:
 
 
 def ensure_room(path: Path, needed: int) -> None:
-    """Refuse when the file system of ``path``, which need not exist, has less than ``needed`` bytes for this user.
-
-    Raises:
-        Capacity: with how much there is and how much is needed.
-    """
+    """Raise ``Capacity`` if the file system of ``path``, which need not exist, has less than ``needed`` bytes free."""
     where, free = free_room(path)
     if free < needed:
         raise Capacity(
             f"{where} has {_in_words(free)} free, and about {_in_words(needed)} are needed.",
             code="no-space",
-            action="Make room there, or restore fewer stores or partitions at a time.",
+            action="Free disk space there, or restore fewer stores or partitions at a time.",
             path=str(path),
             free=free,
             needed=needed,
@@ -301,7 +290,7 @@ def ensure_room(path: Path, needed: int) -> None:
 
 
 def free_room(path: Path) -> tuple[Path, int]:
-    """What there is of ``path``, which need not exist, and the bytes that this user may still write there."""
+    """The nearest existing directory above ``path``, and the bytes that this user may still write there."""
     where = _nearest_existing(path)
     system = os.statvfs(where)
     return where, system.f_bavail * system.f_frsize
@@ -320,7 +309,7 @@ def _is_task(name: str) -> bool:
 
 def _read_only(path: Path) -> Invalid:
     return Invalid(
-        f"{path} lies on a file system that is mounted read-only.",
+        f"{path} is on a file system that is mounted read-only.",
         code="read-only-file-system",
         action=MOUNT_FOR_WRITING,
         state_dir=str(path),
@@ -328,7 +317,7 @@ def _read_only(path: Path) -> Invalid:
 
 
 def _make(path: Path, ownership: FileOwnership, made: list[Path]) -> None:
-    """Make a directory and what is missing above it, for the owner; whoever fails knows what was made by then."""
+    """Create a directory and its missing parents, with their owner; ``made`` lists those created even on failure."""
     if path.is_dir():
         return
     if path.parent != path:
@@ -344,17 +333,17 @@ def _make(path: Path, ownership: FileOwnership, made: list[Path]) -> None:
     except OSError as error:
         raise _cannot_give(path, ownership, error.strerror or str(error)) from error
     if not usable:
-        raise _cannot_give(path, ownership, "this process could not go on writing there (CAP_DAC_OVERRIDE)")
+        raise _cannot_give(path, ownership, "this process could not write there any more (CAP_DAC_OVERRIDE)")
     sync_file(path.parent)
 
 
 def _cannot_give(path: Path, ownership: FileOwnership, why: str) -> Invalid:
     return Invalid(
-        f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
+        f"{path} should belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
         f"away: {why}.",
         code="chown-not-permitted",
         action="Run as the user that the application runs as; or as root with CAP_CHOWN and CAP_DAC_OVERRIDE, on a "
-        "file system that knows owners (not NFS with root_squash).",
+        "file system that supports owners (not NFS with root_squash).",
         state_dir=str(path),
         owner=str(ownership),
     )

@@ -1,7 +1,7 @@
-"""How far a store of a state directory has come: the offsets and positions that the application would go by.
+"""Offsets and positions of a store as the application would read them at a start.
 
-Up to 4.2 they lie in files beside the stores, and where ``.checkpoint`` names a store it wins over what the store says
-itself. Of a store with segments Kafka Streams goes by the newest.
+Up to 4.2 they are in files beside the stores, and an entry of ``.checkpoint`` wins over the store's own. Of a segmented
+store Kafka Streams uses the newest segment's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from statecore.stores.legacy_offsets import read_offsets
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a store has come, and what it is on disk.
+    """Offsets, position and databases of a store.
 
     Attributes:
-        offsets: changelog partition → what counts when the application starts; -4 where that is not known.
+        offsets: changelog partition → offset that counts at a start; -4 if unknown.
         position: input partition → greatest offset seen, merged over the segments.
-        databases: by the start of the segment in ms, or ``None`` where the store has none.
-        families: all column families of them.
-        file_bytes: bytes of them.
+        databases: by segment start in ms, or ``None`` for a store without segments.
+        families: column families over all databases.
+        file_bytes: bytes of all databases.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -44,15 +44,14 @@ class Standing:
 
 
 def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
-    """Look at a store. Segments that expire meanwhile are passed over.
+    """Read a store's offsets. Segments that expire meanwhile are skipped.
 
     Args:
-        place: its directory.
-        changelogs: the topics that entries of ``.checkpoint`` may name for it.
+        changelogs: topics of this store's entries in ``.checkpoint``.
 
     Raises:
         Corrupted: a database, or a file beside it, cannot be read.
-        Invalid: this user may not look.
+        Invalid: this user may not read the directory.
     """
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}
@@ -79,12 +78,12 @@ def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
 
 
 def known(offsets: Mapping[TopicPartition, int]) -> bool:
-    """Whether anything tells how far a store has come."""
+    """Whether the offsets are known: there are some, and none is -4."""
     return bool(offsets) and OFFSET_UNKNOWN not in offsets.values()
 
 
 def _segments(place: StorePlace) -> tuple[Segment, ...]:
-    """Its databases, the oldest segment first; those that have no time in their name are none."""
+    """Its databases, the oldest segment first; directories without a time in their name are skipped."""
     if place.segmented:
         return tuple(segment for segment in place.segments if segment.start is not None)
     return tuple(Segment(path, None) for path in place.databases)

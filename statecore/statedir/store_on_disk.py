@@ -1,16 +1,16 @@
-"""What the databases of one store say, and whether they are whole: the one reader of both.
+"""Reads the databases of one store and checks whether they are intact; the only reader of both.
 
-Nothing is changed. Where a process has the store open, what it flushed last is read, and files that come and go are no
-damage. What follows from it is for policies, which differ on purpose:
+Nothing is changed. If a process has the store open, its last flushed state is read, and files that come and go are no
+damage. Callers choose a policy:
 
 ==========================  ==========================================================================================
-policy                      who goes by it
+policy                      used by
 ==========================  ==========================================================================================
 ``smallest_offsets``        offset sums and standbys: below it no record is missing in any segment
-``newest_offsets``          Kafka Streams: of the segments that have an offset the newest counts
-``agreed_offsets``          whoever builds upon the store: all segments say the same, or there is none
+``newest_offsets``          Kafka Streams: the newest segment with an offset counts
+``agreed_offsets``          uses of the store as a base: all segments have the same offsets, or there are none
 ``closed_cleanly``          Kafka Streams under exactly-once: it wipes the task otherwise
-``trusted``                 this library: also what it wrote last itself, for it commits rows and offset at once
+``trusted``                 this library: also databases it wrote last, because it commits rows and offset at once
 ==========================  ==========================================================================================
 """
 
@@ -38,17 +38,16 @@ _NOTHING = DatabaseState((), {}, None)
 
 @dataclass(frozen=True)
 class DatabaseOnDisk:
-    """One database.
+    """State and damage of one database.
 
     Attributes:
-        path: its directory.
-        state: its column families, offsets and status; empty where it does not open.
+        state: its column families, offsets and status; empty if it does not open.
         written_here_last: whether this library wrote to it last.
-        damage: why its rows are not all there, or cannot be read here; ``None`` where nothing says so.
-        opens: whether RocksDB opens it, and so Kafka Streams: it does where a MANIFEST has lost its end.
-        refused: whether it is its record, its log or its blob files that prove the damage.
-        manifest: its MANIFEST checked, where that was asked for; ``None`` also where a process is at work in it, or
-            where the MANIFEST is not understood.
+        damage: why rows are missing, or why it cannot be read here; ``None`` without indication.
+        opens: whether RocksDB, and so Kafka Streams, opens it; a MANIFEST that lost its end does not prevent that.
+        refused: whether its guard record, its log or its blob files prove the damage.
+        manifest: result of the MANIFEST check, if requested; ``None`` also if a process is writing to it, or the
+            MANIFEST is not understood.
     """
 
     path: Path
@@ -65,11 +64,11 @@ class DatabaseOnDisk:
         return self.state.closed_cleanly or self.written_here_last
 
     def opened(self) -> DatabaseState:
-        """What it says. Raises what :meth:`checked` does, but only where it does not open."""
+        """Its state. Raises :attr:`damage` only if it does not open."""
         return self.state if self.opens else self.checked().state
 
     def checked(self) -> DatabaseOnDisk:
-        """This database. Raises ``Corrupted`` where it is damaged, ``Invalid`` where its files lie elsewhere."""
+        """This database. Raises ``Corrupted`` if it is damaged, ``Invalid`` if its files are in other directories."""
         if self.damage is not None:
             raise self.damage
         return self
@@ -77,62 +76,50 @@ class DatabaseOnDisk:
 
 @dataclass(frozen=True)
 class StoreOnDisk:
-    """The databases of one store, segments in order of time.
-
-    Attributes:
-        databases: all that there are.
-    """
+    """The databases of one store, segments in order of time."""
 
     databases: tuple[DatabaseOnDisk, ...]
 
     @property
     def damage(self) -> StatecoreError | None:
-        """What is wrong with the first database that is damaged."""
+        """The damage of the first damaged database."""
         return next((one.damage for one in self.databases if one.damage is not None), None)
 
     def checked(self) -> StoreOnDisk:
-        """This store. Raises what :meth:`DatabaseOnDisk.checked` does."""
+        """This store. Raises what :meth:`DatabaseOnDisk.checked` raises."""
         for one in self.databases:
             one.checked()
         return self
 
     @cached_property
     def smallest_offsets(self) -> dict[TopicPartition, int]:
-        """The smallest offset that a database says of each partition."""
+        """The smallest offset of each partition over the databases."""
         return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property
     def newest_offsets(self) -> Mapping[TopicPartition, int]:
-        """What the newest database says that has an offset."""
+        """The offsets of the newest database that has any."""
         return next((one.state.offsets for one in reversed(self.databases) if one.state.offsets), {})
 
     @property
     def agreed_offsets(self) -> Mapping[TopicPartition, int] | None:
-        """What all databases say; ``None`` where they do not agree, or there is none."""
-        said = [dict(one.state.offsets) for one in self.databases]
-        return said[0] if said and all(one == said[0] for one in said) else None
+        """The offsets that all databases share; ``None`` if they differ, or there is no database."""
+        offsets = [dict(one.state.offsets) for one in self.databases]
+        return offsets[0] if offsets and all(one == offsets[0] for one in offsets) else None
 
     @property
     def closed_cleanly(self) -> bool:
-        """Whether Kafka Streams takes all of them for closed cleanly."""
+        """Whether Kafka Streams treats all of them as closed cleanly."""
         return all(one.state.closed_cleanly for one in self.databases)
 
     @property
     def keeps_no_offset(self) -> bool:
-        """Whether all were closed cleanly without an offset, as Kafka Streams leaves a store that it does not log."""
+        """Whether all were closed cleanly without an offset, as Kafka Streams leaves a store without changelog."""
         return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
 
 
 def read_store(place: StoreDirectory, *, manifests: bool = False) -> StoreOnDisk:
-    """Read the databases of a store. Segments that expire meanwhile are passed over.
-
-    Args:
-        place: its directory.
-        manifests: see :func:`read_database`.
-
-    Raises:
-        Fenced, Capacity, Invalid, Retryable: see :func:`read_database`.
-    """
+    """Read the databases of a store; expired segments are skipped. Raises what :func:`read_database` does."""
     found = []
     for path in place.databases:
         with suppress(NotFound):
@@ -146,22 +133,21 @@ def read_database(
     """Read one database.
 
     Args:
-        path: its directory.
         read: opens it and reads its state, as :func:`read_database_state` does; for callers that keep it open.
-        manifests: whether its MANIFEST is checked against OPTIONS and SST files (:mod:`.manifest_check`), too. One that
-            must have lost its end is damage then.
+        manifests: also check its MANIFEST against OPTIONS and SST files (:mod:`.manifest_check`); one that must have
+            lost its end is damage.
 
     Raises:
-        NotFound: it is gone, as expired segments go.
+        NotFound: it was deleted, as expired segments are.
         Invalid: this user may not read it.
         Fenced: a writer has it open, and it cannot be read.
-        Capacity, Retryable: the system did not give what it takes.
+        Capacity, Retryable: a system resource was not available.
     """
-    before, witness = files_of(path), ManifestGuard(path, path)
+    before, guard = files_of(path), ManifestGuard(path, path)
     state, opens = _NOTHING, True
     damage: StatecoreError | None = None
     try:
-        witness.look(read_only=True)
+        guard.look(read_only=True)
     except Corrupted as error:
         damage = error if _is_quiet(path, before) else None
     refused = damage is not None
@@ -176,11 +162,11 @@ def read_database(
         checked = check_manifest(path, state if damage is None else None)
         if checked is not None and checked.lost_end:
             damage = _lost_end(path, checked.lost_end)
-    return DatabaseOnDisk(path, state, witness.written_here_last, damage, opens, refused, checked)
+    return DatabaseOnDisk(path, state, guard.written_here_last, damage, opens, refused, checked)
 
 
 def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
-    """Whether no process was at work in it; else its files change while they are looked at."""
+    """Whether no process wrote to it meanwhile; else its files change during the checks."""
     return writer_of(path) is None and files_of(path) == before
 
 

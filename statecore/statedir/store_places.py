@@ -1,6 +1,6 @@
-"""Where the stores of applications lie: which applications and tasks there are, and which stores those have.
+"""Finds applications, tasks and stores below a ``state.dir``, by the names of directories.
 
-Only names are read here; what is in the databases is for :mod:`statecore.discover.kind_detection` and ``inspect``.
+The databases are read in :mod:`statecore.discover.kind_detection` and ``inspect``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statecore.statedir.task_layout import StoreDirectory, directories_in, unrea
 
 @dataclass(frozen=True)
 class StorePlace(StoreDirectory):
-    """One store of one task, by its directory.
+    """A store of a task.
 
     Attributes:
         task: the task's directory relative to the application's: ``0_1``, ``__north__/0_1``, or ``global``.
@@ -36,7 +36,7 @@ class StorePlace(StoreDirectory):
 
     @property
     def partition(self) -> int | None:
-        """The partition of its task; ``None`` for a global store, which holds all of them."""
+        """The partition of its task; ``None`` for a global store, which has all of them."""
         return TaskId.parse(self.task).partition
 
     @property
@@ -55,26 +55,26 @@ def store_places(directory: StateDirectory) -> list[StorePlace]:
 
 
 def applications(state_dir: Path) -> list[str]:
-    """The application ids that have a directory below a ``state.dir``; see :func:`skipped_in` for what is left out."""
+    """The application ids with a directory below a ``state.dir``; :func:`skipped_in` has the unreadable ones."""
     return [path.name for path in directories_in(state_dir) if _is_application(state_dir, path)]
 
 
 def skipped_in(state_dir: Path) -> list[Path]:
-    """Directories below a ``state.dir`` that this user may not look into, such as ``lost+found``."""
+    """Directories below a ``state.dir`` that this user may not read, such as ``lost+found``."""
     return [path for path in directories_in(state_dir) if _is_application(state_dir, path) is None]
 
 
 def no_application(state_dir: Path) -> StatecoreError:
-    """The error for a ``state.dir`` below which nothing is an application's directory, or that does not exist."""
+    """The error for a ``state.dir`` without any application's directory, or that does not exist."""
     if has_tasks(state_dir):
         return application_directory_given(state_dir)
     what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
     if skipped := ", ".join(path.name for path in skipped_in(state_dir)):
-        what += f" This user may not look into {skipped}."
+        what += f" This user may not read {skipped}."
     return NotFound(
         what,
         code="state-dir-not-found",
-        action="Name the application's state.dir: the directory above the one called like the application.",
+        action="Name the application's state.dir: the directory above the one named like the application.",
         state_dir=str(state_dir),
     )
 
@@ -84,10 +84,10 @@ def _missing(state_dir: Path) -> str:
 
 
 def application_directory(state_dir: Path, application_id: str) -> StateDirectory:
-    """The directory of an application that is there.
+    """The directory of an existing application.
 
     Raises:
-        NotFound: it is not; what there is instead is named.
+        NotFound: it does not exist; the message names those that do.
         Invalid: the state directory is no directory, may not be read, or is the application's own.
     """
     directory = StateDirectory(state_dir, application_id)
@@ -109,7 +109,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
     raise NotFound(
         f"{state_dir} has no application {application_id}{named_instead(application_id, known)}",
         code="application-not-found",
-        action="Name the state.dir itself (the directory above the one called like the application), and its "
+        action="Name the state.dir itself (the directory above the one named like the application), and its "
         "application id.",
         state_dir=str(state_dir),
         application_id=application_id,
@@ -117,7 +117,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
 
 
 def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
-    """Refuse a spec of another application. Raises ``Invalid``."""
+    """Raise ``Invalid`` for a spec of another application."""
     if spec is not None and spec.application_id != application_id:
         raise Invalid(
             f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
@@ -127,46 +127,37 @@ def check_application(spec: ApplicationSpec | None, application_id: str) -> None
         )
 
 
-def guarantee_of(spec: ApplicationSpec | None, said: ProcessingGuarantee | None) -> ProcessingGuarantee | None:
-    """The application's guarantee: as declared, else as somebody says; ``None`` where nobody does.
-
-    Raises:
-        Invalid: both say it, and not the same.
-    """
+def guarantee_of(spec: ApplicationSpec | None, given: ProcessingGuarantee | None) -> ProcessingGuarantee | None:
+    """The declared guarantee, else the given one, else ``None``. Raises ``Invalid`` if both differ."""
     if spec is None:
-        return said
-    if said not in (None, spec.processing_guarantee):
+        return given
+    if given not in (None, spec.processing_guarantee):
         raise Invalid(
-            f"{spec.source} says {spec.processing_guarantee}, and {said} was given as the application's guarantee.",
+            f"{spec.source} says {spec.processing_guarantee}, and {given} was given as the application's guarantee.",
             code="guarantee-mismatch",
             action="Leave --processing-guarantee out, or correct the spec.",
             application_id=spec.application_id,
             expected=str(spec.processing_guarantee),
-            found=str(said),
+            found=str(given),
         )
     return spec.processing_guarantee
 
 
 def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpec | None:
-    """What is declared of a store of a task, global ones apart from those of tasks; ``None`` where nothing is."""
+    """The declaration of a store of a task, or of a global store; ``None`` if it is not declared."""
     topology, is_global = TaskId.parse(task).topology, task == GLOBAL
     declared = () if spec is None else spec.global_stores if is_global else spec.stores
     return next((one for one in declared if (one.topology, one.name) == (topology, store)), None)
 
 
 def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
-    """The topic that a store of a task is rebuilt from.
-
-    It is the one that is declared. Where nobody has decided it is the one that Kafka Streams makes.
+    """The topic that a store of a task is rebuilt from: the declared one, else the one that Kafka Streams creates.
 
     Args:
-        application_id: Kafka Streams' ``application.id``.
-        task: the store's task, or ``global``.
-        store: its name.
-        declared: what is declared of it (:func:`declared_at`).
+        declared: its declaration (:func:`declared_at`).
 
     Returns:
-        The topic; empty where it is not logged, and of a global store that is not declared.
+        The topic; empty if the store is not logged, and for a global store that is not declared.
     """
     if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
         return "" if declared.changelog == NO_CHANGELOG else declared.changelog
@@ -174,7 +165,7 @@ def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec
 
 
 def named_instead(wanted: str, known: Iterable[str]) -> str:
-    """How a message goes on about a name that does not exist: the nearest one, and all there are."""
+    """End of a message about a name that does not exist: the closest existing name, and all names."""
     names = sorted(set(known))
     if not names:
         return ", nor any other."
@@ -184,7 +175,7 @@ def named_instead(wanted: str, known: Iterable[str]) -> str:
 
 
 def _is_application(state_dir: Path, path: Path) -> bool | None:
-    """Whether a directory is an application's; ``None`` where this user may not look."""
+    """Whether a directory is an application's; ``None`` if this user may not read it."""
     try:
         if (path / LOCK_FILE).exists() or (path / PROCESS_FILE).exists() or (path / GLOBAL).is_dir():
             return True

@@ -1,4 +1,4 @@
-"""Builds the complete task directories of a placement in its staging directory, looks at them, makes them durable."""
+"""Assembles the new task directories of a placement in its staging directory, checks them and makes them durable."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from statecore.stores.rocksdb.directory import CONFIG_FILE
 
 
 class TaskAssembly:
-    """Builds complete task directories in a staging directory that does not exist yet.
+    """Builds complete task directories in a new staging directory.
 
     Args:
         directory: the application's state directory, locked.
-        staging: where; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
-        faults: points at which a test lets the process die.
-        progress: told each task.
-        staged: directories in which files of the images may have other names, which nobody else uses.
+        staging: staging directory; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
+        faults: points at which a test kills the process.
+        staged: directories of this job with other hard links to the images' files.
     """
 
     def __init__(
@@ -47,11 +46,11 @@ class TaskAssembly:
         staged: Collection[Path] = (),
     ) -> None:
         self.directory, self.staging, self.faults, self.progress = directory, staging, faults, progress
-        self._ownership = directory.ownership  # the kernel is asked for this process's rights, once
+        self._ownership = directory.ownership  # once, because it queries this process's capabilities
         self._shared = SharedFiles(self._ownership, (staging, *staged))
 
     def assemble(self, tasks: Collection[TaskPlan]) -> tuple[JournalTask, ...]:
-        """All tasks, durable; what the journal has to say of them."""
+        """Assemble all tasks durably; returns their journal entries."""
         self.progress.phase("assemble", len(tasks), "tasks")
         (self.staging / "aside").mkdir(parents=True)
         entries = []
@@ -95,14 +94,14 @@ class TaskAssembly:
         for path in (target, target / PLAIN_PARENT):
             if path.is_dir():
                 self._ownership.give(path)
-        # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
+        # Kafka Streams may delete directories that were unchanged for long (state.cleanup.dir.max.age.ms).
         os.utime(target)
         return stores
 
     def _databases(
         self, store: SiblingStore, target: Path, where: Path, offsets: Mapping[TopicPartition, int]
     ) -> list[PlacedStore]:
-        """The databases of a restored or created store, looked at before anything live is touched."""
+        """The databases of a restored or created store, checked before anything live is changed."""
         for leftover in where.rglob(CONFIG_FILE):
             leftover.unlink()
         self._shared.give_tree(where)
@@ -120,7 +119,7 @@ class TaskAssembly:
                 identity_of(database),
                 checkpoint,
             )
-            look(store.task, entry, target)
+            check_placed(store.task, entry, target)
             placed.append(entry)
         return placed
 
@@ -135,22 +134,22 @@ class TaskAssembly:
 
 
 def _first_segment(where: Path, sibling: SiblingStore) -> Path:
-    """The database of a store without data: its directory, or where it has segments the segment of time 0."""
+    """The database of a store without data: its directory, or the segment of time 0."""
     return where / f"{sibling.store}.0" if sibling.kind.is_segmented else where
 
 
 def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
-    """The databases of a store in the shape of its kind: a stray name among segments stops Kafka Streams at start."""
+    """The databases of a store; a stray name among segments, which stops Kafka Streams at a start, is an error."""
     found, stray = databases_of(where), list[str]()
     if not found:
-        wrong = "holds no database"
+        wrong = "contains no database"
     elif not store.kind.is_segmented:
         wrong = "" if found == [where] else "is a directory of databases, and stores of its kind have one"
     else:
         segments = re.compile(re.escape(store.store) + r"\.[0-9]+")
         stray = sorted({path.name for path in where.iterdir()} - {path.name for path in found if path != where})
         stray += [path.name for path in found if path != where and not segments.fullmatch(path.name)]
-        wrong = f"holds {', '.join(stray)}, which is no segment of it" if stray else ""
+        wrong = f"contains {', '.join(stray)}, which is no segment of it" if stray else ""
     if wrong:
         raise Corrupted(
             f"The image of the store {store.store} (kind {store.kind}) in task {store.task} {wrong}.",
@@ -164,27 +163,19 @@ def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
     return found
 
 
-def look(task: str, store: PlacedStore, task_directory: Path) -> None:
-    """Compare the bookkeeping of a placed database, and its file where it has one, with what they must be.
+def check_placed(task: str, store: PlacedStore, task_directory: Path) -> None:
+    """Check that a placed database, and its offset file if it has one, hold the expected offsets. Raises ``Corrupted``.
 
-    A row of every column family is read, so that nothing is put in place that cannot be opened and read.
-
-    Args:
-        task: the task, for messages.
-        store: what was placed.
-        task_directory: where it was placed.
-
-    Raises:
-        Corrupted: it is not.
+    A row of every column family is read, so that nothing unreadable is put in place.
     """
     state = read_database_state(task_directory / store.directory, sample=True)
     if state.offsets != store.offsets or not state.closed_cleanly:
-        said = f"says {_words(state.offsets)} and status {state.status}"
-        raise _not_as_placed(task, store, said, "and status 0 ", offsets=state.offsets, status=state.status)
+        actual = f"says {_describe(state.offsets)} and status {state.status}"
+        raise _not_as_placed(task, store, actual, "and status 0 ", offsets=state.offsets, status=state.status)
     if store.checkpoint:
         found = read_offsets(task_directory / store.checkpoint)
         if found != store.offsets:
-            raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "", offsets=found)
+            raise _not_as_placed(task, store, f"has {_describe(found)} in {store.checkpoint}", "", offsets=found)
 
 
 def _not_as_placed(
@@ -197,7 +188,7 @@ def _not_as_placed(
     status: int | None = None,
 ) -> Corrupted:
     return Corrupted(
-        f"The image of the store {store.store} in task {task} {found}; {_words(store.offsets)} {also}were expected.",
+        f"The image of the store {store.store} in task {task} {found}; {_describe(store.offsets)} {also}were expected.",
         code="image-mismatch",
         action="Run the restore again; nothing was replaced.",
         task=task,
@@ -208,5 +199,5 @@ def _not_as_placed(
     )
 
 
-def _words(offsets: Mapping[TopicPartition, int]) -> str:
+def _describe(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"offset {offset} of {partition}" for partition, offset in offsets.items()) or "no offset"

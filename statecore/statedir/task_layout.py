@@ -1,7 +1,7 @@
-"""What lies in a task's directory, or in ``global/``: its stores, whatever their shape, and the files beside them.
+"""Contents of a task's directory, or of ``global/``: its stores and the files beside them.
 
-The shape of a store's directory says whether it has segments; which kind of store it is, it does not say (both are in
-the table of :mod:`statecore.formats.releases`). Only names are read here, and of a database without rows its MANIFEST.
+The layout of a store's directory shows whether it has segments, but not its kind (:mod:`statecore.formats.releases` has
+both). Only names are read here, and the MANIFEST of a database without rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment of a store.
+    """A segment of a store.
 
     Attributes:
-        path: its database.
-        start: the time in ms its interval begins with, from its name; ``None`` when the name is none of a segment.
+        start: start of its interval in ms, from its name; ``None`` if the name is not a segment's.
     """
 
     path: Path
@@ -38,12 +37,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class StoreDirectory:
-    """One store's directory.
+    """The directory of one store.
 
     Attributes:
-        store: the store's name.
         path: the directory: ``rocksdb/<store>`` or ``<store>`` in the task's.
-        segmented: whether it is of the shape that holds segments.
+        segmented: whether it has the layout for segments.
     """
 
     store: str
@@ -57,55 +55,42 @@ class StoreDirectory:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Its segments in order of time, as they are now; none for a store that is one database.
+        """Its current segments in order of time, without unfinished ones; none for a store that is one database.
 
-        One whose creation was interrupted is none (:mod:`statecore.stores.rocksdb.interrupted_creation`).
-
-        Raises:
-            Invalid: this user may not look.
+        For unfinished ones see :mod:`statecore.stores.rocksdb.interrupted_creation`. Raises ``Invalid`` without read
+        access.
         """
         return tuple(segments_in(self.path, self.store)) if self.segmented else ()
 
     @property
     def databases(self) -> tuple[Path, ...]:
-        """Its databases as they are now, whatever its shape: its own directory, or its segments in order of time.
+        """Its current databases: its own directory, or its segments in order of time.
 
-        There are none where Kafka Streams has not made one yet, or was killed at that.
-
-        Raises:
-            Invalid: this user may not look.
+        There are none before Kafka Streams has created one. Raises ``Invalid`` without read access.
         """
         return tuple(databases_of(self.path))
 
     @property
     def checkpoint_file(self) -> Path:
-        """``.checkpoint_<store>``, whether there is one or not."""
+        """``.checkpoint_<store>``, whether it exists or not."""
         task_directory = self.path.parent if self.segmented else self.path.parent.parent
         return task_directory / store_checkpoint_file(self.store)
 
     @property
     def checkpoint(self) -> Path | None:
-        """``.checkpoint_<store>``, if there is one."""
+        """``.checkpoint_<store>``, if it exists."""
         return self.checkpoint_file if self.checkpoint_file.is_file() else None
 
 
 def stores_in(task_directory: Path) -> list[StoreDirectory]:
-    """The stores of a task (or of ``global/``), plain ones first, by name; none when there is no such directory.
-
-    Raises:
-        Invalid: this user may not look.
-    """
+    """The stores of a task (or of ``global/``), unsegmented ones first, by name. Raises ``Invalid``."""
     plain = [StoreDirectory(path.name, path, False) for path in directories_in(task_directory / PLAIN_PARENT)]
     others = (path for path in directories_in(task_directory) if path.name != PLAIN_PARENT)
     return plain + [StoreDirectory(path.name, path, True) for path in others]
 
 
 def segments_in(store_directory: Path, store: str) -> list[Segment]:
-    """The segments of a store in a directory, in order of time; those whose name tells none come last.
-
-    Raises:
-        Invalid: this user may not look.
-    """
+    """The segments of a store in order of time, those without a time in their name last. Raises ``Invalid``."""
     found = [Segment(path, segment_start(path.name, store)) for path in directories_in(store_directory)]
     found = [segment for segment in found if _is_there(segment.path, store_directory)]
     return sorted(found, key=lambda segment: (segment.start is None, segment.start or 0, segment.path.name))
@@ -132,20 +117,17 @@ def segment_start(name: str, store: str) -> int | None:
 
 
 def databases_of(store_directory: Path) -> list[Path]:
-    """The databases of a store, whatever its shape: its directory itself, or its segments in order of time."""
+    """The databases of a store: its directory itself, or its segments in order of time."""
     if has_database(store_directory):
         return [store_directory] if _is_there(store_directory, store_directory) else []
     return [segment.path for segment in segments_in(store_directory, store_directory.name)]
 
 
 def rows_without_current(store: StoreDirectory) -> dict[Path, frozenset[str]]:
-    """Directories of a store with rows that no database has, because ``CURRENT`` is gone, and their files of rows.
+    """Directories of a store with data files but without ``CURRENT``, and those files. Raises ``Invalid``.
 
-    The store was deleted, or copied, in part: whoever makes a database writes ``CURRENT`` before the first row. Rows
-    that were never flushed are in a log alone.
-
-    Raises:
-        Invalid: this user may not look.
+    The store was deleted, or copied, in part: ``CURRENT`` is written before the first row. Rows that were never flushed
+    are only in a log.
     """
     places = directories_in(store.path) if store.segmented else [store.path]
     found = {path: frozenset(_files_of_rows(path)) for path in places if not has_database(path)}
@@ -157,7 +139,7 @@ def _files_of_rows(path: Path) -> Iterator[str]:
         with os.scandir(path) as entries:
             for entry in entries:
                 suffix = Path(entry.name).suffix
-                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                with suppress(FileNotFoundError):  # a process that has it open deletes files
                     if suffix in DATA_SUFFIXES or (suffix == ".log" and entry.stat().st_size > 0):
                         yield entry.name
     except (FileNotFoundError, NotADirectoryError):
@@ -167,14 +149,7 @@ def _files_of_rows(path: Path) -> Iterator[str]:
 
 
 def unfinished_in(store: StoreDirectory) -> list[Path]:
-    """The directories that interrupted creations of databases have left: of segments, or the store's own.
-
-    Args:
-        store: the store.
-
-    Raises:
-        Invalid: this user may not look.
-    """
+    """Directories left by interrupted creations of databases: of segments, or the store's own. Raises ``Invalid``."""
     places = [store.path]
     if store.segmented:
         places = [path for path in directories_in(store.path) if segment_start(path.name, store.store) is not None]
@@ -183,25 +158,25 @@ def unfinished_in(store: StoreDirectory) -> list[Path]:
 
 def _is_unfinished(path: Path, store_directory: Path) -> bool:
     if has_database(path):
-        return is_unfinished_creation(path, _others(path, store_directory))
+        return is_unfinished_creation(path, _other_databases(path, store_directory))
     return is_begun(path) and writer_of(path) is None
 
 
 def _is_there(database: Path, store_directory: Path) -> bool:
-    """Whether a directory is a database, and none whose creation was interrupted."""
-    return has_database(database) and not is_unfinished_creation(database, _others(database, store_directory))
+    """Whether a directory is a database whose creation was not interrupted."""
+    return has_database(database) and not is_unfinished_creation(database, _other_databases(database, store_directory))
 
 
-def _others(database: Path, store_directory: Path) -> Iterator[Path]:
-    """The other databases of a store, of its task, and of the tasks beside that, finished or not.
+def _other_databases(database: Path, store_directory: Path) -> Iterator[Path]:
+    """The other databases of a store, of its task, and of the other tasks, finished or not.
 
-    Those of other tasks tell nothing of a task that an older release has left: 4.3 and later delete ``.checkpoint`` at
-    a start, and add ``offsets`` to every database that they open.
+    Other tasks tell nothing about a task that an older release has left: 4.3 and later delete ``.checkpoint`` at a
+    start, and add ``offsets`` to every database that they open.
     """
     task = store_directory.parent.parent if store_directory.parent.name == PLAIN_PARENT else store_directory.parent
-    mine = [path for path in _databases_in(task) if path != database]
-    yield from mine
-    if (task / CHECKPOINT_FILE).exists() or not all(map(holds_nothing, mine)):
+    of_task = [path for path in _databases_in(task) if path != database]
+    yield from of_task
+    if (task / CHECKPOINT_FILE).exists() or not all(map(holds_nothing, of_task)):
         return
     for directory in directories_in(task.parent):
         if directory != task:
@@ -209,17 +184,12 @@ def _others(database: Path, store_directory: Path) -> Iterator[Path]:
 
 
 def _databases_in(task_directory: Path) -> Iterator[Path]:
-    """The databases of a task, finished or not."""
     for store in stores_in(task_directory):
         yield from (path for path in (store.path, *directories_in(store.path)) if has_database(path))
 
 
 def directories_in(path: Path) -> list[Path]:
-    """The directories in a directory, by name; none when it does not exist, or is none.
-
-    Raises:
-        Invalid: this user may not look.
-    """
+    """The directories in a directory, by name; none if it does not exist. Raises ``Invalid`` without read access."""
     try:
         with os.scandir(path) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir())
@@ -230,12 +200,12 @@ def directories_in(path: Path) -> list[Path]:
 
 
 def unreadable(path: Path, error: OSError) -> StatecoreError:
-    """The error for a directory that the system does not let this process look into."""
+    """The error for a directory that this process may not read."""
     return system_error(error, f"{path} cannot be read", action=RUN_AS_APPLICATION, path=str(path))
 
 
 def names_in(task_directory: Path) -> list[str]:
-    """Everything in a task's directory by name, the stores without segments as ``rocksdb/<store>``; sorted."""
+    """Every name in a task's directory, stores without segments as ``rocksdb/<store>``; sorted."""
     names = [entry.name for entry in os.scandir(task_directory) if entry.name != PLAIN_PARENT]
     if (task_directory / PLAIN_PARENT).is_dir():
         names += [f"{PLAIN_PARENT}/{entry.name}" for entry in os.scandir(task_directory / PLAIN_PARENT)]
@@ -243,7 +213,7 @@ def names_in(task_directory: Path) -> list[str]:
 
 
 def store_of(task_directory: Path, name: str) -> str:
-    """The store that a directory, or a file beside the stores, belongs to; the name itself where it is no such file."""
+    """The store that a directory, or a file beside the stores, belongs to; the name itself if it is no such file."""
     if (task_directory / name).is_dir():
         return name.removeprefix(f"{PLAIN_PARENT}/")
     if name.startswith(f"{CHECKPOINT_FILE}_"):

@@ -1,17 +1,17 @@
-"""Takes task directories, lets somebody change copies of them, and puts the copies in their place.
+"""Replaces task directories by modified copies of them.
 
-A live task directory is never changed. :meth:`Exchange.copy` makes second names of it (SST files, which nobody writes
-to again, as hard links, all else as bytes) in a staging directory; what has to become of the databases is done there;
-:meth:`Exchange.swap` puts the results in place by the journal of :mod:`statecore.statedir.apply`. Whoever is killed
-has changed nothing, or leaves a journal that :func:`statecore.statedir.apply.recover` brings to its end. ::
+A live task directory is never changed. :meth:`TaskSwap.copy` links it into a staging directory (immutable SST files as
+hard links, all else as bytes), the databases are changed there, and :meth:`TaskSwap.swap` puts the results in place by
+the journal of :mod:`statecore.statedir.apply`. A killed job has changed nothing, or leaves a journal that
+:func:`statecore.statedir.apply.recover` finishes. ::
 
     <application>/.statecore/
-      placement-<id>/tasks/0_1/        the copy, until it is live; then what was live, until it is verified
-      placement-<id>/kept/0_1/         files that the copy does not have, and somebody may miss
-      replaced/placement-<id>/0_1/     those files, once all is in place; with ``keeps`` all that was live.
+      placement-<id>/tasks/0_1/        the copy, until it is live; then the old directory, until it is verified
+      placement-<id>/kept/0_1/         files that the copy lacks and that are kept
+      replaced/placement-<id>/0_1/     those files, once all is in place; with ``keeps`` the whole old directory.
                                        The first job after a week deletes it
 
-A copy is put in place only where the live directory is still the one that was copied; its fingerprint is taken first.
+A copy is put in place only if the live directory's fingerprint, taken before copying, is unchanged.
 """
 
 from __future__ import annotations
@@ -38,24 +38,20 @@ from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX
 
 
 def replaced_in(directory: StateDirectory) -> list[Path]:
-    """What was replaced in a directory and is still kept, a directory for each placement, by name."""
+    """The kept directories of earlier placements, one for each placement, by name."""
     return sorted(path for path in (directory.work_path / REPLACED).glob("*") if path.is_dir())
 
 
 class TaskSwap:
-    """Task directories that are about to be replaced by changed copies of themselves.
+    """Task directories that are replaced by modified copies of themselves.
 
-    A context manager: what was not put in place is deleted at its end.
+    A context manager: copies that were not put in place are deleted at its end.
 
     Args:
-        directory: the application's state directory, locked; what was interrupted there is settled.
+        directory: the application's state directory, locked, without an interrupted placement.
         request_id: the request that they are replaced for.
-        faults: points at which a test lets the process die.
-        progress: told each task that is put in place.
-        keeps: whether all that is replaced is kept for a week; else only what was handed to :meth:`keep`.
-
-    Attributes:
-        staging: the directory in which the copies are made.
+        faults: points at which a test kills the process.
+        keeps: whether all replaced directories are kept for a week; else only the files given to :meth:`keep`.
     """
 
     def __init__(
@@ -63,11 +59,11 @@ class TaskSwap:
     ) -> None:
         directory.check_locked()
         if read_journal(directory.work_path) is not None:
-            raise ValueError("an interrupted placement has to be settled by recover() before another begins")
+            raise ValueError("recover() must finish an interrupted placement before another begins")
         self.directory, self.request_id, self.keeps = directory, request_id, keeps
         self._faults, self._progress = faults, progress
         self.staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
-        self._seen: dict[str, str] = {}
+        self._fingerprints: dict[str, str] = {}
 
     def __enter__(self) -> TaskSwap:
         (self.staging / "aside").mkdir(parents=True)
@@ -82,22 +78,22 @@ class TaskSwap:
 
     @property
     def kept_path(self) -> Path:
-        """Where what was kept lies once all is in place; nothing is there where nothing had to be kept."""
+        """The directory of kept files once all is in place; missing if nothing was kept."""
         return self.directory.work_path / REPLACED / self.staging.name
 
     def copy(self, task: str) -> Path:
-        """A copy of a live task directory, to be changed. SST files in it are the live ones: never write to them.
+        """Copy a live task directory for modification. SST files in it are the live ones: never write to them.
 
         Raises:
-            Fenced: somebody has a store of the task open.
-            Invalid: a directory in it is a link: a copy of the link would be the live directory; or it is a mount,
-                which no link leaves; or the kernel does not let it be renamed.
-            OSError: no room, or no right to read.
+            Fenced: a process has a store of the task open.
+            Invalid: it contains a symbolic link, whose copy would be the live directory, or a mount; or the kernel does
+                not let it be renamed.
+            OSError: no disk space, or no permission to read.
         """
         live = self.directory.task_path(task)
         if (link := link_in(live)) is not None:
             raise Invalid(
-                f"{link} is a link to {os.path.realpath(link)}: no copy of {task} can be changed. Nothing was changed.",
+                f"{link} is a link to {os.path.realpath(link)}; {task} cannot be copied. Nothing was changed.",
                 code="task-directory-linked",
                 action="Replace the link by the directory, or mount the place there.",
                 task=task,
@@ -112,39 +108,36 @@ class TaskSwap:
             )
         refuse_unmovable(self.directory, self.staging, [task])
         refuse_open_stores(live)
-        seen = fingerprint(live)
+        before = fingerprint(live)
         target = self.staging / "tasks" / task
         link_tree(live, target, self.directory.ownership)
-        self._seen[task] = seen
+        self._fingerprints[task] = before
         self._faults.reach("placement.after-image-move")
         return target
 
     def keep(self, task: str, names: Iterable[str]) -> None:
-        """Keep files that a copy will not have, by their names in the task's directory."""
+        """Keep files that a copy will lack, by their names in the task's directory."""
         for name in names:
             target = self.staging / KEPT / task / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(self.directory.task_path(task) / name, target, follow_symlinks=False)
-            for path in (target, *target.parents):  # it stays, and a job of the owner deletes it
+            for path in (target, *target.parents):  # a later job of the owner deletes it
                 if path == self.staging:
                     break
                 self.directory.ownership.give_away(path)
 
     def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
-        """Put the copies of these tasks in place, all others stay as they are.
-
-        Returns:
-            What became of each.
+        """Put the copies of these tasks in place; returns the outcome of each.
 
         Raises:
-            Fenced: the lock was lost, or somebody has opened a store of them.
+            Fenced: the lock was lost, or a process has opened a store of them.
             Retryable: a live directory has changed since it was copied; nothing was put in place.
             Invalid: the kernel does not let a live directory be renamed; nothing was put in place.
         """
         wanted = list(tasks)
         for task in wanted:
             target = self.staging / "tasks" / task
-            # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
+            # Kafka Streams may delete directories that were unchanged for long (state.cleanup.dir.max.age.ms).
             os.utime(target)
         self._faults.reach("placement.after-assembly")
         sync_tree(self.staging)
@@ -160,33 +153,33 @@ class TaskSwap:
     def _entry(self, task: str) -> JournalTask:
         live, made = self.directory.task_path(task), self.staging / "tasks" / task
         old, new = inode(live), inode(made)
-        if old is None or new is None or fingerprint(live) != self._seen[task]:
+        if old is None or new is None or fingerprint(live) != self._fingerprints[task]:
             raise Retryable(
                 f"The directory {live} has changed since it was copied; nothing was put in place.",
                 code="task-directory-changed",
-                action="Find out who works in it without the application's lock, then run this again.",
+                action="Find out which process writes there without the application's lock, then run this again.",
                 task=task,
             )
-        return JournalTask(task, new, file_sizes(made), old, self._seen[task], ())
+        return JournalTask(task, new, file_sizes(made), old, self._fingerprints[task], ())
 
 
 def put_in_place(
     directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress
 ) -> dict[str, Outcome]:
-    """Swap the task directories that lie complete and durable in a placement's staging directory.
+    """Swap the task directories that are complete and durable in a placement's staging directory.
 
     Args:
         directory: the application's state directory, locked.
-        journal: what is to be swapped; from here on it says so on the disk.
-        faults: points at which a test lets the process die.
-        progress: told each task.
+        journal: the tasks to swap; it is written first.
+        faults: points at which a test kills the process.
 
     Returns:
-        What became of each task.
+        The outcome of each task.
 
     Raises:
-        Fenced: the lock was lost, or somebody has opened a store of these tasks; nothing was swapped.
-        Invalid: the kernel does not let one of them be renamed, or what is to be kept cannot be; all are as they were.
+        Fenced: the lock was lost, or a process has opened a store of these tasks; nothing was swapped.
+        Invalid: the kernel does not let one of them be renamed, or a replaced directory cannot be kept; nothing was
+            swapped.
     """
     staging = directory.work_path / journal.attempt
     refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])
@@ -196,25 +189,25 @@ def put_in_place(
         refuse_open_stores(directory.task_path(entry.task))
     directory.give_to_owner()
     journal.verified(journal.tasks).write(staging, MARK)
-    directory.ownership.give(staging / MARK)  # it stays, under another name
+    directory.ownership.give(staging / MARK)  # it becomes the journal
     journal.write(directory.work_path)
     faults.reach("placement.after-journal")
-    settlement = JournalRecovery(directory, journal, faults, progress, look=False)
-    outcomes = settlement.settle()
-    if settlement.refused is not None:
-        raise unmovable(*settlement.refused)
+    recovery = JournalRecovery(directory, journal, faults, progress, verify_databases=False)
+    outcomes = recovery.settle()
+    if recovery.refused is not None:
+        raise unmovable(*recovery.refused)
     return outcomes
 
 
 def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
-    """Make sure that what is to be kept can be put where it is kept, which another user may have made."""
+    """Raise ``Invalid`` if kept directories cannot be written to ``replaced/``, which another user may have created."""
     kept = directory.work_path / REPLACED
     keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT).is_dir()
     if keeps and kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
         other = user_name(kept.stat().st_uid)
         raise Invalid(
-            f"{kept}, where what is replaced is kept, belongs to {other}, and this user may not write there. Nothing "
-            "was changed.",
+            f"{kept}, where replaced directories are kept, belongs to {other}, and this user may not write there. "
+            "Nothing was changed.",
             code="permission-denied",
             action=f"As {other}, give it to the user that the application runs as (chown -R), or delete it.",
             path=str(kept),

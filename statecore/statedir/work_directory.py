@@ -1,7 +1,7 @@
-"""What lies in ``<application>/.statecore``: each name, what it means, and who takes it away.
+"""Entries of ``<application>/.statecore``: name, meaning, and which job deletes it.
 
-Jobs sweep by this table (:mod:`statecore.statedir.apply`), ``statecore info`` tells people of it, and the doctor knows
-by it what an interrupted job has left.
+Used by the sweep (:mod:`statecore.statedir.apply`), by ``statecore info``, and by the doctor to recognize what an
+interrupted job has left.
 """
 
 from __future__ import annotations
@@ -13,59 +13,60 @@ JOURNAL = "journal.json"
 RECORD = "placed.json"
 
 SET_ASIDE = "set-aside"
-"""Old directories that the application replaced itself while a placement was interrupted."""
+"""Old directories that were replaced by the application while a placement was interrupted."""
 
 REPLACED = "replaced"
-"""What placements have replaced and somebody may miss, by placement."""
+"""Kept files of task directories that placements have replaced, by placement."""
 
 FETCHED = "fetched"
 
 STANDBY = "standby"
-"""What standby tasks have in the making, and what they know of the changelogs that they follow, by task."""
+"""Stores that standby tasks are building, and the state of the changelogs that they follow, by task."""
 
 CORRUPT = "corrupt"
 """Task directories that were found damaged at a start under exactly-once, by task and time."""
 
 STALE = "stale"
-"""Stores of warm copies, and global stores, as they were before they were made anew: their topics do not tell of all
-rows any more. By task (``global`` too) and time."""
+"""Stores of standby tasks, and global stores, as they were before they were rebuilt because their topics no longer
+have all rows. By task (``global`` too) and time.
+"""
 
 CLEANED = "cleaned"
-"""Task directories that nobody owns any more, on their way to be deleted."""
+"""Task directories without an owner that are being deleted."""
 
 UNOWNED = "unowned"
-"""Task directories that nobody owned and that went though nobody else may have had their state, by task and time."""
+"""Task directories without an owner whose state may have no other copy, by task and time."""
 
 STAGING_PREFIX = "placement-"
-"""How the staging directories of placements begin."""
+"""Prefix of the staging directories of placements."""
 
 SCRATCH_PREFIX = "snapshot-"
-"""How the directories begin in which a snapshot has second names of files."""
+"""Prefix of the directories with hard links of a snapshot."""
 
 GLOBAL_NEW = "global-new"
 """Global stores that a runtime is building."""
 
 GLOBAL_OLD = "global-old"
-"""Global stores that a runtime has set aside, whole but old, until they are built anew."""
+"""Complete but old global stores that a runtime has set aside until they are rebuilt."""
 
 GLOBAL_UNUSABLE = "global-unusable"
-"""Those that were damaged or not closed."""
+"""Global stores that were damaged or not closed."""
 
 GLOBAL_TOPICS = "global-topics.json"
-"""The ids of the topics that global stores are built of."""
+"""Ids of the topics that global stores are built of."""
 
 
 @dataclass(frozen=True)
 class WorkEntry:
-    """Something in the work directory.
+    """An entry of the work directory.
 
     Attributes:
-        name: its name, or what that begins with.
-        meaning: what it is, and when it goes.
-        is_prefix: whether names only begin so.
-        stays: whether no sweep deletes it, whatever its age; what lies in it may be swept by itself.
-        is_expected: whether it is there also where no job was interrupted.
-        is_bookkeeping: whether jobs read it to know what was done; nobody has to be told of it.
+        name: its name, or a prefix of it.
+        meaning: what it is, and when it is deleted.
+        is_prefix: whether ``name`` is a prefix.
+        stays: whether no sweep deletes it, whatever its age; its contents may be swept separately.
+        is_expected: whether it exists without an interrupted job, too.
+        is_bookkeeping: whether it is only for jobs, and not shown to people.
     """
 
     name: str
@@ -79,31 +80,31 @@ class WorkEntry:
 ENTRIES = (
     WorkEntry(
         PLANS,
-        "plans, tries and reports of jobs; the newest 200 files, and those of 30 days, stay",
+        "plans, attempts and reports of jobs; the newest 200 files, and those of 30 days, stay",
         stays=True,
         is_expected=True,
         is_bookkeeping=True,
     ),
     WorkEntry(
-        JOURNAL, "the placement that is under way, or was interrupted; the next job settles it", stays=True,
+        JOURNAL, "the placement that is in progress, or was interrupted; the next job finishes it", stays=True,
         is_bookkeeping=True,
     ),
     WorkEntry(RECORD, "the last placement; the next replaces it", stays=True, is_expected=True, is_bookkeeping=True),
-    WorkEntry(STAGING_PREFIX, "staging of a placement; the next job settles and sweeps it", is_prefix=True),
+    WorkEntry(STAGING_PREFIX, "staging of a placement; the next job finishes and deletes it", is_prefix=True),
     WorkEntry(
         REPLACED,
-        "what migrations and repairs have replaced; the first job after a week deletes it",
+        "task directories that migrations and repairs have replaced; the first job after a week deletes them",
         stays=True,
         is_expected=True,
     ),
     WorkEntry(
         FETCHED,
-        "files that a fetch has brought; the next one goes on with them, and sweeps them when a day old",
+        "downloaded files of a fetch; the next fetch reuses them, and deletes them when they are a day old",
         is_expected=True,
     ),
     WorkEntry(
         STANDBY,
-        "what standby tasks know of the changelogs that they follow, and what they have in the making",
+        "changelog state of standby tasks, and stores that they are building",
         stays=True,
         is_expected=True,
         is_bookkeeping=True,
@@ -116,18 +117,18 @@ ENTRIES = (
     ),
     WorkEntry(
         STALE,
-        "stores of warm copies, and global stores, as they were before they were made anew; the first standby, or "
+        "stores of standby tasks, and global stores, as they were before they were rebuilt; the first standby, or "
         "runtime of global stores, after a week deletes them",
         stays=True,
         is_expected=True,
     ),
     WorkEntry(
-        CLEANED, "task directories that nobody owned; the cleaner that moved them, or the next one, deletes them",
+        CLEANED, "task directories without an owner; the cleaner that moved them, or the next one, deletes them",
         stays=True, is_expected=True,
     ),
     WorkEntry(
         UNOWNED,
-        "task directories that nobody owned, and of which there may be no other copy; the first standby or cleaning "
+        "task directories without an owner whose state may have no other copy; the first standby or cleaning "
         "after a week deletes them",
         stays=True,
         is_expected=True,
@@ -137,19 +138,19 @@ ENTRIES = (
     ),
     WorkEntry(
         SCRATCH_PREFIX,
-        "second names of the files of a snapshot that was killed; the next one deletes them",
+        "hard links to the files of a snapshot that was killed; the next one deletes them",
         is_prefix=True,
     ),
-    WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start begins them again", is_expected=True),
+    WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start builds them again", is_expected=True),
     WorkEntry(
         GLOBAL_OLD,
-        f"global stores that a runtime has set aside; it moves them to {STALE} when they are built anew",
+        f"global stores that a runtime has set aside; it moves them to {STALE} when they are rebuilt",
         stays=True,
         is_expected=True,
     ),
     WorkEntry(
         GLOBAL_UNUSABLE,
-        f"damaged global stores that a runtime has set aside; it moves them to {STALE} when they are built anew",
+        f"damaged global stores that a runtime has set aside; it moves them to {STALE} when they are rebuilt",
         stays=True,
         is_expected=True,
     ),
@@ -161,12 +162,12 @@ ENTRIES = (
         is_bookkeeping=True,
     ),
 )  # fmt: skip
-"""Every name that has a meaning of its own."""
+"""Every name with a fixed meaning."""
 
-STAGED = WorkEntry("", "staging of a restore or a fetch; the next one sweeps it when it is a day old", is_prefix=True)
-"""What any other name is: that of a plan."""
+STAGED = WorkEntry("", "staging of a restore or a fetch; the next one deletes it when it is a day old", is_prefix=True)
+"""Any other name is that of a plan."""
 
 
 def entry_of(name: str) -> WorkEntry:
-    """What something in the work directory is, by its name."""
+    """The entry for a name in the work directory."""
     return next((one for one in ENTRIES if name == one.name or (one.is_prefix and name.startswith(one.name))), STAGED)

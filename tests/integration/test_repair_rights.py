@@ -133,7 +133,7 @@ def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
     closed: tuple[AnotherUser, World, Answers], harm: Callable[[Path], None], of_plan: int
 ) -> None:
     user, world, _ = closed
-    why = f"{TASK} cannot be mended, because this user (uid {user.uid}) may not change"
+    why = f"{TASK} cannot be repaired, because this user (uid {user.uid}) may not change"
     with copy_of(user, world, "harmed") as harmed:
         application = harmed.state_dir / world.application_id
         harm(application / TASK)

@@ -119,7 +119,7 @@ def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
     assert done.document["context"]["master"] == f"spark://127.0.0.1:{port}"
     assert "\tat " not in done.said
     assert "unresponsive" not in done.said  # which Spark says after a minute of trying by itself
-    assert "What is placed" in done.said
+    assert "Placed files will belong" in done.said
     # The job made that directory a moment before: it is no model of anything.
     assert f"as {state_dir / application['application_id']} has them" not in done.said
 

@@ -1,1 +1,1 @@
-"""From an inspection to findings: pure functions, one idea a module."""
+"""Pure functions that turn an inspection into findings, one subject per module."""

@@ -1,4 +1,4 @@
-"""What a finding depends on beside what lies on disk: the application's guarantee, and who is to open the directory."""
+"""Context of checks: the application's guarantee, spec and release, which the directory alone does not show."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from statecore.statedir.store_places import changelog_at
 
 @dataclass(frozen=True)
 class CheckContext:
-    """Under which a directory is judged.
+    """Under what conditions a directory is checked.
 
     Attributes:
-        application_id: whose it is.
-        guarantee: the application's, or ``None`` where nobody said it: then the worse of the two counts.
-        release: which release of Kafka Streams is to open the directory.
-        spec: what is declared, or ``None``.
+        guarantee: the application's, or ``None`` if unknown: then the worse of the two counts.
+        release: the release of Kafka Streams that will open the directory.
         cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, or ``None``.
-        now_ms: the time, for what is too old.
+        now_ms: the time, for ages.
         transactional: whether that release runs it with transactional state stores (KIP-892).
     """
 
@@ -40,38 +38,38 @@ class CheckContext:
     transactional: bool = False
 
     def severity(self, at_least_once: Severity, exactly_once: Severity) -> Severity:
-        """How bad something is under the application's guarantee."""
+        """The severity under the application's guarantee."""
         if self.guarantee is None:
             return max(at_least_once, exactly_once, key=lambda one: one.rank)
         return exactly_once if self.is_exactly_once else at_least_once
 
     def without_offset(self, at_least_once: Severity) -> Severity:
-        """How bad it is that a store of a task has no offset; without transactions exactly-once wipes the task."""
+        """Severity of a store without an offset; without transactional stores exactly-once wipes its task."""
         return at_least_once if self.transactional else self.severity(at_least_once, Severity.ERROR)
 
     def wiping(self) -> str:
-        """What exactly-once does to the task of a store without an offset, as the end of a sentence, or nothing."""
+        """End of a sentence about a store without an offset; empty with transactional stores."""
         return "" if self.transactional else ", and under exactly-once wipes its task"
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether it is known to be exactly-once."""
+        """Whether the guarantee is known to be exactly-once."""
         return self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     @property
     def is_at_least_once(self) -> bool:
-        """Whether it is known to be at-least-once."""
+        """Whether the guarantee is known to be at-least-once."""
         return self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE
 
     def changelog_of(self, store: StoreView) -> str:
-        """The topic of a store as declared, else as Kafka Streams names it; empty where it has none."""
+        """The changelog of a store: declared, else the name that Kafka Streams uses; empty if it has none."""
         return changelog_at(self.application_id, store.task, store.store, store.declared) if store.logged else ""
 
     def entries_of(self, store: StoreView, file: OffsetsRead) -> dict[TopicPartition, int]:
-        """What a task's ``.checkpoint`` says of a store: by the partitions that it names itself, else by its topic.
+        """Entries of a task's ``.checkpoint`` for a store: those of its own partitions, else of its changelog.
 
-        A source topic in the place of a changelog may have any name. So a store that has no offset, and whose changelog
-        nobody has declared, is given the entries that are no changelogs by their names.
+        A source topic used as changelog may have any name. So a store with neither an offset nor a declared changelog
+        gets the entries whose topics are not named like changelogs.
         """
         topic = self.changelog_of(store)
         own = {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}
@@ -80,11 +78,11 @@ class CheckContext:
         return {part: offset for part, offset in file.offsets.items() if not self.is_changelog(part.topic)}
 
     def is_changelog(self, topic: str) -> bool:
-        """Whether a topic is one of the application's changelogs, by its name."""
+        """Whether a topic is named like a changelog of the application."""
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
     def is_taken_over(self, store: StoreView, file: OffsetsRead) -> bool:
-        """Whether 4.3 or later gives a store, which has no offset of its own, that of the task's ``.checkpoint``."""
+        """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""
         return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
 
 
@@ -99,24 +97,24 @@ def of_store(
     partition: TopicPartition | None = None,
     **evidence: Any,
 ) -> Finding:
-    """A finding of a store; the sentence has the store as its subject."""
+    """A finding about a store; the store is the subject of its sentence."""
     if partition is None and len(store.offsets) == 1:
         partition = next(iter(store.offsets))
     if repair is Repair.REBUILD and not store.logged:
-        repair = None  # of nothing
+        repair = None  # nothing to rebuild it from
     return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
 
 
-def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], how: CheckContext) -> Finding:
-    """A store has offsets of partitions that are none of its changelog, and no others."""
+def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:
+    """Finding: a store has offsets only of partitions that are not its changelog."""
     what = (
-        f"has the offset of {offsets_of[0]}, which is not its changelog: the directory is of another task or "
+        f"has the offset of {offsets_of[0]}, which is not its changelog: the directory belongs to another task or "
         "application; "
     )
-    if how.transactional:
+    if context.transactional:
         what += "Kafka Streams restores the store over these rows, under either guarantee"
     else:
         what += "at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the task"
-    severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+    severity = context.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     named = [str(one) for one in dict.fromkeys(offsets_of)]
     return of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)

@@ -1,4 +1,4 @@
-"""Stores of the application's own classes: nothing is known of their files, and their offset lies beside them."""
+"""Checks of stores of the application's own classes, whose files are unknown and whose offset is beside them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from statecore.spec.model import ApplicationSpec
 
 
 def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
-    """Whether a store of the application's own class is declared of a task, so that its files may be anywhere there."""
+    """Whether a task has a declared store of the application's own class, so that any file there may belong to it."""
     if spec is None or not task:
         return False
     return any(store.kind is StoreKind.CUSTOM for store in spec.stores_of(task))
 
 
-def custom(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """What is wrong with one: under exactly-once Kafka Streams wipes a task in which it has no offset.
+def custom(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """Check the offset of a custom store: without one, exactly-once wipes its task.
 
-    Not where the other stores are transactional. This one never is, so rows of an aborted transaction stay in it.
+    With transactional stores it does not; but this store is never transactional, so rows of an aborted transaction stay
+    in it.
     """
-    if store.in_use or not store.logged or store.task == GLOBAL or not how.release.offsets_inside:
+    if store.in_use or not store.logged or store.task == GLOBAL or not context.release.offsets_inside:
         return []
     file = store_checkpoint_file(store.store)
-    if store.store in task.stores or how.is_taken_over(store, task.checkpoint):
+    if store.store in task.stores or context.is_taken_over(store, task.checkpoint):
         return []
-    severity = how.severity(Severity.WARNING, Severity.LOSS if how.transactional else Severity.ERROR)
+    severity = context.severity(Severity.WARNING, Severity.LOSS if context.transactional else Severity.ERROR)
     what = (
         f"has no {file}, where Kafka Streams keeps its offset: Kafka Streams restores it from the start over its files"
     )
-    if how.transactional:
+    if context.transactional:
         what += ": under exactly-once rows of a transaction that was aborted may stay"
     else:
-        what += how.wiping()
+        what += context.wiping()
     return [of_store(store, "offset-missing", severity, what)]

@@ -1,4 +1,4 @@
-"""Databases that cannot be read, or whose files are not what they should be."""
+"""Checks for databases that cannot be read, or whose files do not match their MANIFEST."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
 from statecore.words import number_of, some_of
 
 
-def damage(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """What is damaged of one store of one task, each database by itself."""
+def damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """Damage of one store of one task, a finding for each database."""
     found = [_broken(store, one) for one in store.databases if one.broken]
     for one in store.databases:
         if store.in_use or one.broken:
             pass
-        elif one.cut:
-            what = f"{one.name} has lost the end of its MANIFEST: {one.cut}"
+        elif one.lost_end:
+            what = f"{one.name} has lost the end of its MANIFEST: {one.lost_end}"
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
-            found.append(_unnamed(store, one, task, how))
-        if one.lost and store.holder is None:  # who has it open takes them away at its close, if they are not missed
+            found.append(_unnamed(store, one, task, context))
+        if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
             found.append(_set_aside(store, one))
     return found
 
@@ -35,7 +35,7 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
         kind.code,
         kind.severity,
         database.broken,
-        # Who opens it with the application's own options may find it sound.
+        # An application with its own RocksDB options may be able to open it.
         repair=Repair.REBUILD if Repair.REBUILD in kind.repairs and database.error != Invalid.__name__ else None,
         segment=database.name if store.segmented else "",
         damage=database.error == Corrupted.__name__,
@@ -43,25 +43,22 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
     )
 
 
-def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, how: CheckContext) -> Finding:
-    """Whole files that nobody names: in what is older than offsets in the stores, nothing inside says whether rightly.
-
-    Releases that have the offset in ``.checkpoint`` flush before they write that.
-    """
+def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> Finding:
+    """SST files that the MANIFEST does not name. Without offsets inside, nothing tells whether that is right."""
     files = number_of(len(database.unnamed), "SST file")
     what = f"{database.name} has {files} that its MANIFEST does not name ({some_of([*database.unnamed], 5)})"
     if database.has_offsets_family:
         what += (
-            ", as a kill in a flush or a compaction leaves them; offset and status are there, so RocksDB deletes them "
+            ", as a kill in a flush or a compaction leaves them; offset and status exist, so RocksDB deletes them "
             "rightly"
         )
         return _manifest(store, database, Severity.NOTE, what)
-    if not database.rows and how.is_taken_over(store, task.checkpoint):
-        what += f", and no row, though {CHECKPOINT_FILE} says its offset: the MANIFEST has lost its end"
+    if not database.rows and context.is_taken_over(store, task.checkpoint):
+        what += f", and no row, though {CHECKPOINT_FILE} has its offset: the MANIFEST has lost its end"
         return _manifest(store, database, Severity.LOSS, what)
     what += (
         "; RocksDB deletes them when it opens the database. A kill in a flush or a compaction leaves such files, and "
-        "so does a MANIFEST that lost its end: hold the store against its changelog before the application starts"
+        "so does a MANIFEST that lost its end: compare the store with its changelog before the application starts"
     )
     return _manifest(store, database, Severity.WARNING, what)
 
@@ -82,8 +79,8 @@ def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what
 
 def _set_aside(store: StoreView, database: DatabaseView) -> Finding:
     what = (
-        f"keeps {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
-        f"({_some(database.lost)}) that its MANIFEST did not name: hold its rows against its changelog, restore it if "
+        f"has {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
+        f"({_some(database.lost)}) that its MANIFEST did not name: compare its rows with its changelog, restore it if "
         "some are missing, then delete them"
     )
     segment = database.name if store.segmented else ""

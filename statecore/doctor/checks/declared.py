@@ -1,4 +1,4 @@
-"""The directory, held against what is declared."""
+"""Checks of the directory against the spec."""
 
 from __future__ import annotations
 
@@ -15,72 +15,63 @@ from statecore.statedir.store_places import StorePlace
 from statecore.words import some_of
 
 
-def kind(store: StoreView) -> list[Finding]:
-    """A store that is not of the kind that is declared."""
+def check_kind(store: StoreView) -> list[Finding]:
+    """A store that is not of its declared kind."""
     if not store.mismatch:
         return []
-    said = "" if store.declared is None else str(store.declared.kind)
-    return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=said)]
+    text = "" if store.declared is None else str(store.declared.kind)
+    return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=text)]
 
 
-def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: CheckContext) -> list[Finding]:
-    """Stores that have no directory, or are not declared; tasks of subtopologies that are not.
+def declared(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
+    """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies.
 
     Args:
-        spec: what is declared.
         places: the directories of all stores of the application.
-        how: the circumstances.
     """
-    return [*_undecided(spec), *_absent(spec, places, how), *_undeclared(spec, places)]
+    return [*_undecided(spec), *_absent(spec, places, context), *_undeclared(spec, places)]
 
 
-def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
-    """Transactional stores (KIP-892) that the spec does not declare.
-
-    Args:
-        spec: what is declared.
-        stores: the stores that were looked at.
-        how: the circumstances.
-    """
+def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+    """Transactional stores (KIP-892) that the spec does not declare."""
     shown = [f"{store.task} {store.store}" for store in stores if store.transactional]
-    if spec.transactional_state_stores or not how.release.transactional_stores or not shown:
+    if spec.transactional_state_stores or not context.release.transactional_stores or not shown:
         return []
     what = (
         f"{some_of(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no status, as transactional stores "
-        f"leave it, and {spec.source} does not say transactional_state_stores: true"
+        f"do, and {spec.source} lacks transactional_state_stores: true"
     )
     return [Finding("transactional-undeclared", what, Severity.WARNING, evidence={"stores": shown})]
 
 
 def _undecided(spec: ApplicationSpec) -> list[Finding]:
-    said = undecided_in_words(spec)
-    if not said:
+    text = undecided_in_words(spec)
+    if not text:
         return []
-    return [Finding("kind-undecided", said, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
+    return [Finding("kind-undecided", text, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
 
 
-def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: CheckContext) -> list[Finding]:
+def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
     named = {(place.topology, place.store) for place in places}
-    severity = how.without_offset(Severity.WARNING)
+    severity = context.without_offset(Severity.WARNING)
     found = []
     for store in (*spec.stores, *spec.global_stores):
         if not store.is_logged or not store.kind.can_be_built:
-            continue  # Kafka Streams makes it when it starts, or never; or nobody has decided whether it is in memory
+            continue  # created by Kafka Streams at its start, in memory, or undecided
         tasks = sorted(_tasks_of(store, places))
         missing = [task for task in tasks if (task, store.name) not in seen]
         what = f"{store.name} is declared and has no directory"
         for task in missing:
-            said = f"{what} in {some_of(missing, 5)}"
-            found.append(Finding("store-absent", said, severity, task, store.name, repair=Repair.REBUILD))
+            text = f"{what} in {some_of(missing, 5)}"
+            found.append(Finding("store-absent", text, severity, task, store.name, repair=Repair.REBUILD))
         if not tasks and (store.topology, store.name) not in named:
-            what += ", and none of the tasks that it belongs to is here"
+            what += ", and none of its tasks is here"
             found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
     return found
 
 
 def _tasks_of(store: StoreSpec, places: Sequence[StorePlace]) -> set[str]:
-    """The tasks there are of a store's subtopology."""
     return {
         place.task
         for place in places
@@ -98,7 +89,7 @@ def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Fin
     for place in places:
         if (place.topology, place.store) not in names:
             if not place.databases and has_custom(spec, place.task):
-                continue  # files of that store
+                continue  # files of the custom store
             what = f"{place.store} has a directory and is not declared"
             found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
         elif (place.topology, place.subtopology) not in subtopologies:

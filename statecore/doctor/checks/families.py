@@ -1,4 +1,4 @@
-"""The column families of a store's databases, held against those of its kind."""
+"""Checks of a store's column families against those of its kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statecore.words import number_of
 
 
 def families(store: StoreView) -> list[Finding]:
-    """Families that are too many, lacking, or of an older format."""
+    """Column families that are unknown, missing, or of an older format."""
     found = _unknown(store)
     if not store.in_use:
         found += _lacking(store)
@@ -24,12 +24,12 @@ def families(store: StoreView) -> list[Finding]:
 
 
 def _older(store: StoreView, rows: int) -> Finding:
-    what = f"has {number_of(rows, 'row')} in an older format still: the application converts what it touches"
+    what = f"still has {number_of(rows, 'row')} in an older format: the application converts rows that it touches"
     return of_store(store, "older-rows", Severity.NOTE, what, rows=rows)
 
 
 def _misread(store: StoreView, rows: int) -> Finding | None:
-    """Rows of an older format with which Kafka Streams does not start, or which it converts into others."""
+    """Rows of an older format with which Kafka Streams does not start, or which it converts wrongly."""
     code = "older-rows-misread"
     several = [names for one in store.readable if len(names := _older_families(store, one)) > 1]
     if several:
@@ -37,8 +37,8 @@ def _misread(store: StoreView, rows: int) -> Finding | None:
         return of_store(store, code, Severity.ERROR, what, repair=Repair.REBUILD, rows=rows, families=several[0])
     if store.kind is StoreKind.HEADERS_EMIT_FINAL_SESSION:
         what = (
-            f"has {number_of(rows, 'row')} from before the application kept headers: Kafka Streams converts them to "
-            "values with headers, which it does not keep in such a store, and answers with a byte 00 before each"
+            f"has {number_of(rows, 'row')} from before the application used headers: Kafka Streams converts them to "
+            "values with headers, which such a store does not have, and answers with a byte 00 before each"
         )
         return of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=rows)
     return None
@@ -79,7 +79,7 @@ def _some_class_opens(database: DatabaseView, store: StoreView) -> bool:
 
 
 def _lacking(store: StoreView) -> list[Finding]:
-    """The family of its rows is not there, and neither are rows of an older format, which would be read instead."""
+    """The data family is missing, and so are rows of an older format, which would be read instead."""
     if not store.kind.can_be_built or store.strange:
         return []
     family = store.kind.data_column_family

@@ -1,4 +1,4 @@
-"""What Kafka Streams' own restore makes of a grace buffer."""
+"""Check for grace buffers that Kafka Streams restored wrongly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.words import number_of
 
 
 def miskeyed(store: StoreView) -> list[Finding]:
-    """Rows with keys that only a restore by Kafka Streams gives them, which it never finds again."""
+    """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again."""
     if not store.miskeyed:
         return []
     what = (

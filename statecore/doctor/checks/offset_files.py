@@ -1,11 +1,11 @@
-"""The files with offsets beside the stores, held against what the stores say themselves."""
+"""Checks of offset files beside the stores against the offsets in the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from statecore.doctor.checks.context import CheckContext, foreign, of_store
-from statecore.doctor.checks.missing_stores import gone
+from statecore.doctor.checks.missing_stores import find_missing
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -21,7 +21,7 @@ from statecore.words import some_of
 
 
 def store_files(store: StoreView, task: TaskView) -> list[Finding]:
-    """What is wrong with ``.checkpoint_<store>`` and ``<store>.position`` of one store; its sentences are of it."""
+    """Check ``.checkpoint_<store>`` and ``<store>.position`` of one store."""
     found = []
     file = task.stores.get(store.store)
     if file is not None and file.unreadable:
@@ -32,13 +32,13 @@ def store_files(store: StoreView, task: TaskView) -> list[Finding]:
                 "checkpoint-unreadable",
                 Severity.ERROR,
                 what,
-                repair=Repair.REBUILD if file.damaged else None,  # else it may be right, and this user may not read it
+                repair=Repair.REBUILD if file.damaged else None,  # else only this user cannot read it
                 damage=file.damaged,
                 file=store_checkpoint_file(store.store),
             )
         )
     elif file is not None and not store.kind.manages_offsets and not store.in_use:
-        found += _held_against(store, file.offsets, task, store_checkpoint_file(store.store))
+        found += _conflicting_offsets(store, file.offsets, task, store_checkpoint_file(store.store))
     if store.store in task.positions and store.keeps_offsets_inside:
         name, read = position_file(store.store), task.positions[store.store]
         if read.unreadable:
@@ -53,19 +53,17 @@ def store_files(store: StoreView, task: TaskView) -> list[Finding]:
     return found
 
 
-def task_files(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
-    """What is wrong with the ``.checkpoint`` of one task.
+def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+    """Check the ``.checkpoint`` of one task.
 
     Args:
-        task: its files.
         stores: all its stores.
-        how: the circumstances.
     """
     file = task.checkpoint
     if any(store.in_use for store in stores):
         return []
     if not file.there:
-        return gone(task, stores, how)
+        return find_missing(task, stores, context)
     if file.unreadable:
         inside = bool(stores) and all(store.keeps_offsets_inside for store in stores)
         what = f"{task.task}/{CHECKPOINT_FILE} cannot be read ({file.unreadable})"
@@ -77,25 +75,25 @@ def task_files(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -
         return [
             Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair),
         ]
-    others = _of_others(task, stores, how)
-    others += _of_other_tasks(task, stores, how, {store.store for store, _ in others})
-    found = [foreign(store, entries, how) for store, entries in others]
-    lost = gone(task, stores, how)
-    said = {str(part) for _, entries in others for part in entries}
-    said |= {entry for one in lost for entry in one.evidence["entries"]}
-    found += [*lost, *_strays(task, stores, how, said)]
+    others = _of_others(task, stores, context)
+    others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
+    found = [foreign(store, entries, context) for store, entries in others]
+    missing = find_missing(task, stores, context)
+    reported = {str(part) for _, entries in others for part in entries}
+    reported |= {entry for one in missing for entry in one.evidence["entries"]}
+    found += [*missing, *_strays(task, stores, context, reported)]
     for store in stores:
         if store.keeps_offsets_inside and store.kind.manages_offsets:
-            found += _held_against(store, how.entries_of(store, file), task, CHECKPOINT_FILE)
-    return [*found, *_late(task, stores, how)]
+            found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
+    return [*found, *_late(task, stores, context)]
 
 
-def _late(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
-    """Rows that were flushed after the file was written, which says the offset of theirs."""
+def _late(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+    """Rows that were flushed after the ``.checkpoint`` with their offset was written."""
     by_it = [
         store
         for store in stores
-        if store.logged and store.readable and not store.offsets and how.entries_of(store, task.checkpoint)
+        if store.logged and store.readable and not store.offsets and context.entries_of(store, task.checkpoint)
     ]
     if not any(store.store in task.late for store in by_it):
         return []
@@ -104,44 +102,54 @@ def _late(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> lis
         files = {name: in_words(at) for name, at in sorted(task.late.get(store.store, {}).items())}
         severity = Severity.WARNING
         if files:
-            severity = how.severity(Severity.WARNING, Severity.LOSS)
+            severity = context.severity(Severity.WARNING, Severity.LOSS)
             named = some_of([f"{name} ({at})" for name, at in files.items()], 3)
             what = (
                 f"the store {store.store} in {task.task} has rows that were flushed after {CHECKPOINT_FILE} was "
                 f"written ({written}), in {named}: the application was not closed. Under exactly-once they may be of a "
-                "transaction that was never committed, and would be there twice; at-least-once what came since is "
+                "transaction that was never committed, and would be applied twice; at-least-once later records are "
                 "restored again"
             )
-        elif how.is_at_least_once:
+        elif context.is_at_least_once:
             continue
         else:
             what = (
-                f"the store {store.store} in {task.task} lies beside stores with rows that were flushed after "
+                f"the store {store.store} in {task.task} is beside stores with rows that were flushed after "
                 f"{CHECKPOINT_FILE} was written: under exactly-once it is restored with them"
             )
-        repair = None if how.is_at_least_once else Repair.REBUILD
+        repair = None if context.is_at_least_once else Repair.REBUILD
         found.append(
             of_store(store, "rows-after-checkpoint", severity, what, repair=repair, written=written, files=files)
         )
     return found
 
 
-def _held_against(store: StoreView, entries: dict[TopicPartition, int], task: TaskView, name: str) -> list[Finding]:
-    """A file that says another offset than the store: it wins."""
+def _conflicting_offsets(
+    store: StoreView, entries: dict[TopicPartition, int], task: TaskView, name: str
+) -> list[Finding]:
+    """Offsets in a file, which overrule the store, that differ from the store's own."""
     found = []
     inside: dict[TopicPartition, int] = {}
     for database in store.readable:
         inside.update(database.offsets)
-    for partition, says in sorted(entries.items()):
-        has = inside.get(partition)
-        if says == OFFSET_UNKNOWN or has == says or (has is None and (store.rows or not store.readable)):
+    for partition, in_file in sorted(entries.items()):
+        in_store = inside.get(partition)
+        if (
+            in_file == OFFSET_UNKNOWN
+            or in_store == in_file
+            or (in_store is None and (store.rows or not store.readable))
+        ):
             continue
-        ahead = has is None or says > has
-        its = "none, and no row" if has is None else f"{has:,}"
+        ahead = in_store is None or in_file > in_store
+        its = "none, and no row" if in_store is None else f"{in_store:,}"
         what = (
-            f"{task.task}/{name} overrules the offsets in that directory's stores at the next start: it says {says:,} "
-            f"of {partition}, and the store {store.store} {its}: "
-            + ("what lies between is never restored" if ahead else "what lies between is restored again")
+            f"{task.task}/{name} overrules the offsets in that directory's stores at the next start: it says "
+            f"{in_file:,} of {partition}, and the store {store.store} {its}: "
+            + (
+                "the records between them are never restored"
+                if ahead
+                else "the records between them are restored again"
+            )
         )
         found.append(
             of_store(
@@ -152,21 +160,21 @@ def _held_against(store: StoreView, entries: dict[TopicPartition, int], task: Ta
                 partition=partition,
                 repair=Repair.MOVE_ASIDE if name == CHECKPOINT_FILE else Repair.REBUILD if ahead else None,
                 file=name,
-                file_says=says,
-                store_says=has,
+                file_says=in_file,
+                store_says=in_store,
             )
         )
     return found
 
 
 def _of_others(
-    task: TaskView, stores: Sequence[StoreView], how: CheckContext
+    task: TaskView, stores: Sequence[StoreView], context: CheckContext
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
-    """Stores that have no offset of their own, and entries of another application's changelog of that name."""
+    """Stores without an offset, with entries of another application's changelog for that store name."""
     found: dict[str, list[TopicPartition]] = {}
     names, topology = [store.store for store in stores], TaskId.parse(task.task).topology
     for part in sorted(task.checkpoint.offsets):
-        if other := other_owner(part.topic, how.application_id, names, topology):
+        if other := other_owner(part.topic, context.application_id, names, topology):
             found.setdefault(other[1], []).append(part)
     return [
         (store, found[store.store])
@@ -176,67 +184,71 @@ def _of_others(
         and store.logged
         and not store.has_decided_changelog
         and not store.offsets
-        and not any(part.topic == how.changelog_of(store) for part in task.checkpoint.offsets)
+        and not any(part.topic == context.changelog_of(store) for part in task.checkpoint.offsets)
     ]
 
 
 def _of_other_tasks(
-    task: TaskView, stores: Sequence[StoreView], how: CheckContext, said: Collection[str]
+    task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
-    """Stores that have no offset of their own, in a directory of which the file names other partitions alone."""
+    """Stores without an offset, in a task whose file has only entries of other partitions."""
     partition = TaskId.parse(task.task).partition
     if partition is None or any(part.partition == partition for part in task.checkpoint.offsets):
         return []
     found = []
     for store in stores:
-        if store.store not in said and store.logged and store.databases and not store.offsets:
-            topic = how.changelog_of(store)
+        if store.store not in reported and store.logged and store.databases and not store.offsets:
+            topic = context.changelog_of(store)
             if entries := [part for part in sorted(task.checkpoint.offsets) if part.topic == topic]:
                 found.append((store, entries))
     return found
 
 
-def _is_believed(part: TopicPartition, offset: int, task: TaskView, how: CheckContext) -> bool:
-    return offset >= 0 and part.partition == TaskId.parse(task.task).partition and how.is_changelog(part.topic)
+def _is_trusted(part: TopicPartition, offset: int, task: TaskView, context: CheckContext) -> bool:
+    return offset >= 0 and part.partition == TaskId.parse(task.task).partition and context.is_changelog(part.topic)
 
 
-def _strays(task: TaskView, stores: Sequence[StoreView], how: CheckContext, said: Collection[str]) -> list[Finding]:
-    """Entries of no store, but for those of which something was said already.
+def _strays(
+    task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
+) -> list[Finding]:
+    """Entries of no store, except those already reported.
 
-    A topic that is no changelog by its name may be that of a store without an offset. Without a spec nobody knows
-    whether the application has the store of a changelog: what is left of a store that is gone looks the same.
+    A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
+    application has the store of a changelog: entries of a missing store look the same.
     """
     file: OffsetsRead = task.checkpoint
-    known = {part.topic for store in stores for part in store.offsets} | {how.changelog_of(store) for store in stores}
-    if how.spec is not None:
-        known |= {one.changelog for one in (*how.spec.stores, *how.spec.global_stores) if one.is_logged}
+    known = {part.topic for store in stores for part in store.offsets} | {
+        context.changelog_of(store) for store in stores
+    }
+    if context.spec is not None:
+        known |= {one.changelog for one in (*context.spec.stores, *context.spec.global_stores) if one.is_logged}
     entitled = [
         store
         for store in stores
         if not store.offsets
         and not (store.has_decided_changelog and store.task != GLOBAL)
-        and not any(part.topic == how.changelog_of(store) for part in file.offsets)
+        and not any(part.topic == context.changelog_of(store) for part in file.offsets)
     ]
     partition = TaskId.parse(task.task).partition
     strays = []
-    for part in sorted(part for part in file.offsets if str(part) not in said):
+    for part in sorted(part for part in file.offsets if str(part) not in reported):
         if (partition is not None and part.partition != partition) or (
-            part.topic not in known and (how.is_changelog(part.topic) or not entitled)
+            part.topic not in known and (context.is_changelog(part.topic) or not entitled)
         ):
             strays.append(str(part))
     if not strays:
         return []
-    fails = task.task == GLOBAL and not how.release.offsets_inside
-    what = f"{task.task}/{CHECKPOINT_FILE} names what no store of that directory has: {some_of(strays, 5)}"
+    fails = task.task == GLOBAL and not context.release.offsets_inside
+    what = f"{task.task}/{CHECKPOINT_FILE} has entries of no store in that directory: {some_of(strays, 5)}"
     severity = Severity.WARNING
     if fails:
-        what += f": Kafka Streams {how.release.name} fails at every start"
+        what += f": Kafka Streams {context.release.name} fails at every start"
         severity = Severity.ERROR
-    elif how.spec is None and any(
-        _is_believed(part, offset, task, how) for part, offset in file.offsets.items() if str(part) in strays
+    elif context.spec is None and any(
+        _is_trusted(part, offset, task, context) for part, offset in file.offsets.items() if str(part) in strays
     ):
         what += (
-            ": where the application has such a store, Kafka Streams believes the file, restores nothing, and answers "
+            ": if the application has such a store, Kafka Streams trusts the file, restores nothing, and answers "
             "without its rows"
         )
         severity = Severity.LOSS

@@ -1,4 +1,4 @@
-"""What a store says of itself: its offset, whether it was closed, and whether it is anywhere else."""
+"""Checks of offset and status in a store, and of stores without changelog."""
 
 from __future__ import annotations
 
@@ -18,33 +18,30 @@ _NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "
 """Findings for which exactly-once wipes a task, unless its stores are transactional."""
 
 
-def bookkeeping(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """What is wrong with offset and status of one store of one task.
-
-    What is normal while the application runs is not said of one that runs.
-    """
+def bookkeeping(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """Check offset and status of one store of one task, except for what is normal in a running application."""
     found = []
     if store.keeps_offsets_inside is not False:
-        found += [*_missing(store, task, how), *_unknown(store, how), *_foreign(store, how)]
+        found += [*_missing(store, task, context), *_unknown(store, context), *_foreign(store, context)]
     if store.closed is False and not store.in_use:
-        found.append(_not_closed(store, how))
+        found.append(_not_closed(store, context))
     return found
 
 
-def _missing(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
+def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     if store.in_use or not store.logged or store.foreign:
         return []
-    severity = how.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+    severity = context.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     if not store.databases:
         what = "is a directory without a database"
         return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
     if not store.readable:
         return []
     if not store.kind.manages_offsets:
-        if store.store in task.stores or not how.release.offsets_inside:
+        if store.store in task.stores or not context.release.offsets_inside:
             return []
         what = f"has no .checkpoint_{store.store}, where Kafka Streams keeps its offset: Kafka Streams restores it "
-    elif store.offsets or how.is_taken_over(store, task.checkpoint):
+    elif store.offsets or context.is_taken_over(store, task.checkpoint):
         return []
     else:
         what = "has no offset: Kafka Streams restores it "
@@ -53,52 +50,52 @@ def _missing(store: StoreView, task: TaskView, how: CheckContext) -> list[Findin
         what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"
     else:
         over = " over its rows" if store.rows else ""
-        what += f"from the start{over}{how.wiping()}"
+        what += f"from the start{over}{context.wiping()}"
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _foreign(store: StoreView, how: CheckContext) -> list[Finding]:
-    """Offsets of a changelog partition that is not this store's, where it has none of its own."""
+def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
+    """Offsets of a changelog partition that is not this store's, if it has none of its own."""
     partition = TaskId.parse(store.task).partition
     if partition is None:
-        return _of_another_topic(store, how)
+        return _of_another_topic(store, context)
     if not store.logged:
         return []
-    topic = how.changelog_of(store) if store.has_decided_changelog else None  # prefixes of topics may be set
+    topic = context.changelog_of(store) if store.has_decided_changelog else None  # topic prefixes are configurable
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
     if topic is None:
-        of = (how.application_id, (store.store,), TaskId.parse(store.task).topology)
+        of = (context.application_id, (store.store,), TaskId.parse(store.task).topology)
         strange += [one for one in store.offsets if other_owner(one.topic, *of)]
     if not strange:
         return []
-    return [foreign(store, strange, how)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
+    return [foreign(store, strange, context)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
 
 
-def _of_another_topic(store: StoreView, how: CheckContext) -> list[Finding]:
-    """A global store that has offsets of other topics than the declared one alone; the spec may as well be wrong."""
-    topic = how.changelog_of(store)
+def _of_another_topic(store: StoreView, context: CheckContext) -> list[Finding]:
+    """A global store with offsets only of other topics than the declared one; the spec may be wrong, too."""
+    topic = context.changelog_of(store)
     if not store.logged or not store.has_decided_changelog or not store.offsets:
         return []
     if any(one.topic == topic for one in store.offsets):
         return []
     others = sorted({one.topic for one in store.offsets})
     what = (
-        f"has offsets of {', '.join(others)}, and the spec says that it is of {topic}: Kafka Streams reads that "
-        "from its start over these rows; where the spec is wrong, correct it, else move the store's directory aside"
+        f"has offsets of {', '.join(others)}, and the spec declares {topic}: Kafka Streams reads that "
+        "from its start over these rows; if the spec is wrong, correct it, else move the store's directory away"
     )
     severity = Severity.LOSS if store.rows else Severity.WARNING
     return [of_store(store, "offset-foreign", severity, what, topics=others)]
 
 
 def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
-    """Segments that have the offset of another partition alone, among others that have the store's own."""
+    """Segments with offsets of another partition only, beside others with the store's own."""
     guilty = [one for one in store.databases if one.offsets and not one.offsets.keys() - set(strange)]
     if not guilty:
         return []
     what = (
         f"has segments with the offset of {strange[0]}, which is not its changelog ({guilty[0].name}"
         + (f" and {len(guilty) - 1} more" if len(guilty) > 1 else "")
-        + "): they are of another task, and Kafka Streams answers with their rows"
+        + "): they belong to another task, and Kafka Streams answers with their rows"
     )
     segment = guilty[0].name if len(guilty) == 1 else ""
     named = [str(one) for one in strange]
@@ -107,7 +104,7 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
     ]
 
 
-def _unknown(store: StoreView, how: CheckContext) -> list[Finding]:
+def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
     if OFFSET_UNKNOWN not in store.offsets.values():
         return []
     at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
@@ -119,8 +116,8 @@ def _unknown(store: StoreView, how: CheckContext) -> list[Finding]:
         ]
     if not store.rows or store.in_use:
         return []
-    if store.closed is False and how.is_exactly_once and not how.transactional:
-        return []  # its task is wiped for that (store-not-closed), rows and offset with it
+    if store.closed is False and context.is_exactly_once and not context.transactional:
+        return []  # its task is wiped for that (store-not-closed), with rows and offset
     if store.kind.is_versioned:
         what = (
             "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
@@ -129,44 +126,42 @@ def _unknown(store: StoreView, how: CheckContext) -> list[Finding]:
         return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
     what = (
         "has rows and the offset -4: Kafka Streams restores it from the start over them, and keys whose deletes the "
-        "changelog has no more live on"
+        "changelog no longer has survive"
     )
     return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _not_closed(store: StoreView, how: CheckContext) -> Finding:
+def _not_closed(store: StoreView, context: CheckContext) -> Finding:
     opened = [one.name for one in store.databases if one.status not in (None, 0)]
     if store.task == GLOBAL:
         what = "was not closed, its process died: under exactly-once every start of the application fails"
-        severity = how.severity(Severity.WARNING, Severity.ERROR)
+        severity = context.severity(Severity.WARNING, Severity.ERROR)
         return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
-    if how.transactional:
-        severity = how.severity(Severity.NOTE, Severity.ERROR)
+    if context.transactional:
+        severity = context.severity(Severity.NOTE, Severity.ERROR)
         what = (
-            "has the status open, which a process without transactional stores left when it died, and which those with "
-            "them never change: under exactly-once the next start wipes the task, or never ends where the store is the "
+            "has the status open, left by a process without transactional stores that died, and never changed by those "
+            "with them: under exactly-once the next start wipes the task, or never ends if the store is the "
             "task's first; at-least-once it is ignored"
         )
     else:
-        severity = how.severity(Severity.WARNING, Severity.ERROR)
+        severity = context.severity(Severity.WARNING, Severity.ERROR)
         what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
-            "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
+            "it restores the records after the last flush" if store.logged else "records after the last flush are lost"
         )
-    repair = None if how.is_at_least_once else Repair.REBUILD
+    repair = None if context.is_at_least_once else Repair.REBUILD
     return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
 
-def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: CheckContext) -> list[Finding]:
-    """The stores that are nowhere else, and which of them the next start deletes with their task.
+def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: CheckContext) -> list[Finding]:
+    """Stores without changelog, and which of them the next start deletes with their task.
 
     Args:
-        stores: of all tasks.
-        found: what else was found.
-        how: the circumstances.
+        found: all other findings.
     """
     wiped = set()
-    if not how.is_at_least_once:
-        codes = {"store-not-closed"} if how.transactional else {"store-not-closed", *_NO_OFFSET}
+    if not context.is_at_least_once:
+        codes = {"store-not-closed"} if context.transactional else {"store-not-closed", *_NO_OFFSET}
         wiped = {one.task for one in found if one.code in codes and one.severity.rank >= Severity.ERROR.rank}
     result = []
     for store in stores:
@@ -176,6 +171,6 @@ def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: CheckCo
             what = "is not logged, and under exactly-once the next start deletes it with its task: copy it first"
             result.append(of_store(store, "store-unlogged", Severity.LOSS, what, rows=store.rows))
         else:
-            what = "is not logged: it needs no offset, and what it holds is nowhere else"
+            what = "is not logged: it needs no offset, and its rows have no other copy"
             result.append(of_store(store, "store-unlogged", Severity.NOTE, what, rows=store.rows))
     return result

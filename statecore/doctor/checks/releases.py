@@ -1,4 +1,4 @@
-"""Which release of Kafka Streams wrote the stores, and what the one that is to open them makes of that."""
+"""Checks of which release of Kafka Streams wrote the stores, against the release that will open them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from statecore.formats.releases import (
 from statecore.words import number_of
 
 
-def releases(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """What is wrong with one store of one task for the release that is to open it."""
-    found = _cannot_open(store, how)
+def releases(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """Check one store of one task for the release that will open it."""
+    found = _cannot_open(store, context)
     if store.logged and not store.in_use and store.readable:
-        if how.release.offsets_inside and any(not one.has_offsets_family for one in store.readable):
-            found.append(_older(store, task, how))
-        elif not how.release.offsets_inside and store.keeps_offsets_inside is False:
-            found += _beside(store, task, how)
+        if context.release.offsets_inside and any(not one.has_offsets_family for one in store.readable):
+            found.append(_older(store, task, context))
+        elif not context.release.offsets_inside and store.keeps_offsets_inside is False:
+            found += _beside(store, task, context)
     return found
 
 
-def half_migrated(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
-    """Stores of one task that are of different releases."""
+def half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+    """Stores of one task that were written by different releases."""
     readable = [store for store in stores if store.readable]
     if any(store.in_use for store in readable):
         return []
@@ -40,61 +40,60 @@ def half_migrated(task: TaskView, stores: Sequence[StoreView], how: CheckContext
     mixed = [store for store in older if any(one.has_offsets_family for one in store.readable)]
     if not older or not (inside or mixed):
         return []
-    said = all(how.is_taken_over(store, task.checkpoint) for store in older if store.logged)
+    have_offsets = all(context.is_taken_over(store, task.checkpoint) for store in older if store.logged)
     what = (
         f"{number_of(len(older), 'store')} of {task.task} without the column family offsets "
         f"({', '.join(store.store for store in older[:5])}) beside {len(inside)} that have it"
-        + (f"; {CHECKPOINT_FILE} says an offset of each" if said else f", and no offset in {CHECKPOINT_FILE}")
+        + (f"; {CHECKPOINT_FILE} has an offset of each" if have_offsets else f", and no offset in {CHECKPOINT_FILE}")
     )
     evidence = {
         "older": [store.store for store in older],
         "newer": [store.store for store in inside],
         "mixed": [store.store for store in mixed],
     }
-    severity = Severity.WARNING if said and how.release.offsets_inside else Severity.ERROR
+    severity = Severity.WARNING if have_offsets and context.release.offsets_inside else Severity.ERROR
     return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
 
 
-def _older(store: StoreView, task: TaskView, how: CheckContext) -> Finding:
+def _older(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
     what = (
         f"has no column family offsets: written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older, offsets in "
         f"{CHECKPOINT_FILE}"
     )
-    if how.is_taken_over(store, task.checkpoint):
+    if context.is_taken_over(store, task.checkpoint):
         return of_store(store, "older-release", Severity.NOTE, what, kept=True)
-    unknown = OFFSET_UNKNOWN in how.entries_of(store, task.checkpoint).values()
-    what += f", which says {'-4' if unknown else 'nothing'} of it: {how.release.name} restores it from the start"
+    unknown = OFFSET_UNKNOWN in context.entries_of(store, task.checkpoint).values()
+    what += f", which has {'-4' if unknown else 'no offset'} for it: {context.release.name} restores it from the start"
     at_least_once = Severity.WARNING if store.rows else Severity.NOTE
     repair = Repair.REBUILD if store.rows else None
     if store.task == GLOBAL:
-        what += ", once, and keeps its offset from then on: nothing has to be done"
+        what += ", once, and then keeps its offset: nothing has to be done"
         return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
-    if how.transactional and store.rows and not how.is_at_least_once:
-        what += " over its rows, and those of a transaction that was aborted stay"
+    if context.transactional and store.rows and not context.is_at_least_once:
+        what += " over its rows, and those of an aborted transaction stay"
         at_least_once = Severity.ERROR
-    what += how.wiping()
-    severity = how.without_offset(at_least_once)
+    what += context.wiping()
+    severity = context.without_offset(at_least_once)
     return of_store(store, "older-release", severity, what, repair=repair, kept=False)
 
 
-def _beside(store: StoreView, task: TaskView, how: CheckContext) -> list[Finding]:
-    """A release that reads ``.checkpoint`` alone."""
-    if how.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
+def _beside(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """For a release that reads only ``.checkpoint``."""
+    if context.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
         return []
     why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.there else f"has no {CHECKPOINT_FILE} beside it"
     if store.task == GLOBAL:
-        what = f"{why}: Kafka Streams {how.release.name} reads its topic from the start"
+        what = f"{why}: Kafka Streams {context.release.name} reads its topic from the start"
         severity = Severity.LOSS if store.rows else Severity.WARNING
     else:
-        severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
-        what = (
-            f"{why}: Kafka Streams {how.release.name} restores it from the start, and under exactly-once wipes its task"
-        )
+        severity = context.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+        what = f"{why}: Kafka Streams {context.release.name} restores it from the start"
+        what += ", and under exactly-once wipes its task"
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _cannot_open(store: StoreView, how: CheckContext) -> list[Finding]:
-    release, why = how.release, []
+def _cannot_open(store: StoreView, context: CheckContext) -> list[Finding]:
+    release, why = context.release, []
     if not release.offsets_inside and any(one.has_offsets_family for one in store.databases):
         why.append(f"{release.name} opens no database that has the column family {OFFSETS_COLUMN_FAMILY}")
     known = {kind.family for kind in release.kinds.values()} | {OFFSETS_COLUMN_FAMILY}
@@ -103,14 +102,14 @@ def _cannot_open(store: StoreView, how: CheckContext) -> list[Finding]:
         why.append(f"{release.name} has no kind of store with the column family {', '.join(of_newer)}")
     formats = sorted({one for database in store.databases for one in database.formats if one > release.sst_format})
     if formats:
-        said = ", ".join(map(str, formats))
+        text = ", ".join(map(str, formats))
         why.append(
-            f"RocksDB {release.rocksdb} of {release.name} reads no SST file of format {said}, only up to "
+            f"RocksDB {release.rocksdb} of {release.name} reads no SST file of format {text}, only up to "
             f"{release.sst_format}"
         )
     if not why:
         return []
-    swallowed = " (of a store with segments without a word: it is empty then)" if store.segmented else ""
+    swallowed = " (segments silently: the store is then empty)" if store.segmented else ""
     severity = Severity.ERROR
     what = f"cannot be opened{swallowed}: {'; '.join(why)}"
     return [

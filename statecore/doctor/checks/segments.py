@@ -1,4 +1,4 @@
-"""Whether the segments of a store agree, and whether it has one."""
+"""Checks that the segments of a store have the same offset, and that there is one."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 
 
-def segments(store: StoreView, how: CheckContext) -> list[Finding]:
-    """What is wrong among the segments of one store of one task; nothing while it is in use."""
+def segments(store: StoreView, context: CheckContext) -> list[Finding]:
+    """Check the segments of one store of one task, unless it is in use."""
     if not store.segmented or store.in_use:
         return []
     if not store.databases:
-        return _without(store, how)
-    # A grace buffer has one segment, and its offset elsewhere.
-    return _disagreeing(store, how) if store.kind.manages_offsets else []
+        return _without(store, context)
+    # A grace buffer has one segment, and its offset in a file.
+    return _disagreeing(store, context) if store.kind.manages_offsets else []
 
 
-def _without(store: StoreView, how: CheckContext) -> list[Finding]:
-    if store.foreign or store.outside:  # none of RocksDB's; or its offset is kept beside it
+def _without(store: StoreView, context: CheckContext) -> list[Finding]:
+    if store.foreign or store.outside:  # not a RocksDB store, or its offset is kept in a file
         return []
-    if not store.logged or not how.release.offsets_inside:  # 4.2 and older keep the offset beside it
+    if not store.logged or not context.release.offsets_inside:  # 4.2 and older keep the offset in a file
         return []
-    what = "has no segment, so nowhere to keep an offset: "
-    if how.transactional:
+    what = "has no segment, so no place for an offset: "
+    if context.transactional:
         what += "every start restores it from the start of its changelog"
     else:
         what += "under exactly-once every start wipes its task"
-    severity = how.without_offset(Severity.NOTE)
+    severity = context.without_offset(Severity.NOTE)
     return [of_store(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
 
 
-def _disagreeing(store: StoreView, how: CheckContext) -> list[Finding]:
-    """Segments of one store at different offsets: Kafka Streams goes by the newest, and older ones miss updates.
+def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
+    """Segments with different offsets: Kafka Streams uses the newest, and older segments miss updates.
 
-    A segment that was made and never flushed has no offset. That is harmless where nothing was flushed since the last
-    close, because the others are at one offset then, and all that came later is restored. Transactional stores have no
-    status that says so, but a close flushes every segment: where one has no offset, what was flushed since the others
-    were opened was flushed before a kill.
+    A segment that was never flushed has no offset. That is harmless if nothing was flushed since the last close,
+    because the others then share one offset, and all later records are restored. Transactional stores have no status to
+    show that, but a close flushes every segment: if one has no offset, whatever was flushed since the others were
+    opened was flushed before a kill.
     """
     found = []
-    flushed_since = any(one.offsets and _is_flushed_since_close(one, how) for one in store.databases)
-    own = TaskId.parse(store.task).partition  # offsets of other partitions are a finding of their own
+    flushed_since = any(one.offsets and _is_flushed_since_close(one, context) for one in store.databases)
+    own = TaskId.parse(store.task).partition  # offsets of other partitions are another finding
     partitions = {part for one in store.databases for part in one.offsets if own in (None, part.partition)}
     for partition in sorted(partitions):
         at: dict[int, list[str]] = {}
@@ -61,19 +61,19 @@ def _disagreeing(store: StoreView, how: CheckContext) -> list[Finding]:
                 lacking.append(one.name)
         if len(at) < 2 and not (at and lacking):
             continue
-        said = ", ".join(f"{offset:,} in {_names(names)}" for offset, names in sorted(at.items()))
-        said += f", none in {_names(lacking)}" if lacking else ""
+        text = ", ".join(f"{offset:,} in {_names(names)}" for offset, names in sorted(at.items()))
+        text += f", none in {_names(lacking)}" if lacking else ""
         open_ = any(one.status not in (None, STATUS_CLOSED) for one in store.databases)
-        severity = how.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)
+        severity = context.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)
         found.append(
             of_store(
                 store,
                 "segments-disagree",
                 severity,
-                f"its segments disagree about {partition}: {said}; Kafka Streams goes by the newest segment, so "
+                f"its segments disagree about {partition}: {text}; Kafka Streams uses the newest segment's offset, so "
                 "the others may miss updates for ever: restore it",
                 partition=partition,
-                repair=Repair.LOWER_OFFSETS if how.is_at_least_once and not lacking else Repair.REBUILD,
+                repair=Repair.LOWER_OFFSETS if context.is_at_least_once and not lacking else Repair.REBUILD,
                 offsets={str(offset): names for offset, names in sorted(at.items())},
                 without=lacking,
             )
@@ -81,8 +81,8 @@ def _disagreeing(store: StoreView, how: CheckContext) -> list[Finding]:
     return found
 
 
-def _is_flushed_since_close(one: DatabaseView, how: CheckContext) -> bool:
-    if one.status is None or how.transactional:
+def _is_flushed_since_close(one: DatabaseView, context: CheckContext) -> bool:
+    if one.status is None or context.transactional:
         return one.flushed
     return one.status != STATUS_CLOSED
 

@@ -1,4 +1,4 @@
-"""What lies around the stores: files of others, rights, times, work that was interrupted."""
+"""Checks around the stores: foreign files, permissions, modification times, interrupted jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, some_of
 
 
-def surroundings(task: TaskView, stores: Sequence[StoreView], how: CheckContext) -> list[Finding]:
-    """What is to be said of one task beside its stores, or of the application's own directory (the task ``""``)."""
+def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+    """Findings of one task outside its stores, or of the application's own directory (task ``""``)."""
     found = []
     name = task.task or "the application's directory"
-    oldest = how.cleanup_max_age_ms
-    if task.task and oldest is not None and 0 <= oldest < how.now_ms - task.modified_ms:
-        age = format_duration((how.now_ms - task.modified_ms) // 60_000 * 60_000)
+    oldest = context.cleanup_max_age_ms
+    if task.task and oldest is not None and 0 <= oldest < context.now_ms - task.modified_ms:
+        age = format_duration((context.now_ms - task.modified_ms) // 60_000 * 60_000)
         what = (
             f"{name} was changed {age} ago, and state.cleanup.dir.max.age.ms is {format_duration(oldest)}: the next "
             "start deletes it"
@@ -31,7 +31,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], how: CheckContext)
         found.append(
             Finding("cleaning-deletes", what, Severity.WARNING, task.task, "", "", None, evidence, Repair.TOUCH)
         )
-    foreign = [] if has_custom(how.spec, task.task) else [*task.foreign]
+    foreign = [] if has_custom(context.spec, task.task) else [*task.foreign]
     for store in stores:
         for one in () if store.in_use else store.databases:
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
@@ -50,27 +50,27 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], how: CheckContext)
 
 
 def unread(store: StoreView) -> list[Finding]:
-    """A store that lies in files of another kind."""
+    """A store that is kept in files other than RocksDB's."""
     if not store.foreign:
         return []
-    what = f"has no database of RocksDB, but {number_of(len(store.foreign), 'file')}: {some_of([*store.foreign], 5)}"
+    what = f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {some_of([*store.foreign], 5)}"
     if store.outside:
-        said = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
-        what += f"; {store_checkpoint_file(store.store)} says {said}"
+        text = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
+        what += f"; {store_checkpoint_file(store.store)} says {text}"
     return [of_store(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
 
 
 def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
-    """Work of this library that was interrupted.
+    """Interrupted jobs of this library.
 
     Args:
-        journal: the request whose directories were being swapped; empty where none were.
-        left: directories of staging that are left in the work directory.
+        journal: request of an interrupted placement; empty if there is none.
+        left: staging directories left in the work directory.
     """
     if journal:
         what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"request_id": journal, "left": [*left]})]
     if left:
-        what = f"{WORK_DIRECTORY} has what interrupted jobs left: {some_of([*left], 5)}"
+        what = f"{WORK_DIRECTORY} has leftovers of interrupted jobs: {some_of([*left], 5)}"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"left": [*left]})]
     return []

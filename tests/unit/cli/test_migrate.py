@@ -18,8 +18,8 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, Outcome
 from statecore.jobs.migrate.run import _migrated_task
 from tests.golden.make import HERE
-from tests.unit.conversion.sights import at, plain
-from tests.unit.conversion.sights import buffer as buffer_of
+from tests.unit.conversion.inspections import at, plain
+from tests.unit.conversion.inspections import buffer as buffer_of
 
 
 @pytest.mark.parametrize("offset", [20, 1_234_567])

@@ -16,7 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
-from tests.unit.conversion.sights import at, buffer, database, plain, segmented, task
+from tests.unit.conversion.inspections import at, buffer, database, plain, segmented, task
 
 HEADERS = "keyValueWithTimestampAndHeaders"
 
@@ -54,7 +54,7 @@ def test_segments_that_disagree_are_refused_unless_at_least_once() -> None:
     assert [why.code for why in plan(seen).refused] == ["segment-offsets-differ"]
     made = plan(seen, exactly_once=False)
     assert made.written == {".checkpoint": {at("w"): 4}}
-    assert "the smallest is taken" in made.notes[0]
+    assert "the smallest is used" in made.notes[0]
 
 
 def test_a_segment_with_rows_and_no_offset_makes_the_offset_of_its_store_unknown() -> None:
@@ -138,7 +138,7 @@ def test_a_store_that_is_not_logged_is_not_named() -> None:
 def test_without_any_offset_none_is_invented() -> None:
     made = plan(task(plain("a", {}, seen_logged=True), segmented("w")))
     assert not made.written
-    assert "says an offset" in made.left[0]
+    assert "has an offset" in made.left[0]
 
 
 def test_the_file_of_a_grace_buffer_is_merged() -> None:

@@ -186,7 +186,7 @@ class TestVerification:
         task.convert("4.2")
         file = task.path / ".checkpoint"
         file.write_text(file.read_text().replace(" 20", " 21"))
-        with pytest.raises(Corrupted, match=r"\.checkpoint does not say"):
+        with pytest.raises(Corrupted, match=r"\.checkpoint does not have the planned content"):
             verify_conversion(plan, task.path)
 
     def test_a_file_that_should_be_gone(self, task: Task) -> None:

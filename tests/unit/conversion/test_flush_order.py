@@ -15,7 +15,7 @@ from statecore.conversion.upward import upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.flush_times import Flushes
-from tests.unit.conversion.sights import at, plain, task
+from tests.unit.conversion.inspections import at, plain, task
 from tests.unit.conversion.tasks import golden_task
 
 LATE = Flushes({"rocksdb/a/000015.sst": 1_795_455_716_000_000_000}, 2, 2)

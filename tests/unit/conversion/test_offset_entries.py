@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.conversion.downward import Terms, downward
-from statecore.conversion.offset_entries import claims
+from statecore.conversion.offset_entries import assign_entries
 from statecore.conversion.upward import upward
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import smallest_offsets
-from tests.unit.conversion.sights import APPLICATION, plain, task
+from tests.unit.conversion.inspections import APPLICATION, plain, task
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OFFSETS = st.one_of(st.just(OFFSET_UNKNOWN), st.integers(0, 2**63 - 1))
@@ -28,7 +28,7 @@ ENTRIES = st.dictionaries(
 @settings(deadline=None)
 @given(st.sets(NAMES), ENTRIES, st.integers(0, 2))
 def test_entries_are_divided_and_none_is_lost(stores: set[str], entries: dict[TopicPartition, int], at: int) -> None:
-    found = claims(task(*map(plain, sorted(stores)), checkpoint=entries, name=f"0_{at}"))
+    found = assign_entries(task(*map(plain, sorted(stores)), checkpoint=entries, name=f"0_{at}"))
     of_stores = {entry: offset for offsets in found.by_store.values() for entry, offset in offsets.items()}
     assert {**of_stores, **found.unclaimed} == entries
     assert not of_stores.keys() & found.unclaimed.keys()
@@ -68,5 +68,5 @@ def test_downward_the_stores_win_over_the_file(
     made = downward(seen, Terms(RELEASES["4.2"], exactly_once=True))
     written = made.written.get(".checkpoint", {} if ".checkpoint" in made.moved else entries)
     assert {entry: at for one in inside.values() for entry, at in one.items()}.items() <= dict(written).items()
-    unclaimed = claims(seen).unclaimed
+    unclaimed = assign_entries(seen).unclaimed
     assert unclaimed.keys() <= written.keys()

@@ -12,7 +12,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
 from statecore.formats.position import decode_position
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
-from tests.unit.conversion.sights import at, buffer, plain, segmented, task
+from tests.unit.conversion.inspections import at, buffer, plain, segmented, task
 
 STATUS = b"status"
 
@@ -184,7 +184,7 @@ def test_a_declared_source_topic_is_the_changelog_of_its_store() -> None:
 
 
 def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
-    for foreign, said in ((True, "takes it over itself"), (False, "has no database")):
+    for foreign, said in ((True, "reads it itself"), (False, "has no database")):
         store = plain("x", seen_foreign=foreign)
         made = plan(task(type(store)(**{**vars(store), "databases": ()}), checkpoint={at("x"): 5}))
         assert made.is_nothing_to_do

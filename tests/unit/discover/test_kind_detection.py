@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.discover.kind_detection import Seen, families_leave, recognise
+from statecore.discover.kind_detection import KindDetection, detect_kind, families_leave
 from statecore.discover.kind_evidence import Evidence, conclude, is_made_by_dsl, of_name
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
@@ -22,9 +22,9 @@ HOUR = 3_600_000
 BASE = 1_357_034_400_000  # a multiple of five minutes
 
 
-def look(state_dir: Path) -> tuple[StorePlace, Seen]:
+def look(state_dir: Path) -> tuple[StorePlace, KindDetection]:
     places = store_places(StateDirectory(state_dir, "app"))
-    return places[0], recognise(places)
+    return places[0], detect_kind(places)
 
 
 def kind_of(state_dir: Path) -> StoreKind:
@@ -242,7 +242,7 @@ def test_a_grace_buffer_that_kafka_streams_has_restored_is_one_and_its_rows_are_
         write_database(tmp_path / f"app/{task}/{name}/{name}.0", {"default": rows})
     assert kind_of(tmp_path) is StoreKind.GRACE_BUFFER
     places = store_places(StateDirectory(tmp_path, "app"))
-    seen = [recognise([place]).miskeyed for place in places]
+    seen = [detect_kind([place]).miskeyed for place in places]
     assert (seen[0], seen[2]) == (0, 5)
     assert seen[1] > 100
 

@@ -16,17 +16,17 @@ from statecore.doctor.changelog_comparison import (
     KEYS,
     LAST_WRITE_KINDS,
     LEAST_KEYS,
+    Comparison,
     Later,
     Limits,
     Newest,
-    Shown,
     Written,
+    compare_rows,
     differing,
     has_rows,
     later_records,
     newest_records,
     proof,
-    shown_by,
 )
 from statecore.doctor.stored_offsets import DatabasePlace
 from statecore.formats.kinds import StoreKind
@@ -72,28 +72,28 @@ def test_a_row_is_the_records_an_explained_one_another_or_none(tmp_path: Path) -
         (b"plain", b"1"),
         older={b"0"},
     )
-    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, seen) == {
-        b"same": Shown.SAME,
-        b"older": Shown.EXPLAINED,
-        b"other": Shown.OTHER,
-        b"absent": Shown.ABSENT,
-        b"deleted": Shown.NOTHING,
-        b"lives": Shown.OTHER,
-        b"plain": Shown.NOTHING,  # it lies there in the older format
+    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, seen) == {
+        b"same": Comparison.SAME,
+        b"older": Comparison.EXPLAINED,
+        b"other": Comparison.OTHER,
+        b"absent": Comparison.ABSENT,
+        b"deleted": Comparison.NOTHING,
+        b"lives": Comparison.OTHER,
+        b"plain": Comparison.NOTHING,  # it lies there in the older format
     }
     assert has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
 def test_a_store_without_rows_is_told_from_one_of_another_log(tmp_path: Path) -> None:
     places = stamped(tmp_path, {})
-    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Shown.ABSENT}
+    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.ABSENT}
     assert not has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
 def test_a_row_that_is_too_short_for_its_kind_shows_nothing(tmp_path: Path) -> None:
     write_database(tmp_path / "store", {"keyValueWithTimestamp": [(b"k", b"short")]})
     places = (DatabasePlace(tmp_path / "store"),)
-    assert shown_by(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Shown.NOTHING}
+    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.NOTHING}
 
 
 def window(key: bytes, start: int) -> bytes:
@@ -111,28 +111,28 @@ def test_rows_of_windows_are_looked_for_in_their_segment_and_may_have_expired(tm
         (window(b"k", 540_000), b"v"),
         (window(b"k", 720_000), b"v"),
     )
-    assert list(shown_by(StoreKind.WINDOW, places, seen).values()) == [
-        Shown.SAME,
-        Shown.OTHER,
-        Shown.ABSENT,
-        Shown.NOTHING,
-        Shown.NOTHING,
+    assert list(compare_rows(StoreKind.WINDOW, places, seen).values()) == [
+        Comparison.SAME,
+        Comparison.OTHER,
+        Comparison.ABSENT,
+        Comparison.NOTHING,
+        Comparison.NOTHING,
     ]
     endless = tuple(DatabasePlace(place.path, place.start) for place in places)
-    assert list(shown_by(StoreKind.WINDOW, endless, seen).values()) == [
-        Shown.SAME,
-        Shown.OTHER,
-        Shown.NOTHING,  # nobody knows where the segment ends
-        Shown.NOTHING,
-        Shown.NOTHING,
+    assert list(compare_rows(StoreKind.WINDOW, endless, seen).values()) == [
+        Comparison.SAME,
+        Comparison.OTHER,
+        Comparison.NOTHING,  # nobody knows where the segment ends
+        Comparison.NOTHING,
+        Comparison.NOTHING,
     ]
 
 
 def test_records_that_are_none_of_the_kind_show_nothing(tmp_path: Path) -> None:
     write_database(tmp_path / "w.0", {"default": [(window(b"k", 0), b"v")]})
     places = (DatabasePlace(tmp_path / "w.0", 0, 60_000),)
-    assert shown_by(StoreKind.WINDOW, places, newest((b"k", b"v"))) == {b"k": Shown.NOTHING}
-    assert shown_by(StoreKind.WINDOW, places, newest()) == {}
+    assert compare_rows(StoreKind.WINDOW, places, newest((b"k", b"v"))) == {b"k": Comparison.NOTHING}
+    assert compare_rows(StoreKind.WINDOW, places, newest()) == {}
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if golden(case)["kind"] in set(LAST_WRITE_KINDS)])
@@ -155,54 +155,58 @@ def test_what_kafka_streams_wrote_is_of_its_own_log(tmp_path: Path, case: str) -
         key, value = (None if record[name] is None else bytes.fromhex(record[name]) for name in ("key", "value"))
         if key is not None:
             last[key] = Written(key, value, record["timestamp"], at)
-    shown = set(shown_by(kind, places, Newest(tuple(last.values()))).values())
-    assert Shown.SAME in shown
-    assert shown <= {Shown.SAME, Shown.NOTHING}
+    shown = set(compare_rows(kind, places, Newest(tuple(last.values()))).values())
+    assert Comparison.SAME in shown
+    assert shown <= {Comparison.SAME, Comparison.NOTHING}
 
 
 MANY = [b"key-%d" % n for n in range(LEAST_KEYS)]
 
 
-def judged(shown: Sequence[Shown], later: Later = NONE, **of_newest: Any) -> list[bytes]:
+def judged(shown: Sequence[Comparison], later: Later = NONE, **of_newest: Any) -> list[bytes]:
     keys = [b"key-%d" % n for n in range(len(shown))]
     seen = newest(*((key, b"v") for key in keys), **of_newest)
     return [one.key for one in proof(seen, dict(zip(keys, shown, strict=True)), later)]
 
 
 def test_rows_of_no_record_prove_another_log() -> None:
-    assert judged([Shown.OTHER] * LEAST_KEYS) == MANY
-    assert judged([Shown.ABSENT] * LEAST_KEYS) == MANY
-    assert judged([Shown.OTHER, Shown.ABSENT, Shown.NOTHING, Shown.OTHER]) == [b"key-0", b"key-1", b"key-3"]
+    assert judged([Comparison.OTHER] * LEAST_KEYS) == MANY
+    assert judged([Comparison.ABSENT] * LEAST_KEYS) == MANY
+    assert judged([Comparison.OTHER, Comparison.ABSENT, Comparison.NOTHING, Comparison.OTHER]) == [
+        b"key-0",
+        b"key-1",
+        b"key-3",
+    ]
 
 
-@pytest.mark.parametrize("one", [Shown.SAME, Shown.EXPLAINED])
-def test_one_row_of_the_log_proves_the_contrary(one: Shown) -> None:
-    assert judged([Shown.OTHER] * 10 + [one]) == []
+@pytest.mark.parametrize("one", [Comparison.SAME, Comparison.EXPLAINED])
+def test_one_row_of_the_log_proves_the_contrary(one: Comparison) -> None:
+    assert judged([Comparison.OTHER] * 10 + [one]) == []
 
 
 def test_few_keys_prove_nothing_unless_there_are_no_more() -> None:
-    few = [Shown.OTHER] * (LEAST_KEYS - 1)
+    few = [Comparison.OTHER] * (LEAST_KEYS - 1)
     assert judged(few) == []
     assert len(judged(few, whole=True)) == LEAST_KEYS - 1
-    assert judged([Shown.OTHER, *[Shown.NOTHING] * 5], whole=True) == []
+    assert judged([Comparison.OTHER, *[Comparison.NOTHING] * 5], whole=True) == []
     assert judged([], whole=True) == []
-    assert judged([Shown.NOTHING], whole=True) == []
+    assert judged([Comparison.NOTHING], whole=True) == []
 
 
 def test_a_row_of_a_later_record_proves_nothing() -> None:
-    assert judged([Shown.OTHER] * LEAST_KEYS, Later(frozenset(MANY[:1]), has_gaps=False)) == []
-    shown = [Shown.OTHER] * (LEAST_KEYS + 1)
+    assert judged([Comparison.OTHER] * LEAST_KEYS, Later(frozenset(MANY[:1]), has_gaps=False)) == []
+    shown = [Comparison.OTHER] * (LEAST_KEYS + 1)
     assert judged(shown, Later(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
 
 
 def test_a_row_that_is_missing_proves_nothing_where_its_delete_may_be() -> None:
     later = Later(frozenset(), has_gaps=True)
-    assert judged([Shown.ABSENT] * LEAST_KEYS, later) == []
-    assert judged([Shown.OTHER] * LEAST_KEYS, later) == MANY
+    assert judged([Comparison.ABSENT] * LEAST_KEYS, later) == []
+    assert judged([Comparison.OTHER] * LEAST_KEYS, later) == MANY
 
 
 def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:
-    assert differing({b"%d" % at: one for at, one in enumerate(Shown)}) == [b"1", b"2", b"3"]
+    assert differing({b"%d" % at: one for at, one in enumerate(Comparison)}) == [b"1", b"2", b"3"]
 
 
 # Reading them.

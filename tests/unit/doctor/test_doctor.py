@@ -450,7 +450,7 @@ def test_a_store_without_a_segment_is_harmless_to_older_releases(tmp_path):
     [
         ("4.2.0", "3.9", "reads no SST file of format 6, only up to 5"),
         ("headers-key-value", "4.2", "has no kind of store with the column family keyValueWithTimestampAndHeaders"),
-        ("window", "4.2", "of a store with segments without a word"),
+        ("window", "4.2", "segments silently"),
         ("key-value", "3.9", "opens no database that has the column family offsets"),
     ],
 )

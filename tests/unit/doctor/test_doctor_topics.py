@@ -230,7 +230,7 @@ def test_a_store_without_rows_lost_them_and_is_of_no_other_log(tmp_path: Path, b
         ({"inspection": {"holder": Holder(1, "java")}}, "in use"),
         ({"status": 1}, "closed"),
         ({"last_stable": 3}, "transaction"),
-        ({"patience": -1.0}, "no time left"),
+        ({"patience": -1.0}, "the time was over"),
     ],
 )
 def test_where_rows_prove_nothing_it_is_left_undecided(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.inspection_reader import look
+from statecore.doctor.inspection_reader import read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
@@ -26,7 +26,7 @@ def sight(tmp_path):
     for task in ("0_0", "0_1"):
         shutil.rmtree(application / task / "rocksdb" / STAMPED)
     directory = StateDirectory(application.parent, application.name)
-    return look(directory, spec=parse_spec(golden_directories()[AT_LEAST_ONCE].spec))
+    return read_inspection(directory, spec=parse_spec(golden_directories()[AT_LEAST_ONCE].spec))
 
 
 def absent(sight):

@@ -14,7 +14,7 @@ from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.stored_offsets import StoreOffsets
 from statecore.doctor.topic_findings import (
-    Told,
+    BrokerAnswers,
     asked_partitions,
     by_the_file,
     findings_of_offsets,
@@ -40,17 +40,17 @@ def global_store(offset: int, partition: TopicPartition = SOURCE) -> StoreOffset
 
 def told(
     start: int = 0, end: int = 10, partition: TopicPartition = CHANGELOG, partitions: int = 1, **configs: str
-) -> Told:
+) -> BrokerAnswers:
     named = {name.replace("_", "."): value for name, value in {"cleanup_policy": "compact", **configs}.items()}
     topic = TopicDescription(partition.topic, "7" * 32, partitions, named)
-    return Told({topic.name: topic}, {partition: LogOffsets(start, end, end)})
+    return BrokerAnswers({topic.name: topic}, {partition: LogOffsets(start, end, end)})
 
 
-def found(one: StoreOffsets, answers: Told, guarantee: ProcessingGuarantee | None = None) -> list[Finding]:
+def found(one: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None) -> list[Finding]:
     return findings_of_offsets([one], answers, guarantee)
 
 
-def only(one: StoreOffsets, answers: Told, guarantee: ProcessingGuarantee | None = None) -> Finding:
+def only(one: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None) -> Finding:
     (finding,) = found(one, answers, guarantee)
     assert finding.severity.rank <= CATALOGUE[finding.code].severity.rank
     assert (finding.task, finding.store) == (one.task, one.store)
@@ -112,19 +112,19 @@ def test_what_has_no_offset_is_held_against_nothing(offset: int | None) -> None:
 
 
 def test_a_topic_that_is_not_there_is_missed() -> None:
-    finding = only(store(9), Told({}))
+    finding = only(store(9), BrokerAnswers({}))
     assert "offset 9 of app-s-changelog-0" in finding.what
     assert (finding.code, finding.severity, finding.partition) == ("topic-missing", Severity.LOSS, CHANGELOG)
     assert finding.evidence == {"topic": "app-s-changelog", "offsets": {"app-s-changelog-0": 9}}
-    assert only(store(9, SOURCE), Told({})).severity is Severity.ERROR, "the application does not start"
-    assert only(global_store(9), Told({})).severity is Severity.ERROR
-    assert only(store(-4), Told({})).severity is Severity.WARNING, "nothing is lost of what holds nothing"
+    assert only(store(9, SOURCE), BrokerAnswers({})).severity is Severity.ERROR, "the application does not start"
+    assert only(global_store(9), BrokerAnswers({})).severity is Severity.ERROR
+    assert only(store(-4), BrokerAnswers({})).severity is Severity.WARNING, "nothing is lost of what holds nothing"
 
 
 def test_a_declared_topic_is_missed_though_the_store_says_no_offset() -> None:
-    finding = only(store(None, declared="other"), Told({}))
+    finding = only(store(None, declared="other"), BrokerAnswers({}))
     assert (finding.code, finding.partition) == ("topic-missing", TopicPartition("other", 0))
-    assert found(store(None), Told({})) == [], "where nothing is declared nobody knows whether it is logged"
+    assert found(store(None), BrokerAnswers({})) == [], "where nothing is declared nobody knows whether it is logged"
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:

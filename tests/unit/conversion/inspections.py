@@ -1,4 +1,4 @@
-"""What is seen of a task's directory, made up: for decisions that need no disk."""
+"""Inspections of task directories built in memory, for decisions that need no disk."""
 
 from __future__ import annotations
 
