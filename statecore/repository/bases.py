@@ -1,8 +1,7 @@
-"""Files that RocksDB wrote, on their way into a repository: hashed once, and put where they are not there already.
+"""Base files that RocksDB wrote: hashed once, and uploaded unless the repository has them.
 
-**The identity of a base** is a hash over the names and hashes of its files, so it is the same for the same files,
-whoever looks at them, and costs no more than to hash these. It begins with ``files:``; those that are taken from a
-directory without reading it begin otherwise (:mod:`statecore.images.bases`).
+The identity of a base is a hash over the names and hashes of its files, so equal files have equal identities. It begins
+with ``files:``; the identity of a base whose files are not read begins otherwise (:mod:`statecore.images.bases`).
 """
 
 from __future__ import annotations
@@ -21,18 +20,13 @@ from statecore.repository.upload import LocalFile, put_files
 
 
 def base_identity(files: Iterable[BaseFile]) -> str:
-    """The identity of a base."""
+    """The identity of a base with these files."""
     listed = sorted([file.name, file.sha256] for file in files)
     return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"
 
 
 def hashed(paths: Sequence[Path], done: Callable[[int], None] = lambda _: None) -> dict[Path, LocalFile]:
-    """Files with their hashes, by as many threads as there are cores.
-
-    Args:
-        paths: the files; nobody writes to them.
-        done: told the bytes of each, by one thread at a time.
-    """
+    """Hash files with a thread per core; ``done`` gets the bytes of each, one call at a time."""
 
     def look(path: Path) -> LocalFile:
         return LocalFile(path, file_sha256(path), path.stat().st_size)
@@ -61,14 +55,13 @@ def put_bases(
     known: Mapping[str, Extent],
     done: Callable[[int], None] = lambda _: None,
 ) -> list[tuple[BaseFile, ...]]:
-    """Put the files of some bases, and say where each of them lies; all are durable when this returns.
+    """Upload the files of bases that are not ``known``; all are durable when this returns.
 
     Args:
-        shelf: where.
-        bases: the files of each.
-        known: where files lie that need not be put, by hash; somebody has looked
+        bases: the files of each base.
+        known: extents of files that need not be uploaded, by hash; already verified
             (:func:`statecore.repository.blob_verification.lost`).
-        done: told the bytes of each that is put, perhaps by several threads at once.
+        done: gets the bytes of each uploaded file, perhaps from several threads at once.
 
     Raises:
         Corrupted, NotFound, Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.

@@ -1,7 +1,6 @@
-"""What stores hold, once somebody has read all of one: rows, bytes and digest, kept beside by the store's identity.
+"""Digests of store contents (rows, bytes, hash), saved by store identity after a full read.
 
-Stores of one identity hold the same rows, so this is never out of date, and never a guess: where it is not known, it is
-not there.
+Stores of one identity hold the same rows, so a saved digest never goes stale.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from statecore.repository.blob_verification import each
 
 @dataclass(frozen=True)
 class KnownContent:
-    """What a store holds.
+    """The content digest of a store.
 
     Attributes:
         identity: the store's identity.
         rows: live rows.
         bytes: bytes of their keys and values.
-        digest: their digest (see ``statecore.images.digest``).
-        made_by: the release of statecore that has read them.
+        digest: see ``statecore.images.digest``.
+        made_by: the release of statecore that read them.
     """
 
     identity: str
@@ -39,14 +38,14 @@ _DOCUMENT = DocumentType(
     "content of a store",
     0,
     KnownContent,
-    "It is found out again by the next verification.",
+    "The next verification computes it again.",
     is_open=True,
     is_sealed=True,
 )
 
 
 def keep_content(shelf: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
-    """Keep what a store holds; in place of what cannot be read.
+    """Save a store's content digest, replacing one that cannot be read.
 
     Raises:
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
@@ -59,21 +58,13 @@ def keep_content(shelf: ApplicationRepository, identity: str, content: StoreDige
 
 
 def known_contents(shelf: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
-    """What stores hold, of each of which somebody knows it; several are asked for at once.
-
-    Raises:
-        Retryable: nobody could look.
-    """
+    """Saved content digests by identity, of the stores that have one."""
     found = each(lambda identity: known_content(shelf, identity), identities)
     return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
 def known_content(shelf: ApplicationRepository, identity: str) -> StoreDigest | None:
-    """What a store holds; ``None`` where nobody knows it, or what was written of it cannot be read.
-
-    Raises:
-        Retryable: nobody could look.
-    """
+    """A store's saved content digest; ``None`` where there is none that can be read."""
     try:
         found = _DOCUMENT.decode(shelf.blobs.get(shelf.names.content(identity)))
     except (NotFound, Invalid):

@@ -1,13 +1,13 @@
-"""Ways out of a repository for files: in parallel, in pieces, hashed while they come, each under its hash.
+"""Downloads files: in parallel, in pieces, hashed as they arrive, each named by its hash.
 
 ::
 
-    <directory>/files/<sha256>        whole, durable, and what its name says
-    <directory>/partial/<random>      on its way
+    <directory>/files/<sha256>        complete, durable and verified
+    <directory>/partial/<random>      incomplete
 
-A file that is there already is kept, so whoever was killed goes on with the files that it had. Files that lie side by
-side in a pack come in one request. Memory is bounded: so many pieces are on their way at once, whatever the sizes, and
-what came too early is in the file (:mod:`statecore.repository.resumable_file`).
+Existing files are kept, so a restarted job continues with them. Files that are adjacent in a pack are read in one
+request. Memory is bounded: the number of pieces in flight is fixed, and pieces that arrive out of order are written to
+the file (:mod:`statecore.repository.resumable_file`).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from statecore.repository.manifest import Extent
 from statecore.repository.resumable_file import ResumableFile, said
 
 FILES = "files"
-"""Below this name in a directory lie whole files."""
+"""Subdirectory of complete files."""
 
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
-"""Requests at the same time: more than the cores can decrypt, hash and write only stand in one another's way."""
+"""Requests at the same time; more than the cores can decrypt, hash and write only slow each other down."""
 
 _PARTIAL = "partial"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file that is wanted.
+    """A file to download.
 
     Attributes:
-        sha256: hex digest of it.
-        extent: where its bytes lie.
-        what: what it is, for messages.
-        context: whose it is, as fields, for machines.
+        sha256: its hex SHA-256.
+        extent: its bytes in the repository.
+        what: its name for messages.
+        context: fields of errors for machines.
     """
 
     sha256: str
@@ -59,14 +59,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """What came, and what was there.
+    """What was downloaded and what existed.
 
     Attributes:
-        bytes: bytes that came.
-        files: files that came.
-        kept_bytes: bytes of files that were there already.
-        kept: files that were there already.
-        hashed: what the files that came were when they were hashed, by hash.
+        bytes: bytes downloaded.
+        files: files downloaded.
+        kept_bytes: bytes of files that existed.
+        kept: files that existed.
+        hashed: size and times of each downloaded file when it was hashed, by hash.
     """
 
     bytes: int
@@ -86,19 +86,19 @@ def download(
     keeps: bool = True,
     piece_bytes: int = PIECE_BYTES,
 ) -> Downloaded:
-    """Bring files into ``<directory>/files``, except those that are there.
+    """Download files into ``<directory>/files``, except those that exist there.
 
     Args:
-        shelf: where they are.
+        shelf: the application's repository.
         wanted: the files.
-        directory: where they are brought.
-        at_hand: files of this machine by hash that are known to be whole; they are linked.
-        advance: told the bytes that came, and those that were there, as it goes.
-        keeps: whether the directory outlives a job that fails; words for the operator.
-        piece_bytes: what one request brings at most.
+        directory: the target directory.
+        at_hand: local files that are known to be intact, by hash; they are linked.
+        advance: gets the bytes that were downloaded or existed, as it goes.
+        keeps: whether the directory outlives a job that fails; for the operator's message.
+        piece_bytes: largest request.
 
     Raises:
-        Corrupted: one is missing, shorter than it should be, or not what its hash says; others may have come.
+        Corrupted: a file is missing, too short, or does not match its hash; others may have been downloaded.
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
@@ -128,14 +128,14 @@ def download(
 
 
 def forget_partial(directory: Path) -> None:
-    """Delete what those who were killed have left half; whoever calls is alone there."""
+    """Delete partial files of killed jobs; the caller must be the only user of the directory."""
     shutil.rmtree(directory / _PARTIAL, ignore_errors=True)
 
 
 def _bring_all(
     shelf: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
 ) -> dict[str, FileMoment | None]:
-    """Bring files by several threads, file after file; after a failure no more is asked for."""
+    """Download by several threads, file after file; after a failure no more requests are sent."""
     left = iter(pieces)
     hashed: dict[str, FileMoment | None] = {}
     next_one = threading.Lock()
@@ -171,7 +171,7 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
         if at_hand is not None:
             try:
                 link_or_copy(at_hand, partial)
-                sync_file(partial)  # a copy is a file on its way, as long as it is not whole
+                sync_file(partial)  # a copy counts as partial until it is complete
                 partial.replace(final)
             except OSError:
                 partial.unlink(missing_ok=True)
@@ -181,7 +181,7 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
 
 
 def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
-    """Files that come in one request: those that lie side by side, up to a piece; a large one alone; largest first."""
+    """Group adjacent files up to one piece per request; a large file is alone; largest group first."""
     groups: list[list[Wanted]] = []
     room = 0
     for one in sorted(wanted, key=lambda one: (one.extent.blob, one.extent.start)):
@@ -199,7 +199,7 @@ def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
 
 @dataclass(frozen=True)
 class _Coming:
-    """A file that is brought."""
+    """A file being downloaded."""
 
     wanted: Wanted
     file: ResumableFile
@@ -207,13 +207,7 @@ class _Coming:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one request brings: small files that lie side by side, or a piece of a large one.
-
-    Attributes:
-        extent: where it lies.
-        files: what it is of, in order.
-        start: where it begins in the first of them.
-    """
+    """One request: small adjacent files, or a piece of a large one; ``start`` is the offset in the first file."""
 
     extent: Extent
     files: Sequence[_Coming]
@@ -227,7 +221,7 @@ def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
 
 
 def _bring(shelf: ApplicationRepository, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
-    """Bring a piece; those files that are whole with it, and what they were when they were hashed."""
+    """Download a piece; yield the files that are complete with it, and their state when hashed."""
     extent, first = piece.extent, piece.files[0].wanted
     content = shelf.read(extent, first.what, **first.context) if extent.bytes else b""
     if len(content) != extent.bytes:
@@ -244,8 +238,8 @@ def _bring(shelf: ApplicationRepository, piece: _Piece, directory: Path) -> Iter
 
 def _changed(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
-        f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
-        f"{one.extent.blob} in {shelf.url} differs.",
+        f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
+        f"{one.extent.blob} in {shelf.url} differs from that recorded.",
         code="blob-damaged",
         action=shelf.instead,
         **_where(shelf, one),

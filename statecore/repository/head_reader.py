@@ -1,4 +1,4 @@
-"""What a publication reads: the head, the newest snapshot, and its parts, each of them once."""
+"""Reads the head, the newest snapshot and its task manifests for a publication, each once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from statecore.repository.manifest import Manifest, TaskManifestReference
 
 
 class Seen(NamedTuple):
-    """The head, and the newest snapshot, as they were at one moment."""
+    """The head and the newest snapshot at one time."""
 
     head: ReadHead | None
     manifest: Document[Manifest] | None
 
     @property
     def references(self) -> dict[str, TaskManifestReference]:
-        """Where the parts lie, by task."""
+        """References to the task manifests, by task."""
         return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
 
     @property
@@ -34,21 +34,14 @@ class Seen(NamedTuple):
 
 
 class HeadReader:
-    """Reads what counts, and parts that are known by their hash no second time.
-
-    Args:
-        shelf: where.
-
-    Attributes:
-        known: the parts that were read, by the hash of their documents.
-    """
+    """Reads the head, and each task manifest once (cached by document hash in ``known``)."""
 
     def __init__(self, shelf: ApplicationRepository) -> None:
         self._shelf = shelf
         self.known: dict[str, ReadTaskManifest] = {}
 
     def look(self) -> Seen:
-        """What counts now.
+        """Read the head and the newest manifest.
 
         Raises:
             Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
@@ -59,7 +52,7 @@ class HeadReader:
             return Seen(head, None if newest is None else self._shelf.manifest(newest))
 
     def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
-        """Some parts, by task; those that lie in one blob come in one request.
+        """Task manifests by task; those in one blob are read in one request.
 
         Raises:
             Corrupted, Invalid, Retryable: one cannot be used.

@@ -1,6 +1,6 @@
-"""What there is in a repository: applications, their snapshots, and what is damaged, beside what is not.
+"""Lists applications and snapshots of a repository, with what is damaged.
 
-Damage of one hides no other: it is part of the answer. What nobody could look at ends the look.
+Damage is part of the answer, so damage of one snapshot hides no other. A read that fails otherwise ends the listing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MANY = 10
 
 
 class ApplicationView(NamedTuple):
-    """What a repository has of an application.
+    """An application in a repository.
 
     Attributes:
         application_id: the application.
-        head: its head; ``None`` where nothing of it was published, or the head cannot be used.
+        head: its head; ``None`` where nothing was published, or the head cannot be used.
         trouble: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
     """
 
@@ -42,9 +42,9 @@ class TaskView(NamedTuple):
     """A task of a snapshot.
 
     Attributes:
-        reference: what the manifest says of it.
-        stores: its stores; none where its part is damaged.
-        damage: what is wrong with its part; ``None`` where nothing is.
+        reference: its entry in the manifest.
+        stores: its stores; empty where its task manifest is damaged.
+        damage: what is wrong with its task manifest.
     """
 
     reference: TaskManifestReference
@@ -57,11 +57,11 @@ class SnapshotView:
     """A snapshot in detail.
 
     Attributes:
-        entry: what the head says of it.
+        entry: its entry in the head.
         manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong with the manifest; ``None`` where nothing is.
+        damage: what is wrong with the manifest.
         tasks: its tasks.
-        contents: what its stores hold, by identity, as far as somebody knows it.
+        contents: known content digests of its stores, by identity.
     """
 
     entry: SnapshotEntry
@@ -72,10 +72,10 @@ class SnapshotView:
 
 
 def list_applications(repository: Repository) -> list[ApplicationView]:
-    """Every application that a repository has anything of, by name.
+    """Every application that a repository has files of, by name.
 
     Raises:
-        Invalid, Retryable: nobody could look.
+        Invalid, Retryable: the repository could not be read.
     """
     shelves = [ApplicationRepository(repository, name) for name in applications_in(repository)]
     with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
@@ -83,11 +83,7 @@ def list_applications(repository: Repository) -> list[ApplicationView]:
 
 
 def list_application(shelf: ApplicationRepository) -> ApplicationView:
-    """One application. That nothing of it was published, or that its head is lost or damaged, is part of the answer.
-
-    Raises:
-        Retryable: nobody could look.
-    """
+    """View of one application; a missing, lost or damaged head is part of the answer."""
     name = shelf.application_id
     try:
         found = shelf.read_head()
@@ -100,7 +96,7 @@ def list_application(shelf: ApplicationRepository) -> ApplicationView:
     lost = Corrupted(
         f"The head of {name} in {shelf.url} is missing although there are manifests.",
         code="head-missing",
-        action=f"Make it anew from them; without --apply this only says what it would do: {shelf.repair} --apply",
+        action=f"Rebuild it from them; without --apply the command only shows the plan: {shelf.repair} --apply",
         repository=shelf.url,
         application_id=name,
     )
@@ -108,7 +104,7 @@ def list_application(shelf: ApplicationRepository) -> ApplicationView:
 
 
 def _trouble_of_newest(shelf: ApplicationRepository, head: Head) -> StatecoreError | None:
-    """Why nobody can publish upon the newest snapshot; ``None`` where one can, or there is none."""
+    """Why the newest snapshot cannot be a base of the next; ``None`` where it can, or there is none."""
     try:
         if head.newest is not None:
             shelf.manifest(head.newest)
@@ -118,17 +114,13 @@ def _trouble_of_newest(shelf: ApplicationRepository, head: Head) -> StatecoreErr
 
 
 def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:
-    """Make sure that a repository has snapshots, or something to be said of them.
-
-    Raises:
-        NotFound: it has none.
-    """
+    """Raise ``NotFound`` where a repository has neither snapshots nor anything damaged."""
     if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
         return
     begun = ", ".join(view.application_id for view in views)
     raise NotFound(
         f"There is no snapshot in {repository.place.url}. "
-        + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
+        + (f"Files of {begun} exist, and nothing was published." if begun else "It is empty."),
         code="snapshots-not-found",
         action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
         repository=repository.place.url,
@@ -138,16 +130,17 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
 def list_snapshots(
     shelf: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
 ) -> list[VerifiedSnapshot]:
-    """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
+    """The snapshots that a head names, newest first, with damage of their manifests and task manifests.
 
     Args:
-        shelf: where they are.
-        head: the head.
-        advance: told of each snapshot that was looked at.
-        held: whether what each holds is added up, which takes some 100 bytes of memory for each file of each part.
+        shelf: the application's repository.
+        head: its head.
+        advance: called for each snapshot.
+        held: whether to add up the bytes that only each snapshot holds; takes about 100 bytes of memory for each file
+            of each task manifest.
 
     Raises:
-        Retryable: nobody could look.
+        Retryable: the repository could not be read.
     """
     with Verification(shelf, named=held) as examination:
         found = examination.snapshots(head.snapshots, advance)
@@ -155,15 +148,10 @@ def list_snapshots(
 
 
 def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
-    """What a head says of a snapshot.
-
-    Args:
-        shelf: where it is.
-        head: the head.
-        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+    """The head's entry of a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
-        NotFound: no such snapshot counts.
+        NotFound: no such snapshot is published.
     """
     entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
     if entry is not None:
@@ -181,16 +169,11 @@ def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> Snapsho
 
 
 def describe_snapshot(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
-    """One snapshot in detail.
-
-    Args:
-        shelf: where it is.
-        head: the head.
-        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+    """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
-        NotFound: no such snapshot counts.
-        Retryable: nobody could look.
+        NotFound: no such snapshot is published.
+        Retryable: the repository could not be read.
     """
     entry = entry_of(shelf, head, snapshot)
     with Verification(shelf) as examination:
@@ -209,7 +192,7 @@ def describe_snapshot(shelf: ApplicationRepository, head: Head, snapshot: str) -
 
 
 def _contents(shelf: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
-    """What stores hold whose part does not say it, as far as somebody has read all of them."""
+    """Content digests of stores, from their task manifests or saved ones."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
     asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())

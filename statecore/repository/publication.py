@@ -1,32 +1,29 @@
-"""Publishing a snapshot: what it names is durable first, then it is named, by one swap of the head.
+"""Publishes a snapshot: first everything that it names is made durable, then one swap of the head names it.
 
 The order of writes, and what a kill leaves after each::
 
-    files, packs       put by whoever made them              garbage, or what a retry finds
-    parts, manifest    put by the driver                     the same
-    head               swapped by the driver                 the snapshot counts; nothing is left to do
+    files, packs               put by the tasks that made them      garbage, or what a retry finds
+    task manifests, manifest   put by the driver                    the same
+    head                       swapped by the driver                the snapshot is published; nothing is left to do
 
-**Many writers.** A driver looks at the head when it begins, and again when it swaps. Where others have published
-meanwhile and none of the tasks that it has worked on is among theirs, its parts are put beside theirs and it tries
-again. Where one is, the job says what becomes of its part (*rebase*, :mod:`statecore.repository.rebase`), or it is
-``Fenced``. It is, too, where the head has another epoch, and where a snapshot that counts is ahead of it: heads only go
-forward, but for stores that the job has refused with evidence.
+**Many writers.** A driver reads the head when it begins, and again when it swaps. Where other jobs have published in
+between, and none of its own tasks, its task manifests are put beside theirs and it tries again. Where one of its tasks
+was published, *rebase* (:mod:`statecore.repository.rebase`) combines both, or the job is ``Fenced``. It is fenced, too,
+where the head has another epoch, and where a published snapshot is ahead of it: heads only go forward, except for
+stores that the job has refused with evidence.
 
-**Another mark.** Where the place has become another repository since it was opened, nobody would find what the head
-names. So the mark is read again before each swap, and a driver that finds another id is ``Fenced``.
+**Another descriptor.** Where the place has become another repository since it was opened, what the head names could not
+be found. So the repository descriptor is read again before each swap, and a driver that finds another id is ``Fenced``.
 
-**A lost reply.** A driver knows its own swap by the id of its snapshot. A retry knows what an earlier try has published
-by the request, as long as the head still has that snapshot. So does a try that finds the head swapped by another try of
-its own request: one whose reply came late, or that was taken for dead.
+**A lost reply.** A driver recognises its own swap by the id of its snapshot. A retry recognises what an earlier attempt
+has published by the request id, as long as the head still has that snapshot. So does an attempt that finds the head
+swapped by another attempt of its own request, whose reply came late, or that was taken for dead.
 
-**Failures.** A job of which one store partition failed publishes nothing: a snapshot is of one application, and a task
-that is older than its siblings would be a surprise to whoever starts from it. What was uploaded stays, and is found by
-the retry.
+**Failures.** A job with one failed store partition publishes nothing: a snapshot is of one application, and a task that
+is older than the others would surprise its readers. What was uploaded stays, and is found by the retry.
 
-**What is taken over** from the snapshot before, because the job did not touch it, is looked at when the snapshot
-counts: who publishes is told where files of it are gone (:mod:`statecore.repository.inherited_blobs`). Who publishes
-    every
-few minutes looks once an hour.
+**Inherited files** of the previous snapshot are checked once the snapshot is published: warnings name tasks with
+missing files (:mod:`statecore.repository.inherited_blobs`). A job that publishes every few minutes checks once an hour.
 """
 
 from __future__ import annotations
@@ -69,21 +66,21 @@ _NOT_DECLARED = ("bootstrap_servers", "kafka", "kafka_connection", "spark")
 
 @dataclass(frozen=True)
 class Published:
-    """A snapshot that counts.
+    """A published snapshot.
 
     Attributes:
         snapshot: its id.
         identity: hash of what all its stores are made of.
         made: when it was published (ISO 8601, UTC).
-        tasks: how many tasks it has.
+        tasks: number of tasks.
         file_bytes: bytes of all files that it names.
-        new_bytes: bytes of those that the snapshot before it does not name.
-        earlier: whether an earlier try of the same request had published it.
-        beside: snapshots of others that were published while this one was made.
-        warnings: what an operator should know of tasks that it takes over from the snapshot before, or has no more.
-        made_tasks: tasks whose parts were written for it; nobody knows them of an earlier try.
-        kept_tasks: tasks that stay as the snapshot before it has them; likewise.
-        dropped_tasks: tasks that the snapshot before it has, and it has not; likewise.
+        new_bytes: bytes of those that the previous snapshot does not name.
+        earlier: whether an earlier attempt of the same request had published it.
+        beside: snapshots of other jobs that were published while this one was built.
+        warnings: what an operator should know of inherited and of dropped tasks.
+        made_tasks: tasks whose task manifests were written for it; unknown (empty) for an earlier attempt.
+        kept_tasks: tasks that stay as in the previous snapshot; likewise.
+        dropped_tasks: tasks of the previous snapshot that it does not have; likewise.
     """
 
     snapshot: str
@@ -101,16 +98,16 @@ class Published:
 
 
 class Publication:
-    """One publication: made when a job begins, so that it knows what others publish meanwhile.
+    """One publication; made when a job begins, to detect what other jobs publish while it runs.
 
     Args:
-        shelf: where.
-        spec: the application as it is declared.
-        request: by which a retry recognises what an earlier try has published.
+        shelf: the application's repository.
+        spec: the application's spec.
+        request: request id, by which a retry recognises what an earlier attempt has published.
         origin: the command.
         clock: seconds since the epoch.
         name: makes the random part of a snapshot's id.
-        faults: points at which tests let the process die.
+        faults: fault points of tests.
 
     Raises:
         Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
@@ -133,7 +130,7 @@ class Publication:
         self._put: set[str] = set()
         self._begun = self._reader.look()
         if self._begun.head is None and shelf.has_lost_head():
-            raise shelf.lost_head()  # to publish now would lose them
+            raise shelf.lost_head()  # publishing now would lose its snapshots
         self._others = Conflicts(shelf, self._reader, self._begun)
 
     @property
@@ -143,11 +140,11 @@ class Publication:
 
     @property
     def entries(self) -> tuple[SnapshotEntry, ...]:
-        """The snapshots that counted when the job began, newest first."""
+        """The snapshots that were published when the job began, newest first."""
         return () if self._begun.head is None else self._begun.head.head.snapshots
 
     def parts(self) -> dict[str, TaskManifest]:
-        """All parts of the newest snapshot as it was when the job began, by task; they are read once.
+        """All task manifests of the newest snapshot when the job began, by task; read once.
 
         Raises:
             Corrupted, Invalid, Retryable: one cannot be used.
@@ -155,11 +152,11 @@ class Publication:
         return {task: read.part for task, read in self._reader.parts(self._begun.references.values()).items()}
 
     def earlier(self) -> Published | None:
-        """What an earlier try of the same request has published, as long as it counts."""
+        """What an earlier attempt of the same request has published, while the head names it."""
         return self._own(self._begun)
 
     def _own(self, seen: Seen) -> Published | None:
-        """The snapshot of this request that counts, if there is one."""
+        """The published snapshot of this request, if there is one."""
         entries = () if seen.head is None else seen.head.head.snapshots
         entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
@@ -175,34 +172,35 @@ class Publication:
         cuts: Mapping[str, Cut] | None = None,
         hourly: bool = False,
     ) -> Published | None:
-        """Publish what a job has made.
+        """Publish what a job has built.
 
         Args:
-            parts: the stores that it has made, by task; all that they name is durable.
-            whole: whether these are all stores of all tasks that the application has: all others are dropped. Else
-                they stay as the newest snapshot has them, unless ``tasks`` says more.
+            parts: task manifests with the stores that it has built; all that they name is durable.
+            whole: whether these are all stores of all tasks of the application: all others are dropped. Else the others
+                stay as in the newest snapshot, unless ``tasks`` says more.
             tasks: all tasks that the application has now, where the job knows them. The others are dropped, and so are
                 stores that the spec does not declare any more, or declares otherwise; warnings say so.
-            rebase: asked, on every try, for each part whose task the newest snapshot has: also where that is still the
-                one that the job began with, because the plan of a retry may be older. Without it a task that others
+            rebase: called, on every attempt, for each task that the newest snapshot has: also where that is still the
+                one that the job began with, because the plan of a retry may be older. Without it a task that other jobs
                 have published since the job began is ``Fenced``.
-            refused: stores, as task and name, whose newest ends were refused with evidence: to go back behind these is
-                no reason to stop, as long as nobody else has published the store.
-            cuts: by task, a moment at which nothing lay behind the ends of any of its stores. It is said in the
-                manifest of tasks that are not made and that nobody else has published; their parts are not written.
-            hourly: whether to look at everything that is taken over, and only in the first publication of an hour of
-                the clock. Else what the job did not make is looked at, each time, and what its stores stand upon.
+            refused: stores, as task and name, whose newest ends were refused with evidence: these may go back, as long
+                as no other job has published the store.
+            cuts: by task, a time at which no record existed beyond the ends of any of its stores. It is recorded in the
+                manifest for tasks that are neither built nor published by other jobs; their task manifests are not
+                written.
+            hourly: whether to check everything inherited, and only in the first publication of an hour of the clock.
+                Else what the job did not build, and the bases of its stores, are checked each time.
 
         Returns:
-            The snapshot; where another try of the same request was first, that one, also while this one was at work.
-            ``None`` where there was nothing left to publish.
+            The snapshot; where another attempt of the same request was first, that one. ``None`` where there was
+            nothing left to publish.
 
         Raises:
-            Fenced: others have published one of these tasks meanwhile, or are ahead of it; or the place has become
-                another repository.
-            Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or nobody knows whether it was
-                published: a retry of the same request finds out.
-            StatecoreError: a part contradicts itself, and nothing was put.
+            Fenced: other jobs have published one of these tasks since, or are ahead; or the place has become another
+                repository.
+            Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or it is unknown whether the
+                snapshot was published: a retry of the same request finds out.
+            StatecoreError: a task manifest contradicts itself, and nothing was put.
         """
         if (own := self.earlier()) is not None:
             return own
@@ -232,7 +230,7 @@ class Publication:
             if (own := self._own(seen)) is not None:
                 return own
         raise Retryable(
-            f"The head of {self._shelf.application_id} was swapped by others {_TRIES} times while this job tried.",
+            f"The head of {self._shelf.application_id} was swapped by other jobs {_TRIES} times while this job tried.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
             application_id=self._shelf.application_id,
@@ -252,7 +250,7 @@ class Publication:
         )
 
     def _placed(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
-        """Where all parts lie, when those that are written are there."""
+        """Put the written task manifests; references to all task manifests of the snapshot."""
         if not new.written:
             return new.kept
         name, content, references = blob_of(new, self._reader.known, self._shelf.names.parts)
@@ -262,7 +260,7 @@ class Publication:
         return references
 
     def _warnings(self, seen: Seen, new: SnapshotComposition, published: Published, *, hourly: bool) -> Iterable[str]:
-        """What is to be said of what the snapshot takes over."""
+        """Warnings about inherited files."""
         stores = {one.part.task: one.part.stores if hourly else one.taken_over for one in new.written}
         if hourly and seen.manifest is not None and _hour(seen.manifest.value.made) == _hour(published.made):
             return ()
@@ -290,12 +288,12 @@ class Publication:
         )
 
     def _swap(self, seen: Seen, manifest: Manifest, size: int) -> Published | None:
-        """Put the manifest and swap the head; ``None`` where somebody else was first, with either."""
+        """Put the manifest and swap the head; ``None`` where another job was first with either."""
         shelf = self._shelf
         content = self._encoded(manifest, seen)
         name = shelf.names.manifest(manifest.snapshot)
         if not shelf.blobs.put_if_absent(name, content):
-            return None  # it would be named with a hash that is not its own
+            return None  # the head would name it with a wrong hash
         self._faults.reach("publish.after-manifest")
         entry = SnapshotEntry(
             manifest.snapshot,
@@ -320,7 +318,7 @@ class Publication:
         version = None if seen.head is None else seen.head.version
         document = encoded_head(head, None if seen.head is None else seen.head.raw)
         self._faults.reach("publish.before-head")
-        self._refuse_another_mark(name)
+        self._refuse_another_descriptor(name)
         if shelf.pointers.swap(shelf.names.head, document, version) is None:
             found = shelf.read_head()
             if found is None or found.head.entry(manifest.snapshot) is None:
@@ -329,15 +327,15 @@ class Publication:
         self._faults.reach("publish.after-head")
         return _published(entry, beside=seen.generation - self._begun.generation)
 
-    def _refuse_another_mark(self, manifest: str) -> None:
+    def _refuse_another_descriptor(self, manifest: str) -> None:
         try:
             refuse_another_descriptor(self._shelf.repository)
         except Fenced:
-            self._delete(manifest)  # whoever looked for ids would find that of the repository that is no more
+            self._delete(manifest)  # else it would carry the id of a repository that no longer exists
             raise
 
     def _delete(self, manifest: str) -> None:
-        with suppress(StatecoreError):  # it is garbage, and no more than that
+        with suppress(StatecoreError):  # it is only garbage
             self._shelf.blobs.delete(manifest)
 
     def _encoded(self, manifest: Manifest, seen: Seen) -> bytes:
@@ -349,7 +347,7 @@ class Publication:
 
 
 def _hour(made: str) -> str:
-    """The hour of the clock of a moment: ``2026-11-23T01``."""
+    """The hour of a timestamp: ``2026-11-23T01``."""
     return made[:13]
 
 

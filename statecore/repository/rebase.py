@@ -1,23 +1,23 @@
-"""What becomes of a part that a job has made, where the newest snapshot is not the one that the job began with.
+"""Combines the task manifest of a job with the newest snapshot, where that is not the one the job began with.
 
-Both functions are pure: from parts they make the part that is to be published, and a publication asks them anew each
-time that somebody else was first (:meth:`statecore.repository.publication.Publication.publish`).
+Both functions are pure: from task manifests they make the one to publish. A publication calls them again each time that
+another job was first (:meth:`statecore.repository.publication.Publication.publish`).
 
-A job that **advances** stores decides store by store. *Parent* is the store in the snapshot that was the newest when
-the job was planned, and the *tail* is what the job put above its runs::
+A job that **advances** stores decides store by store. *Base* is the store in the snapshot that was the newest when the
+job was planned, and the *tail* is what the job appended to its runs::
 
     the newest snapshot has                     what is published of the store
-    the store as the parent has it              what the job made
+    the store as in the base                    what the job built
     as much of the changelog as the job         that of the newest snapshot
-      has made, or more
-    the parent's ends, and other runs: those    its runs, and the tail above them
-      of a fold, or put anew
-    less than the job has made, which is all    what the job made
-      its own and stands on no parent
+      has read, or more
+    the base's ends, and other runs             its runs, and the tail appended to them
+      (compacted, or rebuilt)
+    less than the job has read, which built     what the job built
+      the store whole, without a base
     anything else                               nothing: the job is fenced
 
-A **fold** decides database by database: where the runs that it has merged still stand side by side, its run takes their
-place; other databases stay as they are.
+A **compaction** decides database by database: where the runs that it has merged are still adjacent, its run replaces
+them; other databases stay as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 
 Tail = dict[int | None, list[StoredRun]]
-"""The runs that were put above those of a parent, by segment."""
+"""The runs that were appended to those of a base, by segment."""
 
 
 class Compaction(NamedTuple):
@@ -42,10 +42,10 @@ class Compaction(NamedTuple):
 
     Attributes:
         store: the store.
-        segment: the segment that the database is; ``None`` where the store has none.
-        inputs: the runs, side by side, in the order they are applied.
-        output: what they have become, with all their offsets; ``None`` where nothing was left of them.
-        is_lowest: whether deletes were left out, because nothing lay below: then nothing may lie there now.
+        segment: the database's segment; ``None`` where the store has none.
+        inputs: adjacent runs, in the order they are applied.
+        output: the merged run, with all their offsets; ``None`` where it would be empty.
+        is_lowest: whether deletes were left out because no rows were below: then none may be there now.
     """
 
     store: str
@@ -56,19 +56,19 @@ class Compaction(NamedTuple):
 
 
 def advanced(mine: TaskManifest, theirs: TaskManifest, parent: TaskManifest | None) -> TaskManifest | None:
-    """The part to publish where others may have published the task as well.
+    """The task manifest to publish where other jobs may have published the task as well.
 
     Args:
-        mine: what a job has made: stores that it has advanced, or made from nothing.
+        mine: stores that a job has advanced, or built whole.
         theirs: the task in the newest snapshot.
-        parent: the task in the snapshot that was the newest when the job was planned, with all of its stores, also
-            those that the job has refused to build on; ``None`` where that had no such task.
+        parent: the base: the task in the snapshot that was the newest when the job was planned, with all of its stores,
+            also those that the job has refused as a base; ``None`` where that had no such task.
 
     Returns:
-        The part, with every store of ``mine``; ``None`` where ``theirs`` has all of it.
+        The task manifest, with every store of ``mine``; ``None`` where ``theirs`` has all of it.
 
     Raises:
-        Fenced: what others have published and what the job has made do not fit together.
+        Fenced: what other jobs have published and what this job has built do not fit together.
     """
     there = {store.store: store for store in theirs.stores}
     below = {store.store: store for store in parent.stores} if parent is not None else {}
@@ -79,16 +79,10 @@ def advanced(mine: TaskManifest, theirs: TaskManifest, parent: TaskManifest | No
 
 
 def folded(folds: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
-    """The part to publish for folds of a task, whatever the newest snapshot has of it.
-
-    What a store holds and where it ends stay as they are.
-
-    Args:
-        folds: what was merged.
-        theirs: the task in the newest snapshot.
+    """The task manifest to publish for compactions of a task; rows and ends stay as they are.
 
     Returns:
-        The part, with the stores that are others now; ``None`` where no fold fits any more.
+        The task manifest, with the stores that changed; ``None`` where no compaction fits any more.
     """
     by_store: dict[str, list[Compaction]] = {}
     for fold in folds:
@@ -120,7 +114,7 @@ def _advanced(
 
 
 def _tail(mine: StoreSnapshot, parent: StoreSnapshot) -> Tail | None:
-    """What lies above a parent; ``None`` where a store does not stand on it."""
+    """Runs appended to a base; ``None`` where a store is not based on it."""
     if mine.kind.is_versioned or _terms(mine) != _terms(parent) or not _are_of_the_same_topics(mine, parent):
         return None
     ends = _ends(parent)
@@ -141,7 +135,7 @@ def _tail(mine: StoreSnapshot, parent: StoreSnapshot) -> Tail | None:
 
 
 def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, tail: Tail) -> StoreSnapshot:
-    """A tail above the runs of another store that ends where the parent does."""
+    """A tail appended to the runs of another store that ends where the base does."""
     if theirs.databases == parent.databases:
         return mine
     known = {database.segment: database for database in parent.databases}
@@ -150,9 +144,9 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
     databases = []
     for segment in sorted(there.keys() | made.keys(), key=segment_order):
         if (segment in known and segment not in made) or any(_has_expired(one, segment) for one in (theirs, mine)):
-            continue  # as one of the two has found
+            continue  # expired, or gone in one of the two
         if segment in known and segment not in there and not tail[segment]:
-            continue  # a fold has left nothing of it; else the tail is all that there is now
+            continue  # a compaction left nothing of it; else the tail is all that it has now
         under = there.get(segment, StoredDatabase(segment, ()))
         if segment not in made:
             databases.append(under)
@@ -161,18 +155,18 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
         databases.append(replace(under, runs=_joined(under.runs, tail[segment], made[segment].runs, len(standing))))
     times = [one.stream_time for one in (theirs, mine) if one.stream_time is not None]
     store = _with(replace(mine, stream_time=max(times) if len(times) == 2 else None), databases)
-    unlike = (known.keys() ^ there.keys()) & made.keys() - {None}  # which may have expired below the tail
+    unlike = (known.keys() ^ there.keys()) & made.keys() - {None}  # segments that may have expired below the tail
     if {one.segment for one in databases} == made.keys() and not unlike:
         return store
     return replace(store, rows=None, bytes=None, digest=None)
 
 
 def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
-    """Whether a store has seen so late a time that it keeps a segment no more."""
+    """Whether a segment has expired by a store's stream time."""
     if segment is None or store.retention_ms is None or not store.segment_interval_ms:
         return False
     seen = store.stream_time
-    if seen is None:  # the time of the newest segment at least
+    if seen is None:  # at least the time of the newest segment
         seen = max((database.segment or 0 for database in store.databases), default=0) * store.segment_interval_ms
     return segment < first_live_segment(seen, store.retention_ms, store.segment_interval_ms)
 
@@ -180,7 +174,7 @@ def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
 def _joined(
     under: Sequence[StoredRun], tail: Sequence[StoredRun], made: Sequence[StoredRun], standing: int
 ) -> tuple[StoredRun, ...]:
-    """Runs with a tail above them, in the order that whoever made the tail has put his own in."""
+    """Runs followed by a tail, with partitions in the order that the job has put them in."""
     if list(made[standing:]) == list(tail):
         return (*under, *tail)
     places: dict[TopicPartition | None, int] = {}
@@ -205,7 +199,7 @@ def _folded(store: StoreSnapshot, folds: Iterable[Compaction]) -> StoreSnapshot:
 
 
 def _place(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int | None:
-    """Where some runs stand side by side among others; ``None`` where they do not."""
+    """Index of adjacent runs among others; ``None`` where they are not adjacent there."""
     wanted, names = [_name(run) for run in inputs], [_name(stored.run) for stored in runs]
     for at in range(len(names) - len(wanted) + 1 if wanted else 0):
         if names[at : at + len(wanted)] == wanted:
@@ -214,7 +208,7 @@ def _place(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int | None:
 
 
 def _with(store: StoreSnapshot, databases: Sequence[StoredDatabase]) -> StoreSnapshot:
-    """A store of other databases."""
+    """The store with other databases, and the identity that follows."""
     segment = None
     if store.kind.is_segmented:
         segment = max(store.stream_time or 0, 0) // store.segment_interval_ms if store.segment_interval_ms else 0
@@ -227,7 +221,7 @@ def _name(run: Run) -> tuple[str, int, int]:
 
 
 def _terms(store: StoreSnapshot) -> tuple[object, ...]:
-    """What rows of two stores must have in common to lie above one another."""
+    """What two stores must have in common for their rows to be combined."""
     return store.kind, store.isolation, store.layout, store.retention_ms, store.segment_interval_ms
 
 
@@ -236,13 +230,13 @@ def _ends(store: StoreSnapshot) -> dict[TopicPartition, int]:
 
 
 def _end_of(run: Run, ends: dict[TopicPartition, int]) -> int:
-    """Where the store ends in the partition of a run; of a run that does not say which, in all of them."""
+    """Where the store ends in the partition of a run; for a run of unknown partition, the highest end."""
     highest = max(ends.values(), default=0)
     return highest if run.origin.changelog is None else ends.get(run.origin.changelog, highest)
 
 
 def _are_of_the_same_topics(one: StoreSnapshot, other: StoreSnapshot) -> bool:
-    """Whether two stores are of the same partitions; a topic whose id nobody asked for is taken for the same."""
+    """Whether two stores are of the same partitions; a topic whose id is unknown is taken for the same."""
     ids = {end.topic_partition: end.topic_id for end in other.changelogs}
     return ids.keys() == {end.topic_partition for end in one.changelogs} and all(
         "" in (end.topic_id, ids[end.topic_partition]) or end.topic_id == ids[end.topic_partition]
@@ -251,16 +245,16 @@ def _are_of_the_same_topics(one: StoreSnapshot, other: StoreSnapshot) -> bool:
 
 
 def _is_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
-    """Whether a store has come further in any partition."""
+    """Whether a store ends later in any partition."""
     ends = _ends(other)
     return any(end.end > ends[end.topic_partition] for end in one.changelogs)
 
 
 def _fenced(task: str, store: StoreSnapshot, what: str, reason: str) -> Fenced:
     return Fenced(
-        f"Nothing was published: another job has published {what} meanwhile (store {store.store} of task {task}).",
+        f"Nothing was published: another job has published {what} since (store {store.store} of task {task}).",
         code="publication-conflict",
-        action="Start a new job (under a new request id): it goes on from the newest snapshot.",
+        action="Start a new job (under a new request id): it continues from the newest snapshot.",
         reason=reason,
         task=task,
         store=store.store,

@@ -1,4 +1,4 @@
-"""What is damaged in snapshots: each part and each blob is looked at once, however many snapshots name it."""
+"""Verifies snapshots: each task manifest and each blob is checked once, however many snapshots name it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
 Damage = Corrupted | Invalid
-"""Bytes that are not what was written, or what this release cannot read."""
+"""Bytes that were changed, or that this release cannot read."""
 
 AT_ONCE = 8
 
 
 class VerifiedSnapshot(NamedTuple):
-    """A snapshot, as it was found.
+    """A verified snapshot.
 
     Attributes:
-        entry: what the head says of it.
+        entry: its entry in the head.
         manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong, by task; by ``""`` what is wrong with the manifest.
-        held_bytes: bytes of the files that it names and no newer one does; ``None`` where nobody has asked for that, or
-            nobody can tell (:mod:`statecore.repository.space_usage`).
+        damage: what is wrong, by task; that of the manifest under ``""``.
+        held_bytes: bytes of the files that it names and no newer one does; ``None`` where they were not requested or
+            are unknown (:mod:`statecore.repository.space_usage`).
     """
 
     entry: SnapshotEntry
@@ -38,25 +38,25 @@ class VerifiedSnapshot(NamedTuple):
 
 
 PartKey = tuple[str, Extent]
-"""A part, whatever a manifest says of it besides: its hash, and where it lies."""
+"""Identifies a task manifest: its hash and its extent."""
 
 
 def key_of(reference: TaskManifestReference) -> PartKey:
-    """The part that a manifest refers to."""
+    """The key of the task manifest that a reference names."""
     return reference.sha256, reference.extent
 
 
 class Verification:
-    """Looks at snapshots; a context manager, because it looks at several things at once.
+    """Verifies snapshots with several threads; a context manager.
 
     Args:
-        shelf: where they are.
-        files: whether their files are looked at, too: that each is there and as long as it should be.
-        named: whether it is remembered which files each part names.
-        tolerated: which errors are damage; any other ends the examination.
+        shelf: the application's repository.
+        files: whether to check that files exist and have their length, too.
+        named: whether to record the files of each task manifest.
+        tolerated: the errors that count as damage; any other ends the verification.
 
     Attributes:
-        named: bytes of the files that each part names, by hash, where that is remembered.
+        named: recorded bytes of files, by hash, for each task manifest.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Verification:
     def snapshots(
         self, entries: Sequence[SnapshotEntry], advance: Callable[[], None] = lambda: None
     ) -> list[VerifiedSnapshot]:
-        """Snapshots that a head names, in their order.
+        """Verify snapshots that a head names, in their order.
 
         Raises:
-            Retryable: nobody could look.
+            Retryable: the repository could not be read.
             Invalid: the same, where it is not tolerated.
         """
         found = []
@@ -104,10 +104,10 @@ class Verification:
             return None, error
 
     def damage(self, manifest: Manifest) -> dict[str, Damage]:
-        """What is wrong with the parts of a manifest, and with the files that they name, by task.
+        """Damage of a manifest's task manifests, and of the files that they name, by task.
 
         Raises:
-            Retryable: nobody could look.
+            Retryable: the repository could not be read.
             Invalid: the same, where it is not tolerated.
         """
         by_blob: dict[str, list[TaskManifestReference]] = {}
@@ -126,7 +126,7 @@ class Verification:
     def _read(
         self, together: Sequence[TaskManifestReference]
     ) -> list[tuple[TaskManifestReference, TaskManifest | Damage]]:
-        """Parts that lie in one blob: at once, and each alone where one of them is damaged."""
+        """Read task manifests of one blob: together, or each alone where one is damaged."""
         try:
             found = self._shelf.parts(together)
             return [(reference, found[reference.task].part) for reference in together]
@@ -148,7 +148,7 @@ class Verification:
         return None
 
     def _lacking(self, part: TaskManifest) -> Damage | None:
-        """The first file of a part that is not there."""
+        """The error for the first missing or truncated file of a task manifest."""
         if not self._files:
             return None
         for store in part.stores:
@@ -157,7 +157,7 @@ class Verification:
                 if size is None or size < extent.start + extent.bytes:
                     why = "is missing" if size is None else f"has {size} bytes"
                     return Corrupted(
-                        f"A file of store {store.store} of task {part.task} is not there: the blob {extent.blob} "
+                        f"A file of store {store.store} of task {part.task} is missing: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
                         code="blob-missing" if size is None else "blob-truncated",
                         action=self._shelf.instead,
