@@ -1,6 +1,6 @@
-"""A store whose every write is also sent to its changelog (``ChangeLoggingKeyValueBytesStore`` and its like).
+"""A store that sends every write to its changelog too (``ChangeLoggingKeyValueBytesStore`` and its like).
 
-The changelog is always first, so that the store can be behind it and never ahead::
+The changelog always comes first, so that the store can be behind it and never ahead::
 
     exactly-once     producer.begin_transaction()      at-least-once    store.put(...)
                      store.put(...)                                     store.commit()      flushes the producer first
@@ -8,8 +8,8 @@ The changelog is always first, so that the store can be behind it and never ahea
                      store.commit()
 
 A kill between Kafka's commit and the store's leaves the store behind by exactly the records between its offset and the
-end; :func:`~statecore.tasks.restoration.restore.restore` applies them at the next start. What is sent is what Kafka
-Streams sends: the value without the timestamp and headers that the row has in front of it, these as the record's own.
+end; :func:`~statecore.tasks.restoration.restore.restore` applies them at the next start. The record is that of Kafka
+Streams: the value without the timestamp and headers in front of it in the row, which become the record's own.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 _MOST_IN_FLIGHT = 10_000
 FENCING = ("ProducerFencedError", "InvalidProducerEpochError", "InvalidPidMappingError")
-"""Names of a producer's errors that mean: another one has taken over."""
+"""Names of a producer's errors which mean that it was fenced."""
 
 
 class Acknowledgement(Protocol):
-    """What a producer returns for a record that was sent."""
+    """What a producer returns for a sent record."""
 
     def get(self, timeout: float | None = None) -> Any:
-        """Wait until it is acknowledged; the result's ``offset`` is the record's."""
+        """Wait for the acknowledgement; the result's ``offset`` is the record's."""
 
 
 class Producer(Protocol):
-    """What is needed of a producer: kafka-python's ``KafkaProducer``, or one like it."""
+    """The methods used of a producer such as kafka-python's ``KafkaProducer``."""
 
     def send(
         self,
@@ -62,11 +62,11 @@ class ChangeLoggingStore(DelegatingStore):
 
     Args:
         store: the store.
-        producer: where records are sent.
+        producer: sends the records.
         changelog: the changelog partition.
         transactional: whether the records are part of transactions of the producer. Then the caller calls
             ``commit_transaction()`` before :meth:`commit`, and ``abort_transaction()`` with :meth:`abort`.
-        kind: what the store is; by default a :class:`RocksDBStore` knows, and any other is ``key-value``.
+        kind: the store's kind; by default that of a :class:`RocksDBStore`, else ``key-value``.
         timeout: seconds to wait for an acknowledgement.
 
     Attributes:
@@ -107,14 +107,14 @@ class ChangeLoggingStore(DelegatingStore):
         return self._changelog
 
     def open(self) -> None:
-        """Open the store inside; nothing is sent yet."""
+        """Open the wrapped store; nothing is sent yet."""
         if not self._store.is_open:
             self._forget()
             self._behind = False
         self._store.open()
 
     def close(self) -> None:
-        """Close the store inside; what was not committed is dropped, and the next restore brings what was sent."""
+        """Close the wrapped store; uncommitted writes are dropped, and the next restore applies what was sent."""
         self._forget()
         super().close()
 
@@ -122,9 +122,9 @@ class ChangeLoggingStore(DelegatingStore):
         """Write the row, and send it.
 
         Raises:
-            Invalid: see :meth:`StateStore.put`; or the value is no row of the store's kind, or cannot be sent.
+            Invalid: see :meth:`StateStore.put`; or the value is not a row of the store's kind, or cannot be sent.
             Retryable: the producer does not take the record.
-            Fenced: another producer has taken over.
+            Fenced: another producer has the transactional id.
         """
         self._check_level()
         record = self._record_of(value) if type(value) is bytes else None
@@ -154,7 +154,7 @@ class ChangeLoggingStore(DelegatingStore):
             self._behind = True
             if isinstance(error, Exception):
                 self._refuse(error)
-            raise  # a signal handler's: nobody knows whether it was sent
+            raise  # from a signal handler: it is unknown whether the record was sent
         self._sent.append(sent)
         if len(self._sent) > self._most_in_flight:
             self._take(self._sent.popleft())
@@ -173,7 +173,7 @@ class ChangeLoggingStore(DelegatingStore):
         return present
 
     def settle(self) -> None:
-        """Wait until every record that was sent is acknowledged, before input is said to be consumed.
+        """Wait until every sent record is acknowledged, before input is committed.
 
         Raises:
             Retryable, Fenced: one was not; see :meth:`commit`.
@@ -184,10 +184,10 @@ class ChangeLoggingStore(DelegatingStore):
         """Commit the store at the greatest offset that the changelog has acknowledged.
 
         Without transactions the producer is flushed first. With them Kafka's transaction must have been committed: the
-        store would else be ahead of a transaction that may still be aborted.
+        store would otherwise be ahead of a transaction that may still be aborted.
 
         Args:
-            offsets: further offsets; one given for the changelog itself is taken as it is.
+            offsets: further offsets; one given for the changelog itself takes precedence.
 
         Raises:
             Retryable, Fenced: a record was not acknowledged. Nothing was committed; the changelog may have the records,
@@ -204,7 +204,7 @@ class ChangeLoggingStore(DelegatingStore):
         self._acknowledged = None
 
     def forget_offsets(self) -> None:
-        """See :meth:`StateStore.forget_offsets`; what was sent must be acknowledged, as for :meth:`commit`."""
+        """See :meth:`StateStore.forget_offsets`; waits for acknowledgements, as :meth:`commit`."""
         self._settle()
         self._store.forget_offsets()
         self._acknowledged = None
@@ -212,8 +212,8 @@ class ChangeLoggingStore(DelegatingStore):
     def abort(self) -> None:
         """Drop what was written since the last commit.
 
-        With transactions, abort the producer's too. Without, what was sent stays in the changelog and the store lacks
-        it: it takes no more writes until it was closed, opened and restored.
+        With transactions, abort the producer's too. Without, records that were sent stay in the changelog and the store
+        lacks them: it refuses writes until it is closed, opened and restored.
         """
         self._store.abort()
         if self._transactional:
@@ -230,14 +230,14 @@ class ChangeLoggingStore(DelegatingStore):
             return decode_value(self._kind, row)
         except Corrupted as error:
             raise Invalid(
-                f"Nothing was written: a value is no row of a {self._kind.value} store. {error.what}",
+                f"Nothing was written: a value is not a row of a {self._kind.value} store. {error.what}",
                 code="row-format-invalid",
                 action="Put the timestamp (and the headers) in front of the value, as encode_value does.",
                 kind=self._kind.value,
             ) from error
 
     def _settle(self) -> None:
-        """Have every record that was sent acknowledged."""
+        """Wait until every sent record is acknowledged."""
         self._check_level()
         if self._sent and not self._transactional:
             try:
@@ -261,8 +261,7 @@ class ChangeLoggingStore(DelegatingStore):
         if offset < 0:
             self._behind = True
             raise Invalid(
-                f"The producer does not learn at which offsets of {self._changelog} its records are; nothing was "
-                "committed.",
+                f"The producer does not learn the offsets of its records in {self._changelog}; nothing was committed.",
                 code="acks-insufficient",
                 action="Give it acks='all', then close the store, open it, and restore it.",
                 topic=self._changelog.topic,
@@ -286,7 +285,7 @@ class ChangeLoggingStore(DelegatingStore):
         raise kind(
             f"A record of {self._changelog} was not acknowledged: {type(error).__name__} {error}".rstrip(". ") + ".",
             code="producer-fenced" if kind is Fenced else "record-not-acknowledged",
-            action="Another producer with this transactional id has taken over; stop this one."
+            action="Another producer has this transactional id; stop this one."
             if kind is Fenced
             else "Check the brokers; close the store, open it, and restore it: nothing was committed.",
             topic=self._changelog.topic,
