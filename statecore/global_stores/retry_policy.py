@@ -1,8 +1,8 @@
-"""What an error of a round means: to try again after a pause, to build the store anew, or to give it up.
+"""Decides what an error of a round means: retry after a pause, rebuild the store, or give up.
 
-Patience has bounds. Brokers are asked for ever; a topic may be absent for a while; and what only a rebuild or another
-look mends (a log that is truncated while it is read, a store that does not verify) may go wrong a number of times in
-a row, because on a disk that fails it would for ever.
+Brokers are asked without limit; a topic may be absent for a while; and failures that another read or a rebuild may
+repair (a log that is truncated while it is read, a store that does not verify) may happen a number of times in a row,
+because on a failing disk they would never end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DOUBLINGS = 30
 
 
 class UnusableRecord(Invalid):
-    """A record that the store's kind cannot have."""
+    """A record that does not fit the store's kind."""
 
 
 class Doing(Enum):
@@ -29,25 +29,20 @@ class Doing(Enum):
 
 
 class Verdict(Enum):
-    """What becomes of the store."""
+    """What to do with the store."""
 
     AGAIN = auto()
     """The next round does the same, after the pause."""
 
     REBUILD = auto()
-    """The next round builds it anew, after the pause."""
+    """The next round rebuilds it, after the pause."""
 
     GIVE_UP = auto()
-    """A person has to look at it."""
+    """An operator has to decide."""
 
 
 class RetryPolicy:
-    """How often what went wrong, and when the next round may be.
-
-    Args:
-        settings: pauses and bounds.
-        clock: seconds that never go back.
-    """
+    """Counts failures, and tells when the next round may be."""
 
     def __init__(self, settings: GlobalSettings, clock: Callable[[], float]) -> None:
         self._settings, self._clock = settings, clock
@@ -61,31 +56,22 @@ class RetryPolicy:
         return self._clock() >= self._not_before
 
     def succeeded(self, *, running: bool) -> None:
-        """A round went well.
-
-        Args:
-            running: whether the store is whole: then earlier setbacks are mended.
-        """
+        """Reset failures after a round, and earlier setbacks too where the store is complete (``running``)."""
         self._failures = self._unusable = 0
         self._gone_since = None
         if running:
             self._setbacks = 0
 
     def was_there(self) -> None:
-        """The topic answered."""
+        """Note that the topic answered."""
         self._gone_since = None
 
     def begins_anew(self) -> None:
-        """The store is read from the start: a record that was unusable may be another one now."""
+        """Forget unusable records, because the store is read from the start."""
         self._unusable = 0
 
     def judge(self, error: StatecoreError, doing: Doing) -> Verdict:
-        """What an error of a round means; the pause begins.
-
-        Args:
-            error: the error.
-            doing: what the round was doing.
-        """
+        """Classify an error of a round; the pause begins."""
         if isinstance(error, Retryable):
             return self._again()
         if doing is Doing.STORING and isinstance(error, Corrupted | NotFound):
@@ -94,33 +80,27 @@ class RetryPolicy:
             self._gone_since = self._clock() if self._gone_since is None else self._gone_since
             return self._again() if self._gone_for() < self._settings.topic_gone_timeout else Verdict.GIVE_UP
         if isinstance(error, Corrupted):
-            return self._again()  # the broker's log, which another replica may have whole
+            return self._again()  # the broker's log is damaged; another replica may be intact
         if isinstance(error, UnusableRecord):
-            self._unusable += 1  # of a topic that was created again, perhaps: the next look tells
+            self._unusable += 1  # perhaps of a recreated topic, which the next round detects
             return Verdict.AGAIN if self._unusable == 1 else Verdict.GIVE_UP
         if isinstance(error, Invalid) and doing is Doing.READING:
-            return self._set_back(Verdict.AGAIN)  # truncated, or created again: the next look tells
+            return self._set_back(Verdict.AGAIN)  # truncated or recreated, which the next round detects
         return Verdict.GIVE_UP
 
     def lost_records(self) -> Verdict:
-        """The log's start has moved into what was being read: the store is built anew, after growing pauses."""
+        """Handle a log start that moved into the range being read: rebuild, after growing pauses."""
         return self._set_back(Verdict.REBUILD)
 
     def exhausted(self, error: StatecoreError, doing: Doing, store: str) -> StatecoreError:
-        """The error with which the store is given up: it says for how long, or how often, it was tried.
-
-        Args:
-            error: the last one, which was judged.
-            doing: what the round was doing.
-            store: the store.
-        """
+        """The error with which the store is given up, with the time or number of attempts."""
         if isinstance(error, UnusableRecord):
             return error.restated(error.what, store=store)
         if isinstance(error, NotFound) and doing is not Doing.STORING:
             return error.restated(
-                f"{error.what} It has been so for {self._gone_for():.0f} s, and the global store {store} has nothing "
-                "to follow.",
-                action="Create the topic and start again; the store is built anew then.",
+                f"{error.what} The topic has been absent for {self._gone_for():.0f} s, and the global store {store} "
+                "needs it.",
+                action="Create the topic and start again; the store is then rebuilt.",
                 store=store,
             )
         if self._setbacks >= self._settings.recovery_attempts:
@@ -137,7 +117,7 @@ class RetryPolicy:
         return Verdict.AGAIN
 
     def _set_back(self, verdict: Verdict) -> Verdict:
-        """Another look at once; where that did not help, after pauses; and not for ever."""
+        """Retry at once; then after pauses; and give up after a number of setbacks."""
         self._setbacks += 1
         if self._setbacks >= self._settings.recovery_attempts:
             return Verdict.GIVE_UP

@@ -1,13 +1,13 @@
-"""One global store: opened, brought up to its topic, followed, and built anew where its offsets are none any more.
+"""One global store: opened, caught up with its topic, followed, and rebuilt where its offsets are invalid.
 
-A round asks where the topic's logs are, reads what is new, and commits it with the next offsets of all partitions as
-one. What makes a round impossible decides what comes next (:mod:`.global_patience`):
+A round asks for the topic's logs, reads what is new, and commits it atomically with the next offsets of all partitions.
+An error of a round decides what comes next (:mod:`.retry_policy`):
 
-- an offset that is none of the topic's logs, a topic with another id, a damaged store: the store is set aside and built
-  anew, here, by the rounds that follow;
-- brokers that do not answer, a disk that fails, a topic that is gone: tried again, with growing pauses; the topic not
-  for ever;
-- no room, no rights, records of another kind: ``ERROR``.
+- an offset outside the topic's logs, a topic with another id, a damaged store: the store is set aside and rebuilt by
+the
+  following rounds;
+- brokers that do not answer, a disk that fails, an absent topic: retried with growing pauses; the topic not for ever;
+- a full disk, no rights, records of another kind: ``ERROR``.
 """
 
 from __future__ import annotations
@@ -44,14 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GlobalStore:
-    """One global store of a process; :class:`GlobalStores` has them all.
-
-    One thread opens, polls and closes; any thread may query.
-
-    Args:
-        table: what it is.
-        around: what it shares with others.
-    """
+    """One global store of a process. One thread opens, polls and closes it; any thread may query it."""
 
     def __init__(self, table: GlobalTable, around: GlobalContext) -> None:
         self.table = table
@@ -73,18 +66,18 @@ class GlobalStore:
         self._restoring: RestoreMetrics | None = None
         self._unobserve: list[Callable[[], None]] = []
         self.error: StatecoreError | None = None
-        """What it cannot recover from, in ``ERROR``; else what the brokers last failed with, until they answer."""
+        """The error of state ``ERROR``; else the last error of the brokers, until they answer."""
         self.recoveries: list[Invalidity] = []
-        """Why it was built anew, each time since it was opened."""
+        """Why it was rebuilt, each time since it was opened."""
 
     @property
     def state(self) -> GlobalState:
-        """What it is doing."""
+        """The present state."""
         return self._machine.state
 
     @property
     def lag(self) -> int:
-        """Offsets that it is behind the end of its topic, as of the last look."""
+        """Offsets that it is behind the end of its topic, as of the last round."""
         positions = self._positions
         return sum(max(0, end - positions.get(at, 0)) for at, end in self._ends.items())
 
@@ -94,20 +87,18 @@ class GlobalStore:
         return {TopicPartition(self.table.topic, at): offset for at, offset in self._positions.items()}
 
     def open(self) -> None:
-        """Open what is on the disk. Nothing is asked of brokers.
+        """Open what is on the disk, without asking brokers.
 
         Raises:
             Invalid: it is of another kind, of an older release, or this user has no right to it.
             Fenced: another process has it open.
-            Capacity: no room.
+            Capacity: the disk is full.
         """
         stored, self._pending = self._databases.open()
         if self._databases.live is not None:
             self._pending = why_unknown(stored)
             if self._pending is None and self._around.topics.unreadable:
-                self._pending = Invalidity(
-                    RecoveryReason.TOPIC_UNKNOWN, "what was remembered of its topic's id cannot be read"
-                )
+                self._pending = Invalidity(RecoveryReason.TOPIC_UNKNOWN, "the saved id of its topic cannot be read")
             if self._pending is None:
                 self._positions = stored
                 self._built_of = self._around.topics.of(self.table.name, self.table.topic, self._databases.identity)
@@ -120,7 +111,7 @@ class GlobalStore:
         ]
 
     def check_topic(self) -> None:
-        """Ask for the topic, so that one that is refused is refused at once; brokers that are away are asked later.
+        """Ask for the topic, to refuse an unsuitable one at once; brokers that do not answer are asked later.
 
         Raises:
             Invalid: the topic is not compacted, or this client may not read it.
@@ -131,11 +122,7 @@ class GlobalStore:
             self._failed(error)
 
     def poll(self) -> int:
-        """One round, if it is time for one.
-
-        Returns:
-            Records that were applied.
-        """
+        """Run one round, if it is due; returns the records that were applied."""
         if self.state not in (GlobalState.RESTORING, GlobalState.RUNNING):
             return 0
         self._databases.reap(valid=self.state is GlobalState.RUNNING)
@@ -163,7 +150,7 @@ class GlobalStore:
         return 0
 
     def query_view(self, *, stale: bool = False) -> GlobalView:
-        """The store at this instant; see :meth:`GlobalStores.query_view`."""
+        """A view of the store now; see :meth:`GlobalStores.query_view`."""
         databases = self._databases
         with databases.serving:
             state = self.state
@@ -182,7 +169,7 @@ class GlobalStore:
             if state is GlobalState.ERROR and self.error is not None:
                 failed = self.error
                 raise failed.restated(failed.what)
-        has_old = "Try again later, or ask for the rows of before (stale=True)."
+        has_old = "Try again later, or ask for the former rows (stale=True)."
         raise Retryable(
             f"The global store {self.table.name} is being restored from topic {self.table.topic} "
             f"({self.lag} offsets are left).",
@@ -193,7 +180,7 @@ class GlobalStore:
         )
 
     def close(self) -> None:
-        """Close everything; views end. Closing again does nothing.
+        """Close everything; views end. Idempotent.
 
         Raises:
             StatecoreError: a store could not be closed; the others were.
@@ -236,14 +223,14 @@ class GlobalStore:
         if self._targets is None:
             self._begin(look)
         if self._databases.is_built:
-            self._restored()  # what kept it from its place before is over; nothing is read until it is there
+            self._restored()  # its earlier error is over; nothing is read until it is in its place
         applied = self._advance(look)
         if self.state is GlobalState.RESTORING and self._has_reached(look):
             self._restored()
         return applied
 
     def _describe(self) -> None:
-        """Look at the topic, and refuse one that deletes rows."""
+        """Ask for the topic, and refuse one that deletes rows."""
         table = self.table
         topic = self._around.cluster.describe_topics([table.topic])[table.topic]
         if self._topic is None or self._topic.topic_id != topic.topic_id:
@@ -256,12 +243,12 @@ class GlobalStore:
         self._topic, self._described_at = topic, self._around.clock()
 
     def _why_another(self, topic: TopicDescription) -> Invalidity | None:
-        """Why the rows are not of this topic; ``None`` where they are, or nobody knows of which they are."""
+        """Why the rows are not of this topic; ``None`` where they are, or their topic is unknown."""
         if self._built_of is None or self._built_of == topic.topic_id:
             return None
         return Invalidity(
             RecoveryReason.TOPIC_RECREATED,
-            f"topic {topic.name} was deleted and created again: its id is {topic.topic_id}, and was {self._built_of}",
+            f"topic {topic.name} was recreated: its id is {topic.topic_id}, and was {self._built_of}",
         )
 
     def _begin(self, look: Look) -> None:
@@ -304,17 +291,17 @@ class GlobalStore:
         return {TopicPartition(self.table.topic, at): offset for at, offset in positions.items()}
 
     def _remember(self, identity: str) -> None:
-        """Write down of which topic a database of this store is built."""
+        """Save the topic that a database of this store is built of."""
         assert self._built_of is not None
         self._around.topics.remember(self.table.name, self.table.topic, self._built_of, identity)
 
     def _has_reached(self, look: Look) -> bool:
-        """Whether all that there was at first is applied, as far as the logs still have it."""
+        """Whether all that the topic held at first is applied, as far as the logs still have it."""
         targets = self._targets or {}
         return all(self._positions.get(at, 0) >= min(end, look.ends.get(at, 0)) for at, end in targets.items())
 
     def _restored(self) -> None:
-        """Everything that there was is applied: a store that was built goes to its place, and the store answers."""
+        """Finish the restore: put a built database in its place, and serve it."""
         self._doing = Doing.STORING
         try:
             self._databases.finish(self._next_offsets(self._positions))
@@ -330,17 +317,17 @@ class GlobalStore:
         self._around.faults.reach("global.recovered")
 
     def _forget(self) -> None:
-        """Nothing is restored: the next round begins with it."""
+        """Reset the restore: the next round begins again."""
         self._targets = self._built_of = None
         self._positions, self._epochs = {}, {}
 
-    # What goes wrong.
+    # Errors.
 
     def _recover(self, invalid: Invalidity) -> None:
-        """Set aside what is there, so that the next step builds the store anew."""
-        if not self.recoveries or self.recoveries[-1] is not invalid:  # not one that is tried again
+        """Set aside what is there, so that the following rounds rebuild the store."""
+        if not self.recoveries or self.recoveries[-1] is not invalid:  # not where it is retried
             _LOG.warning(
-                "The global store %s is built anew from the start of topic %s: %s.",
+                "The global store %s is rebuilt from the start of topic %s: %s.",
                 self.table.name,
                 self.table.topic,
                 invalid.what,
@@ -359,7 +346,7 @@ class GlobalStore:
         self._pending = None
 
     def _failed(self, error: StatecoreError) -> None:
-        """Do what an error of a round means."""
+        """Retry, rebuild or give up after an error of a round."""
         self._described_at = None
         verdict = self._patience.judge(error, self._doing)
         if verdict is Verdict.GIVE_UP:
@@ -372,7 +359,7 @@ class GlobalStore:
         _LOG.info("The global store %s tries again: %s", self.table.name, error)
 
     def _lost_records(self) -> None:
-        what = "records were deleted while they were to be read next"
+        what = "records were deleted before they were read"
         if self._patience.lost_records() is Verdict.REBUILD:
             self._pending = Invalidity(RecoveryReason.BELOW_LOG_START, what)
             return
@@ -393,7 +380,7 @@ class GlobalStore:
         self._end_restore()
 
     def fail(self, error: StatecoreError) -> None:
-        """Go to ``ERROR``, for something that happened around the store; one that is closed stays so."""
+        """Go to ``ERROR`` for a failure outside the store, unless it is closed."""
         with self._databases.serving:
             if self.state is not GlobalState.CLOSED:
                 self._give_up(error)
