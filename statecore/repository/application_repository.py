@@ -29,7 +29,7 @@ from statecore.repository.manifest import (
     checked,
 )
 from statecore.repository.repository import Repository, open_repository
-from statecore.repository.task_manifest_documents import opened
+from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_names import check_names
 from statecore.repository.task_manifest_structure import check_structure
 
@@ -249,7 +249,7 @@ class ApplicationRepository:
                 what = f"The task manifest of {reference.task}"
                 where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
                 document = checked(document, reference.sha256, what, self.instead, **where)
-                read = PART.read(opened(document, what, self.instead, **where))
+                read = PART.read(decompress(document, what, self.instead, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)

@@ -28,29 +28,29 @@ def base_identity(files: Iterable[BaseFile]) -> str:
 def hashed(paths: Sequence[Path], done: Callable[[int], None] = lambda _: None) -> dict[Path, LocalFile]:
     """Hash files with a thread per core; ``done`` gets the bytes of each, one call at a time."""
 
-    def look(path: Path) -> LocalFile:
+    def hash_file(path: Path) -> LocalFile:
         return LocalFile(path, file_sha256(path), path.stat().st_size)
 
     found = {}
     with ThreadPoolExecutor(os.cpu_count() or 1, "statecore-hash") as pool:
-        for path, file in zip(paths, _as_they_come(pool, look, paths), strict=True):
+        for path, file in zip(paths, _in_order(pool, hash_file, paths), strict=True):
             found[path] = file
             done(file.bytes)
     return found
 
 
-def _as_they_come(
-    pool: ThreadPoolExecutor, look: Callable[[Path], LocalFile], paths: Sequence[Path]
+def _in_order(
+    pool: ThreadPoolExecutor, hash_file: Callable[[Path], LocalFile], paths: Sequence[Path]
 ) -> Iterator[LocalFile]:
     try:
-        yield from pool.map(look, paths)
+        yield from pool.map(hash_file, paths)
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
 
 
 def put_bases(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     bases: Sequence[Sequence[LocalFile]],
     known: Mapping[str, Extent],
     done: Callable[[int], None] = lambda _: None,
@@ -67,6 +67,8 @@ def put_bases(
         Corrupted, NotFound, Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
     """
     new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
-    extents = dict(zip(new, put_files(shelf.blobs, shelf.names, list(new.values()), done), strict=True))
+    extents = dict(
+        zip(new, put_files(app_repository.blobs, app_repository.names, list(new.values()), done), strict=True)
+    )
     where = {**known, **extents}
     return [tuple(BaseFile(file.path.name, file.sha256, where[file.sha256]) for file in files) for files in bases]

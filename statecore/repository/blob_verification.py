@@ -81,7 +81,7 @@ def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool
     if found.size != size:
         return False
     if found.checksum is not None:
-        return _sum_of(content, found.checksum.part) == found.checksum
+        return _checksum_of(content, found.checksum.part) == found.checksum
     path = blobs.local_path(name)
     return path is None or _is_same(path, content) or _hash_of(path, 0, size) == name.rpartition("/")[2]
 
@@ -102,7 +102,7 @@ def refuse_changed(file: Path, size: int, digest: str) -> None:
     try:
         is_same = file_sha256(file) == digest
     except OSError as error:
-        raise _unread(error, file) from error
+        raise _unreadable(error, file) from error
     if not is_same:
         raise changed(file, size, digest)
 
@@ -136,19 +136,19 @@ def lost(
     by_blob: dict[str, list[Named]] = {}
     for one in sorted(set(named), key=lambda one: (one.extent.blob, one.extent.start, one.extent.bytes)):
         by_blob.setdefault(one.extent.blob, []).append(one)
-    left = _Budget(read)
+    budget = _Budget(read)
 
-    def look(blob: str) -> list[Named]:
+    def lost_in(blob: str) -> list[Named]:
         together = by_blob[blob]
         try:
-            return _lost_of(blobs, blobs.head(blob), together, at_hand or {}, left)
+            return _lost_in_blob(blobs, blobs.head(blob), together, at_hand or {}, budget)
         except NotFound:
             return together
 
     order = list(by_blob)
     if read is not None and sum(one.extent.bytes for together in by_blob.values() for one in together) > read:
         random.shuffle(order)
-    return {one for gone in each(look, order) for one in gone}
+    return {one for missing in each(lost_in, order) for one in missing}
 
 
 def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
@@ -172,24 +172,24 @@ def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = 
             if blob.name in wanted:
                 found[blob.name] = blob.size
 
-    def look(name: str) -> int | None:
+    def size_of(name: str) -> int | None:
         try:
             return blobs.head(name).size
         except NotFound:
             return None
 
     unseen = sorted(wanted - found.keys())
-    asked = zip(unseen, each(look, unseen), strict=True)
+    asked = zip(unseen, each(size_of, unseen), strict=True)
     return found | {name: size for name, size in asked if size is not None}
 
 
-def each(look: Callable[[T], R], at: Sequence[T]) -> list[R]:
+def each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Map a function over a sequence, :data:`AT_ONCE` calls at the same time."""
-    if len(at) < 2 or AT_ONCE < 2:
-        return [look(one) for one in at]
-    with ThreadPoolExecutor(min(AT_ONCE, len(at)), "statecore-look") as pool:
+    if len(items) < 2 or AT_ONCE < 2:
+        return [function(one) for one in items]
+    with ThreadPoolExecutor(min(AT_ONCE, len(items)), "statecore-verify") as pool:
         try:
-            return list(pool.map(look, at))
+            return list(pool.map(function, items))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -198,38 +198,38 @@ def each(look: Callable[[T], R], at: Sequence[T]) -> list[R]:
 class _Budget:
     """How many bytes may still be read; the first file may exceed it."""
 
-    def __init__(self, left: int | None) -> None:
-        self._left, self._lock = left, threading.Lock()
+    def __init__(self, limit: int | None) -> None:
+        self._remaining, self._lock = limit, threading.Lock()
 
     def take(self, count: int) -> bool:
         """Take so many bytes from the budget, if any is left."""
         with self._lock:
-            if self._left is None:
+            if self._remaining is None:
                 return True
-            allowed = self._left > 0
-            self._left -= count if allowed else 0
+            allowed = self._remaining > 0
+            self._remaining -= count if allowed else 0
             return allowed
 
 
-def _lost_of(
-    blobs: Blobs, found: Blob, together: Sequence[Named], at_hand: Mapping[str, Path], left: _Budget
+def _lost_in_blob(
+    blobs: Blobs, found: Blob, together: Sequence[Named], at_hand: Mapping[str, Path], budget: _Budget
 ) -> list[Named]:
     """Files of one blob that are missing or damaged."""
-    gone = [one for one in together if one.extent.start + one.extent.bytes > found.size]
-    rest = [one for one in together if one not in gone]
-    if not rest or not left.take(sum(one.extent.bytes for one in rest)):
-        return gone
+    missing = [one for one in together if one.extent.start + one.extent.bytes > found.size]
+    rest = [one for one in together if one not in missing]
+    if not rest or not budget.take(sum(one.extent.bytes for one in rest)):
+        return missing
     if found.checksum is not None:
-        said = _sum_of_files(rest, at_hand, found)
-        if said in (None, found.checksum):
-            return gone
+        expected = _checksum_of_files(rest, at_hand, found)
+        if expected in (None, found.checksum):
+            return missing
         for one in rest:
             refuse_changed(at_hand[one.sha256], one.extent.bytes, one.sha256)
         return list(together)
     path = blobs.local_path(found.name)
     if path is None:
-        return gone
-    return gone + [one for one in rest if not _holds(path, one, at_hand.get(one.sha256))]
+        return missing
+    return missing + [one for one in rest if not _holds(path, one, at_hand.get(one.sha256))]
 
 
 def _holds(path: Path, one: Named, at_hand: Path | None) -> bool:
@@ -248,13 +248,13 @@ def _is_same(path: Path, content: bytes | Path) -> bool:
 
 def _hash_of(path: Path, start: int, size: int) -> str | None:
     """Hex SHA-256 of a range of a blob's file; ``None`` where the disk cannot read it."""
-    digest, left = sha256(), size
+    digest, remaining = sha256(), size
     try:
         with path.open("rb") as file:
             file.seek(start)
-            while left and (piece := file.read(min(_CHUNK, left))):
+            while remaining and (piece := file.read(min(_CHUNK, remaining))):
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
     except FileNotFoundError as error:
         raise NotFound(
             f"There is no {path}.", code="blob-not-found", action="Check which process deletes from the repository."
@@ -266,7 +266,7 @@ def _hash_of(path: Path, start: int, size: int) -> str | None:
     return digest.hexdigest()
 
 
-def _sum_of_files(files: Sequence[Named], at_hand: Mapping[str, Path], found: Blob) -> Checksum | None:
+def _checksum_of_files(files: Sequence[Named], at_hand: Mapping[str, Path], found: Blob) -> Checksum | None:
     """The expected checksum of a blob made of these files; ``None`` unless all of them are local and cover it."""
     assert found.checksum is not None
     end = 0
@@ -278,25 +278,25 @@ def _sum_of_files(files: Sequence[Named], at_hand: Mapping[str, Path], found: Bl
         return None
     paths = [at_hand[one.sha256] for one in files]
     if len(paths) == 1:
-        return _sum_of(paths[0], found.checksum.part)
-    return _sum_of(b"".join(_content(path) for path in paths), found.checksum.part)
+        return _checksum_of(paths[0], found.checksum.part)
+    return _checksum_of(b"".join(_content(path) for path in paths), found.checksum.part)
 
 
-def _sum_of(content: bytes | Path, part: int) -> Checksum:
+def _checksum_of(content: bytes | Path, part: int) -> Checksum:
     try:
         return Checksum.of(content, part)
     except OSError as error:
-        raise _unread(error, content) from error
+        raise _unreadable(error, content) from error
 
 
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unread(error, path) from error
+        raise _unreadable(error, path) from error
 
 
-def _unread(error: OSError, content: bytes | Path) -> Exception:
+def _unreadable(error: OSError, content: bytes | Path) -> Exception:
     if isinstance(error, FileNotFoundError):
         return NotFound(
             f"The file {content!s} to be uploaded does not exist.",

@@ -16,7 +16,7 @@ from statecore.repository.blob_verification import each
 
 
 @dataclass(frozen=True)
-class KnownContent:
+class SavedDigest:
     """The content digest of a store.
 
     Attributes:
@@ -37,36 +37,36 @@ class KnownContent:
 _DOCUMENT = DocumentType(
     "content of a store",
     0,
-    KnownContent,
+    SavedDigest,
     "The next verification computes it again.",
     is_open=True,
     is_sealed=True,
 )
 
 
-def keep_content(shelf: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
+def keep_content(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
     """Save a store's content digest, replacing one that cannot be read.
 
     Raises:
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
-    document = _DOCUMENT.encode(KnownContent(identity, content.rows, content.bytes, content.digest, made_by))
-    name = shelf.names.content(identity)
-    if not shelf.blobs.put_if_absent(name, document) and known_content(shelf, identity) is None:
-        shelf.blobs.delete(name)
-        shelf.blobs.put_if_absent(name, document)
+    document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, made_by))
+    name = app_repository.names.content(identity)
+    if not app_repository.blobs.put_if_absent(name, document) and known_content(app_repository, identity) is None:
+        app_repository.blobs.delete(name)
+        app_repository.blobs.put_if_absent(name, document)
 
 
-def known_contents(shelf: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
+def known_contents(app_repository: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
     """Saved content digests by identity, of the stores that have one."""
-    found = each(lambda identity: known_content(shelf, identity), identities)
+    found = each(lambda identity: known_content(app_repository, identity), identities)
     return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
-def known_content(shelf: ApplicationRepository, identity: str) -> StoreDigest | None:
+def known_content(app_repository: ApplicationRepository, identity: str) -> StoreDigest | None:
     """A store's saved content digest; ``None`` where there is none that can be read."""
     try:
-        found = _DOCUMENT.decode(shelf.blobs.get(shelf.names.content(identity)))
+        found = _DOCUMENT.decode(app_repository.blobs.get(app_repository.names.content(identity)))
     except (NotFound, Invalid):
         return None
     if found.identity != identity:

@@ -28,7 +28,7 @@ from statecore.errors import Corrupted
 from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
-from statecore.repository.resumable_file import ResumableFile, said
+from statecore.repository.resumable_file import ResumableFile, translated_errors
 
 FILES = "files"
 """Subdirectory of complete files."""
@@ -77,7 +77,7 @@ class Downloaded:
 
 
 def download(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     wanted: Iterable[Wanted],
     directory: Path,
     *,
@@ -89,7 +89,7 @@ def download(
     """Download files into ``<directory>/files``, except those that exist there.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         wanted: the files.
         directory: the target directory.
         at_hand: local files that are known to be intact, by hash; they are linked.
@@ -102,27 +102,27 @@ def download(
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
-    with said(directory, keeps=keeps):
+    with translated_errors(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
-    here = at_hand or {}
+    local = at_hand or {}
     missing: list[Wanted] = []
     kept = kept_bytes = 0
     for one in {one.sha256: one for one in wanted}.values():
-        if _is_there(one, directory, here.get(one.sha256)):
+        if _exists(one, directory, local.get(one.sha256)):
             kept, kept_bytes = kept + 1, kept_bytes + one.extent.bytes
             advance(one.extent.bytes)
         else:
             missing.append(one)
-    coming = [
-        [_Coming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
-        for together in _together(missing, piece_bytes)
+    incoming = [
+        [_Incoming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
+        for together in _adjacent_groups(missing, piece_bytes)
     ]
     try:
-        pieces = [piece for files in coming for piece in _pieces(files, piece_bytes)]
-        hashed = _bring_all(shelf, pieces, directory, advance)
+        pieces = [piece for files in incoming for piece in _pieces(files, piece_bytes)]
+        hashed = _fetch_all(app_repository, pieces, directory, advance)
     finally:
-        for each in chain.from_iterable(coming):
+        for each in chain.from_iterable(incoming):
             each.file.discard()
     return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
 
@@ -132,26 +132,26 @@ def forget_partial(directory: Path) -> None:
     shutil.rmtree(directory / _PARTIAL, ignore_errors=True)
 
 
-def _bring_all(
-    shelf: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
+def _fetch_all(
+    app_repository: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
 ) -> dict[str, FileMoment | None]:
     """Download by several threads, file after file; after a failure no more requests are sent."""
     left = iter(pieces)
     hashed: dict[str, FileMoment | None] = {}
-    next_one = threading.Lock()
+    next_lock = threading.Lock()
     stopped = threading.Event()
 
-    def bring() -> None:
+    def fetch_pieces() -> None:
         while not stopped.is_set():
-            with next_one:
+            with next_lock:
                 piece = next(left, None)
             if piece is None:
                 return
-            hashed.update(_bring(shelf, piece, directory))
+            hashed.update(_fetch_piece(app_repository, piece, directory))
             advance(piece.extent.bytes)
 
     with ThreadPoolExecutor(PIECES_AT_ONCE, "statecore-download") as pool:
-        work = [pool.submit(bring) for _ in pieces[:PIECES_AT_ONCE]]
+        work = [pool.submit(fetch_pieces) for _ in pieces[:PIECES_AT_ONCE]]
         try:
             for one in as_completed(work):
                 one.result()
@@ -160,10 +160,10 @@ def _bring_all(
     return hashed
 
 
-def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
+def _exists(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     final = directory / FILES / one.sha256
     partial = directory / _PARTIAL / uuid.uuid4().hex
-    with said(final), suppress(FileNotFoundError):
+    with translated_errors(final), suppress(FileNotFoundError):
         if final.exists():
             if final.stat().st_size == one.extent.bytes:
                 return True
@@ -180,7 +180,7 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     return False
 
 
-def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
+def _adjacent_groups(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
     """Group adjacent files up to one piece per request; a large file is alone; largest group first."""
     groups: list[list[Wanted]] = []
     room = 0
@@ -198,7 +198,7 @@ def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
 
 
 @dataclass(frozen=True)
-class _Coming:
+class _Incoming:
     """A file being downloaded."""
 
     wanted: Wanted
@@ -210,53 +210,55 @@ class _Piece:
     """One request: small adjacent files, or a piece of a large one; ``start`` is the offset in the first file."""
 
     extent: Extent
-    files: Sequence[_Coming]
+    files: Sequence[_Incoming]
     start: int
 
 
-def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
+def _pieces(files: Sequence[_Incoming], piece_bytes: int) -> Iterator[_Piece]:
     first, size = files[0].wanted.extent, sum(one.wanted.extent.bytes for one in files)
     for at in range(0, max(1, size), piece_bytes):
         yield _Piece(Extent(first.blob, first.start + at, min(piece_bytes, size - at)), files, at)
 
 
-def _bring(shelf: ApplicationRepository, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
+def _fetch_piece(
+    app_repository: ApplicationRepository, piece: _Piece, directory: Path
+) -> Iterator[tuple[str, FileMoment | None]]:
     """Download a piece; yield the files that are complete with it, and their state when hashed."""
     extent, first = piece.extent, piece.files[0].wanted
-    content = shelf.read(extent, first.what, **first.context) if extent.bytes else b""
+    content = app_repository.read(extent, first.what, **first.context) if extent.bytes else b""
     if len(content) != extent.bytes:
-        raise _shorter(shelf, first)
+        raise _truncated(app_repository, first)
     left, start = memoryview(content), piece.start
     for one in piece.files:
         mine = left[: one.wanted.extent.bytes - start]
         if one.file.take(start, mine):
             if one.file.sha256 != one.wanted.sha256:
-                raise _changed(shelf, one.wanted)
+                raise _damaged(app_repository, one.wanted)
             yield one.wanted.sha256, one.file.finish(directory / FILES / one.wanted.sha256)
         left, start = left[len(mine) :], 0
 
 
-def _changed(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
+def _damaged(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
-        f"{one.extent.blob} in {shelf.url} differs from that recorded.",
+        f"{one.extent.blob} in {app_repository.url} differs from that recorded.",
         code="blob-damaged",
-        action=shelf.instead,
-        **_where(shelf, one),
+        action=app_repository.instead,
+        **_where(app_repository, one),
     )
 
 
-def _shorter(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
+def _truncated(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
-        f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {shelf.url} has fewer than "
+        f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {app_repository.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
         code="blob-truncated",
-        action=shelf.instead,
-        **_where(shelf, one),
+        action=app_repository.instead,
+        **_where(app_repository, one),
     )
 
 
-def _where(shelf: ApplicationRepository, one: Wanted) -> dict[str, Any]:
+def _where(app_repository: ApplicationRepository, one: Wanted) -> dict[str, Any]:
     extent = one.extent
-    where = {"repository": shelf.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
+    where = {"repository": app_repository.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
     return {**one.context, **where}

@@ -11,7 +11,7 @@ from statecore.repository.head import ReadHead
 from statecore.repository.manifest import Manifest, TaskManifestReference
 
 
-class Seen(NamedTuple):
+class HeadState(NamedTuple):
     """The head and the newest snapshot at one time."""
 
     head: ReadHead | None
@@ -36,20 +36,20 @@ class Seen(NamedTuple):
 class HeadReader:
     """Reads the head, and each task manifest once (cached by document hash in ``known``)."""
 
-    def __init__(self, shelf: ApplicationRepository) -> None:
-        self._shelf = shelf
+    def __init__(self, app_repository: ApplicationRepository) -> None:
+        self._app_repository = app_repository
         self.known: dict[str, ReadTaskManifest] = {}
 
-    def look(self) -> Seen:
+    def read(self) -> HeadState:
         """Read the head and the newest manifest.
 
         Raises:
             Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
         """
-        head = self._shelf.read_head()
+        head = self._app_repository.read_head()
         newest = None if head is None else head.head.newest
-        with self._shelf.read_to_publish():
-            return Seen(head, None if newest is None else self._shelf.manifest(newest))
+        with self._app_repository.read_to_publish():
+            return HeadState(head, None if newest is None else self._app_repository.manifest(newest))
 
     def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
         """Task manifests by task; those in one blob are read in one request.
@@ -58,8 +58,8 @@ class HeadReader:
             Corrupted, Invalid, Retryable: one cannot be used.
         """
         wanted = list(references)
-        with self._shelf.read_to_publish():
-            found = self._shelf.parts([one for one in wanted if one.sha256 not in self.known])
+        with self._app_repository.read_to_publish():
+            found = self._app_repository.parts([one for one in wanted if one.sha256 not in self.known])
         self.known |= {one.sha256: found[one.task] for one in wanted if one.task in found}
         return {one.task: self._as_known(one) for one in wanted}
 

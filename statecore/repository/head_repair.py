@@ -95,7 +95,7 @@ class _Found(NamedTuple):
         return one.epoch, one.generation, one.made, one.snapshot
 
 
-def plan_repair(shelf: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
+def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
     """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed.
 
     Raises:
@@ -104,18 +104,22 @@ def plan_repair(shelf: ApplicationRepository, advance: Callable[[], None] = lamb
             manifests are of another repository; or there is no right to read.
         Retryable: the repository could not be read.
     """
-    pointed = shelf.pointers.read(shelf.names.head)
+    pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        return _anew(shelf, ("it is missing", "head-missing"), None, {}, advance)
+        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)
     _refuse_other_release(HEAD, pointed.content)
     try:
-        found = decoded_head(pointed.content, shelf.repository.mark.id, shelf.application_id, shelf.repair)
+        found = decoded_head(
+            pointed.content, app_repository.repository.mark.id, app_repository.application_id, app_repository.repair
+        )
     except (Corrupted, Invalid) as error:
-        return _anew(shelf, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance)
-    return _kept(shelf, ReadHead(found.value, found.raw, pointed.version), advance)
+        return _plan_of_manifests(
+            app_repository, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance
+        )
+    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance)
 
 
-def apply_repair(shelf: ApplicationRepository, plan: RepairPlan) -> None:
+def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> None:
     """Swap the head as planned.
 
     Raises:
@@ -125,69 +129,78 @@ def apply_repair(shelf: ApplicationRepository, plan: RepairPlan) -> None:
     """
     if plan.wrong is None:
         return
-    refuse_another_descriptor(shelf.repository)
-    if shelf.pointers.swap(shelf.names.head, plan.document, plan.expected) is None:
-        found = shelf.pointers.read(shelf.names.head)
+    refuse_another_descriptor(app_repository.repository)
+    if app_repository.pointers.swap(app_repository.names.head, plan.document, plan.expected) is None:
+        found = app_repository.pointers.read(app_repository.names.head)
         if found is not None and found.content == plan.document:
             return
         raise Fenced(
-            f"The head of {shelf.application_id} was swapped by another process during the inspection; nothing was "
-            "changed.",
+            f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
+            "nothing was changed.",
             code="head-changed",
-            action=f"List the snapshots: {shelf.look}; then, where that is still needed: {shelf.repair}",
-            application_id=shelf.application_id,
-            repository=shelf.url,
+            action=f"List the snapshots: {app_repository.look}; then, where that is still needed: "
+            f"{app_repository.repair}",
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
         )
 
 
-def _kept(shelf: ApplicationRepository, read: ReadHead, advance: Callable[[], None]) -> RepairPlan:
+def _plan_of_readable_head(
+    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None]
+) -> RepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
-    with Verification(shelf, tolerated=(Corrupted,)) as examination:
-        examined = examination.snapshots(read.head.snapshots, advance)
-    damaged = [LeftOut(one.entry.snapshot, _said(one.damage), _code(one.damage)) for one in examined if one.damage]
+    with Verification(app_repository, tolerated=(Corrupted,)) as verification:
+        verified = verification.snapshots(read.head.snapshots, advance)
+    damaged = [LeftOut(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage]
     named = {entry.snapshot for entry in read.head.snapshots}
     if not damaged:
-        there = [_snapshot(shelf, blob.name) for blob in shelf.blobs.list(shelf.names.manifests)]
+        there = [
+            _snapshot_of_name(app_repository, blob.name)
+            for blob in app_repository.blobs.list(app_repository.names.manifests)
+        ]
         unnamed = tuple(LeftOut(one, _UNNAMED, "not-named") for one in there if one not in named)
         return RepairPlan(None, read.head, unnamed, b"", read.version)
-    manifests, unread, _ = _manifests(shelf)
+    manifests, unread, _ = _manifests(app_repository)
     others = [LeftOut(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
-    whole = tuple(one.entry for one in examined if not one.damage)
-    head = _next(shelf, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation})
+    whole = tuple(one.entry for one in verified if not one.damage)
+    head = _next_head(
+        app_repository, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation}
+    )
     wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
     return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
 
 
-def _anew(
-    shelf: ApplicationRepository,
-    said: tuple[str, str],
+def _plan_of_manifests(
+    app_repository: ApplicationRepository,
+    problem: tuple[str, str],
     expected: str | None,
     known: Mapping[str, int],
     advance: Callable[[], None],
 ) -> RepairPlan:
-    """Plan a head from the manifests; ``said`` is what is wrong with the old one, and its code."""
-    wrong, code = said
-    manifests, left_out, others_ids = _manifests(shelf)
-    if not manifests and others_ids:
-        raise _of_another_repository(shelf, others_ids)
+    """Plan a head from the manifests; ``problem`` is what is wrong with the old one, and its code."""
+    wrong, code = problem
+    manifests, left_out, foreign_ids = _manifests(app_repository)
+    if not manifests and foreign_ids:
+        raise _foreign_manifests(app_repository, foreign_ids)
     if not manifests and not left_out and expected is None:
-        there = [name for name in shelf.applications() if name != shelf.application_id]
+        there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
         raise NotFound(
-            f"There is neither a head nor a manifest of {shelf.application_id} in {shelf.url}.{others}",
+            f"There is neither a head nor a manifest of {app_repository.application_id} in "
+            f"{app_repository.url}.{others}",
             code="application-not-found",
             action="Check the application id and the repository.",
             applications=there[:10],
-            application_id=shelf.application_id,
-            repository=shelf.url,
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
         )
     usable: dict[str, _Found] = {}
-    with Verification(shelf, files=True, tolerated=(Corrupted,)) as examination:
+    with Verification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
         for name, found in manifests.items():
-            damage = examination.damage(found.manifest)
+            damage = verification.damage(found.manifest)
             if damage:
-                left_out.append(LeftOut(name, _said(damage), _code(damage)))
+                left_out.append(LeftOut(name, _describe(damage), _code(damage)))
             else:
                 usable[name] = found
             advance()
@@ -199,52 +212,52 @@ def _anew(
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(LeftOut(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = _entries(shelf, chain)
+    entries, older = _entries(app_repository, chain)
     left_out += [LeftOut(name, _OLDER, "older") for name in older]
-    head = _next(shelf, entries, manifests.values(), known)
+    head = _next_head(app_repository, entries, manifests.values(), known)
     return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
-def _of_another_repository(shelf: ApplicationRepository, ids: Sequence[str]) -> Invalid:
+def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
     """The error where all manifests are of other repositories, so the new head would be empty."""
-    init = shlex.join(["statecore", "init", "--repository", shelf.url])
+    init = shlex.join(["statecore", "init", "--repository", app_repository.url])
     return Invalid(
-        f"All manifests of {shelf.application_id} in {shelf.url} that can be read are of the repository "
-        f"{', '.join(ids[:5])}, and this one is {shelf.repository.mark.id}. Nothing was changed: the new head would be "
-        "empty.",
+        f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
+        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.mark.id}. Nothing was changed: "
+        "the new head would be empty.",
         code="repository-id-mismatch",
         action=f"If the repository descriptor was lost and replaced, delete {MARK_NAME} there and run init, "
         f"which restores the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
-        f"away and run this again: {shelf.repair} --apply",
-        repository_id=shelf.repository.mark.id,
+        f"away and run this again: {app_repository.repair} --apply",
+        repository_id=app_repository.repository.mark.id,
         found_repository_ids=list(ids[:5]),
-        application_id=shelf.application_id,
-        repository=shelf.url,
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
     )
 
 
-def _manifests(shelf: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
+def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
     """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
-    names = [blob.name for blob in shelf.blobs.list(shelf.names.manifests)]
+    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
     found: list[_Found] = []
     left_out: list[LeftOut] = []
     others: set[str] = set()
-    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        for name, content in zip(names, pool.map(lambda name: _content(shelf, name), names), strict=True):
-            snapshot = _snapshot(shelf, name)
+    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+        for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):
+            snapshot = _snapshot_of_name(app_repository, name)
             if content is None:
                 left_out.append(LeftOut(snapshot, "it was deleted during the inspection", "deleted"))
                 continue
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
-                if manifest.repository != shelf.repository.mark.id:
+                if manifest.repository != app_repository.repository.mark.id:
                     others.add(manifest.repository)
-                shelf.check_own(manifest)
+                app_repository.check_own(manifest)
             except Invalid as error:
                 left_out.append(LeftOut(snapshot, error.what, error.code))
                 continue
-            if shelf.names.manifest(manifest.snapshot) != name:
+            if app_repository.names.manifest(manifest.snapshot) != name:
                 left_out.append(LeftOut(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy"))
                 continue
             found.append(_Found(manifest, sha256(content).hexdigest()))
@@ -252,14 +265,14 @@ def _manifests(shelf: ApplicationRepository) -> tuple[dict[str, _Found], list[Le
     return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
 
 
-def _snapshot(shelf: ApplicationRepository, name: str) -> str:
+def _snapshot_of_name(app_repository: ApplicationRepository, name: str) -> str:
     """The snapshot id in a manifest's name."""
-    return name.removeprefix(shelf.names.manifests).removesuffix(".json")
+    return name.removeprefix(app_repository.names.manifests).removesuffix(".json")
 
 
-def _content(shelf: ApplicationRepository, name: str) -> bytes | None:
+def _content(app_repository: ApplicationRepository, name: str) -> bytes | None:
     try:
-        return shelf.blobs.get(name)
+        return app_repository.blobs.get(name)
     except NotFound:
         return None
 
@@ -285,7 +298,9 @@ def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> lis
     return chain
 
 
-def _entries(shelf: ApplicationRepository, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
+def _entries(
+    app_repository: ApplicationRepository, chain: Sequence[_Found]
+) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
     """Head entries for a chain; and the snapshots that retention leaves out."""
     before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
     found = {one.manifest.snapshot: one.manifest for one in chain}
@@ -305,36 +320,39 @@ def _entries(shelf: ApplicationRepository, chain: Sequence[_Found]) -> tuple[tup
         for one in chain
     ]
     kept = tuple(
-        replace(entry, new_bytes=_new_bytes(shelf, found[entry.snapshot], before.get(entry.snapshot)))
+        replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
         for entry in retained_entries(entries)
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
 
-def _new_bytes(shelf: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
+def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
     older = {} if before is None else {part.task: part for part in before.parts}
     changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
 
-    now, known = shelf.parts(changed), shelf.parts([older[part.task] for part in changed if part.task in older])
+    now, known = (
+        app_repository.parts(changed),
+        app_repository.parts([older[part.task] for part in changed if part.task in older]),
+    )
     return new_bytes([read.part for read in now.values()], [read.part for read in known.values()])
 
 
-def _next(
-    shelf: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
+def _next_head(
+    app_repository: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
 ) -> Head:
     """A head with the next epoch and generation above all known."""
     found = [one.manifest for one in manifests]
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
     generation = max([known.get("generation", 0), *(one.generation for one in found)])
-    return Head(shelf.repository.mark.id, shelf.application_id, epoch + 1, generation + 1, entries)
+    return Head(app_repository.repository.mark.id, app_repository.application_id, epoch + 1, generation + 1, entries)
 
 
 def _code(damage: Mapping[str, Damage]) -> str:
     return next(iter(damage.values())).code
 
 
-def _said(damage: Mapping[str, Damage]) -> str:
+def _describe(damage: Mapping[str, Damage]) -> str:
     first = next(iter(damage.values())).what
     return first if len(damage) == 1 else f"{first} {len(damage) - 1} other tasks of it are damaged, too."
 

@@ -21,7 +21,7 @@ _MANY = 20
 
 
 def warnings_of(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
     known: Mapping[str, ReadTaskManifest],
@@ -29,7 +29,7 @@ def warnings_of(
     """Warnings about missing inherited files.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         references: task manifests that are inherited whole.
         stores: inherited stores, by task, of task manifests that were written again.
         known: task manifests that were just read, by the hash of their documents.
@@ -37,7 +37,7 @@ def warnings_of(
     if not references and not any(stores.values()):
         return ()
     try:
-        damage = _damage(shelf, references, stores, known)
+        damage = _damage(app_repository, references, stores, known)
     except StatecoreError as error:
         return (
             "The files of the tasks that were inherited from the previous snapshot could not be checked: "
@@ -56,7 +56,7 @@ def warnings_of(
 
 
 def _damage(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
     known: Mapping[str, ReadTaskManifest],
@@ -64,18 +64,18 @@ def _damage(
     """The first damage found, by task."""
     by_blob: dict[str, list[TaskManifestReference]] = {}
     damage: dict[str, str] = {}
-    taken = {task: list(found) for task, found in stores.items()}
+    inherited = {task: list(found) for task, found in stores.items()}
     for reference in references:
         if (read := known.get(reference.sha256)) is not None:
-            taken[reference.task] = list(read.part.stores)
+            inherited[reference.task] = list(read.part.stores)
         else:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
-    for whole, wrong in each(lambda together: _read(shelf, together), list(by_blob.values())):
-        taken |= whole
+    for whole, wrong in each(lambda together: _read(app_repository, together), list(by_blob.values())):
+        inherited |= whole
         damage |= wrong
-    named = {extent.blob for found in taken.values() for store in found for _, extent in store.extents}
-    there = sizes(shelf.blobs, named, shelf.names.root)
-    for task, found in taken.items():
+    named = {extent.blob for found in inherited.values() for store in found for _, extent in store.extents}
+    there = sizes(app_repository.blobs, named, app_repository.names.root)
+    for task, found in inherited.items():
         for store in found:
             for _, extent in store.extents:
                 size = there.get(extent.blob)
@@ -86,18 +86,18 @@ def _damage(
 
 
 def _read(
-    shelf: ApplicationRepository, together: Sequence[TaskManifestReference]
+    app_repository: ApplicationRepository, together: Sequence[TaskManifestReference]
 ) -> tuple[dict[str, list[StoreSnapshot]], dict[str, str]]:
     """Stores of task manifests in one blob, by task; and damage, by task."""
     try:
-        return {task: list(read.part.stores) for task, read in shelf.parts(together).items()}, {}
+        return {task: list(read.part.stores) for task, read in app_repository.parts(together).items()}, {}
     except (Corrupted, Invalid) as error:
         if len(together) == 1:
             return {}, {together[0].task: error.what}
-    taken: dict[str, list[StoreSnapshot]] = {}
+    inherited: dict[str, list[StoreSnapshot]] = {}
     damage: dict[str, str] = {}
     for reference in together:
-        found, wrong = _read(shelf, [reference])
-        taken |= found
+        found, wrong = _read(app_repository, [reference])
+        inherited |= found
         damage |= wrong
-    return taken, damage
+    return inherited, damage

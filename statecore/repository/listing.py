@@ -77,37 +77,38 @@ def list_applications(repository: Repository) -> list[ApplicationView]:
     Raises:
         Invalid, Retryable: the repository could not be read.
     """
-    shelves = [ApplicationRepository(repository, name) for name in applications_in(repository)]
-    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        return list(pool.map(list_application, shelves))
+    app_repositories = [ApplicationRepository(repository, name) for name in applications_in(repository)]
+    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+        return list(pool.map(list_application, app_repositories))
 
 
-def list_application(shelf: ApplicationRepository) -> ApplicationView:
+def list_application(app_repository: ApplicationRepository) -> ApplicationView:
     """View of one application; a missing, lost or damaged head is part of the answer."""
-    name = shelf.application_id
+    name = app_repository.application_id
     try:
-        found = shelf.read_head()
+        found = app_repository.read_head()
     except (Corrupted, Invalid) as error:
         return ApplicationView(name, None, error)
     if found is not None:
-        return ApplicationView(name, found.head, _trouble_of_newest(shelf, found.head))
-    if next(iter(shelf.blobs.list(shelf.names.manifests)), None) is None:
+        return ApplicationView(name, found.head, _trouble_of_newest(app_repository, found.head))
+    if next(iter(app_repository.blobs.list(app_repository.names.manifests)), None) is None:
         return ApplicationView(name, None, None)
     lost = Corrupted(
-        f"The head of {name} in {shelf.url} is missing although there are manifests.",
+        f"The head of {name} in {app_repository.url} is missing although there are manifests.",
         code="head-missing",
-        action=f"Rebuild it from them; without --apply the command only shows the plan: {shelf.repair} --apply",
-        repository=shelf.url,
+        action=f"Rebuild it from them; without --apply the command only shows the plan: {app_repository.repair} "
+        "--apply",
+        repository=app_repository.url,
         application_id=name,
     )
     return ApplicationView(name, None, lost)
 
 
-def _trouble_of_newest(shelf: ApplicationRepository, head: Head) -> StatecoreError | None:
+def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> StatecoreError | None:
     """Why the newest snapshot cannot be a base of the next; ``None`` where it can, or there is none."""
     try:
         if head.newest is not None:
-            shelf.manifest(head.newest)
+            app_repository.manifest(head.newest)
     except (Corrupted, Invalid) as error:
         return error
     return None
@@ -128,12 +129,12 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
 
 
 def list_snapshots(
-    shelf: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+    app_repository: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
 ) -> list[VerifiedSnapshot]:
     """The snapshots that a head names, newest first, with damage of their manifests and task manifests.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         head: its head.
         advance: called for each snapshot.
         held: whether to add up the bytes that only each snapshot holds; takes about 100 bytes of memory for each file
@@ -142,12 +143,12 @@ def list_snapshots(
     Raises:
         Retryable: the repository could not be read.
     """
-    with Verification(shelf, named=held) as examination:
-        found = examination.snapshots(head.snapshots, advance)
-        return held_bytes(found, examination.named) if held else found
+    with Verification(app_repository, named=held) as verification:
+        found = verification.snapshots(head.snapshots, advance)
+        return held_bytes(found, verification.named) if held else found
 
 
-def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
+def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
     """The head's entry of a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
@@ -159,41 +160,42 @@ def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> Snapsho
     there = [one.snapshot for one in head.snapshots]
     more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
     raise NotFound(
-        f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has {', '.join(there[:_MANY])}{more}.",
+        f"{app_repository.application_id} has no snapshot {snapshot!a} in {app_repository.url}. It has "
+        f"{', '.join(there[:_MANY])}{more}.",
         code="snapshot-not-found",
         action="Name one of these, or 'newest'.",
-        application_id=shelf.application_id,
-        repository=shelf.url,
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
         snapshot=snapshot,
     )
 
 
-def describe_snapshot(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
+def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
     """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
         NotFound: no such snapshot is published.
         Retryable: the repository could not be read.
     """
-    entry = entry_of(shelf, head, snapshot)
-    with Verification(shelf) as examination:
-        (examined,) = examination.snapshots([entry])
-        if examined.manifest is None:
-            return SnapshotView(entry, None, examined.damage[""], (), {})
-        manifest = examined.manifest.value
-        whole = shelf.parts([part for part in manifest.parts if part.task not in examined.damage])
+    entry = entry_of(app_repository, head, snapshot)
+    with Verification(app_repository) as verification:
+        (verified,) = verification.snapshots([entry])
+        if verified.manifest is None:
+            return SnapshotView(entry, None, verified.damage[""], (), {})
+        manifest = verified.manifest.value
+        whole = app_repository.parts([part for part in manifest.parts if part.task not in verified.damage])
     tasks = tuple(
         TaskView(
-            part, () if part.task in examined.damage else whole[part.task].part.stores, examined.damage.get(part.task)
+            part, () if part.task in verified.damage else whole[part.task].part.stores, verified.damage.get(part.task)
         )
         for part in manifest.parts
     )
-    return SnapshotView(entry, manifest, None, tasks, _contents(shelf, tasks))
+    return SnapshotView(entry, manifest, None, tasks, _contents(app_repository, tasks))
 
 
-def _contents(shelf: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
+def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
     """Content digests of stores, from their task manifests or saved ones."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
     asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
-    return known | known_contents(shelf, asked)
+    return known | known_contents(app_repository, asked)

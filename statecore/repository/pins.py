@@ -30,11 +30,11 @@ class Pinned(NamedTuple):
     changed: bool
 
 
-def pin(shelf: ApplicationRepository, snapshot: str, note: str | None = None) -> Pinned:
+def pin(app_repository: ApplicationRepository, snapshot: str, note: str | None = None) -> Pinned:
     """Pin a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         snapshot: the snapshot.
         note: the reason; ``None`` keeps the present one.
 
@@ -51,38 +51,39 @@ def pin(shelf: ApplicationRepository, snapshot: str, note: str | None = None) ->
             code="note-invalid",
             action="Give a shorter note.",
         )
-    return _set(shelf, snapshot, pinned=True, note=note)
+    return _set(app_repository, snapshot, pinned=True, note=note)
 
 
-def unpin(shelf: ApplicationRepository, snapshot: str) -> Pinned:
+def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
     """Unpin a snapshot; retention may leave it out of the next head.
 
     Raises:
         NotFound, Fenced, Corrupted, Invalid, Capacity, Retryable: as :func:`pin`.
     """
-    return _set(shelf, snapshot, pinned=False, note="")
+    return _set(app_repository, snapshot, pinned=False, note="")
 
 
-def _set(shelf: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
+def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     for _ in range(_TRIES):
-        read = shelf.read_head()
+        read = app_repository.read_head()
         if read is None or not read.head.snapshots:
-            shelf.head()  # raises the error for a head without snapshots
+            app_repository.head()  # raises the error for a head without snapshots
             continue
-        entry = entry_of(shelf, read.head, snapshot)
+        entry = entry_of(app_repository, read.head, snapshot)
         snapshot = entry.snapshot  # a retry keeps to the snapshot that was the newest first
         wanted = replace(entry, pinned=pinned, note=entry.note if note is None else note)
         if entry == wanted:
             return Pinned(entry, changed=False)
-        refuse_another_descriptor(shelf.repository)
-        if shelf.pointers.swap(shelf.names.head, _document(read, wanted), read.version) is not None:
+        refuse_another_descriptor(app_repository.repository)
+        if app_repository.pointers.swap(app_repository.names.head, _document(read, wanted), read.version) is not None:
             return Pinned(wanted, changed=True)
     raise Retryable(
-        f"The head of {shelf.application_id} was swapped by other jobs {_TRIES} times in turn; nothing was changed.",
+        f"The head of {app_repository.application_id} was swapped by other jobs {_TRIES} times in turn; nothing was "
+        "changed.",
         code="head-contended",
         action="Run it again when fewer jobs publish to this application.",
-        application_id=shelf.application_id,
-        repository=shelf.url,
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
     )
 
 

@@ -40,9 +40,9 @@ from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.conflicts import Asked, Conflicts, Rebase
+from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
-from statecore.repository.head_reader import HeadReader, Seen
+from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import warnings_of
 from statecore.repository.manifest import (
     MANIFEST,
@@ -54,8 +54,8 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.repository import refuse_another_descriptor
 from statecore.repository.retention import retained_entries
-from statecore.repository.snapshot_composition import Cut, SnapshotComposition, blob_of, composed
-from statecore.repository.task_manifest_structure import check_made
+from statecore.repository.snapshot_composition import Cut, SnapshotComposition, compose, task_manifest_blob
+from statecore.repository.task_manifest_structure import check_consistent
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
@@ -101,7 +101,7 @@ class Publication:
     """One publication; made when a job begins, to detect what other jobs publish while it runs.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         spec: the application's spec.
         request: request id, by which a retry recognises what an earlier attempt has published.
         origin: the command.
@@ -115,7 +115,7 @@ class Publication:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        app_repository: ApplicationRepository,
         spec: ApplicationSpec,
         *,
         request: str,
@@ -124,14 +124,14 @@ class Publication:
         name: Callable[[], str] = lambda: uuid.uuid4().hex[:8],
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
-        self._shelf, self._spec, self._request, self._origin = shelf, spec, request, origin
+        self._app_repository, self._spec, self._request, self._origin = app_repository, spec, request, origin
         self._clock, self._name, self._faults = clock, name, faults
-        self._reader = HeadReader(shelf)
-        self._put: set[str] = set()
-        self._begun = self._reader.look()
-        if self._begun.head is None and shelf.has_lost_head():
-            raise shelf.lost_head()  # publishing now would lose its snapshots
-        self._others = Conflicts(shelf, self._reader, self._begun)
+        self._reader = HeadReader(app_repository)
+        self._put_blobs: set[str] = set()
+        self._begun = self._reader.read()
+        if self._begun.head is None and app_repository.has_lost_head():
+            raise app_repository.lost_head()  # publishing now would lose its snapshots
+        self._conflicts = Conflicts(app_repository, self._reader, self._begun)
 
     @property
     def newest(self) -> Manifest | None:
@@ -153,11 +153,11 @@ class Publication:
 
     def earlier(self) -> Published | None:
         """What an earlier attempt of the same request has published, while the head names it."""
-        return self._own(self._begun)
+        return self._published_by_request(self._begun)
 
-    def _own(self, seen: Seen) -> Published | None:
+    def _published_by_request(self, current: HeadState) -> Published | None:
         """The published snapshot of this request, if there is one."""
-        entries = () if seen.head is None else seen.head.head.snapshots
+        entries = () if current.head is None else current.head.head.snapshots
         entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
@@ -202,80 +202,85 @@ class Publication:
                 snapshot was published: a retry of the same request finds out.
             StatecoreError: a task manifest contradicts itself, and nothing was put.
         """
-        if (own := self.earlier()) is not None:
-            return own
-        check_made(parts)
+        if (earlier := self.earlier()) is not None:
+            return earlier
+        check_consistent(parts)
         self._faults.reach("publish.before-parts")
-        asked = Asked(tuple(parts), whole, tasks, rebase, refused, cuts or {})
-        seen = self._begun
+        wanted = PublicationRequest(tuple(parts), whole, tasks, rebase, refused, cuts or {})
+        current = self._begun
         for _ in range(_TRIES):
-            self._others.refuse(seen, asked)
-            made = self._others.above(seen, asked)
-            new = self._composed(seen, asked, made)
+            self._conflicts.refuse(current, wanted)
+            made = self._conflicts.rebased(current, wanted)
+            new = self._composed(current, wanted, made)
             if not new.has_news:
                 return None
-            references = self._placed(new)
+            references = self._put_task_manifests(new)
             self._faults.reach("publish.after-parts")
             size = new_bytes((one.part for one in new.written), (one.before.part for one in new.written if one.before))
-            published = self._swap(seen, self._manifest(seen, references), size)
+            published = self._swap(current, self._manifest(current, references), size)
             if published is not None:
                 return replace(
                     published,
-                    warnings=(*new.warnings, *self._warnings(seen, new, published, hourly=hourly)),
+                    warnings=(*new.warnings, *self._warnings(current, new, published, hourly=hourly)),
                     made_tasks=tuple(sorted(one.part.task for one in new.written)),
                     kept_tasks=tuple(sorted(new.kept)),
                     dropped_tasks=new.dropped,
                 )
-            seen = self._reader.look()
-            if (own := self._own(seen)) is not None:
-                return own
+            current = self._reader.read()
+            if (earlier := self._published_by_request(current)) is not None:
+                return earlier
         raise Retryable(
-            f"The head of {self._shelf.application_id} was swapped by other jobs {_TRIES} times while this job tried.",
+            f"The head of {self._app_repository.application_id} was swapped by other jobs {_TRIES} times while this "
+            "job tried.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
-            application_id=self._shelf.application_id,
+            application_id=self._app_repository.application_id,
         )
 
-    def _composed(self, seen: Seen, asked: Asked, made: Sequence[TaskManifest]) -> SnapshotComposition:
-        changed = self._others.changed(seen)
-        return composed(
+    def _composed(
+        self, current: HeadState, wanted: PublicationRequest, made: Sequence[TaskManifest]
+    ) -> SnapshotComposition:
+        changed = self._conflicts.changed(current)
+        return compose(
             made,
-            seen.references,
+            current.references,
             self._reader.parts,
             self._spec,
-            standing=asked.made - {part.task for part in made},
-            whole=asked.whole,
-            tasks=asked.tasks,
-            cuts={task: cut for task, cut in asked.cuts.items() if task not in changed | asked.made},
+            standing=wanted.made - {part.task for part in made},
+            whole=wanted.whole,
+            tasks=wanted.tasks,
+            cuts={task: cut for task, cut in wanted.cuts.items() if task not in changed | wanted.made},
         )
 
-    def _placed(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
+    def _put_task_manifests(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
         """Put the written task manifests; references to all task manifests of the snapshot."""
         if not new.written:
             return new.kept
-        name, content, references = blob_of(new, self._reader.known, self._shelf.names.parts)
-        if name not in self._put:
-            put_whole(self._shelf.blobs, name, content, len(content))
-            self._put.add(name)
+        name, content, references = task_manifest_blob(new, self._reader.known, self._app_repository.names.parts)
+        if name not in self._put_blobs:
+            put_whole(self._app_repository.blobs, name, content, len(content))
+            self._put_blobs.add(name)
         return references
 
-    def _warnings(self, seen: Seen, new: SnapshotComposition, published: Published, *, hourly: bool) -> Iterable[str]:
+    def _warnings(
+        self, current: HeadState, new: SnapshotComposition, published: Published, *, hourly: bool
+    ) -> Iterable[str]:
         """Warnings about inherited files."""
-        stores = {one.part.task: one.part.stores if hourly else one.taken_over for one in new.written}
-        if hourly and seen.manifest is not None and _hour(seen.manifest.value.made) == _hour(published.made):
+        stores = {one.part.task: one.part.stores if hourly else one.inherited for one in new.written}
+        if hourly and current.manifest is not None and _hour(current.manifest.value.made) == _hour(published.made):
             return ()
-        return warnings_of(self._shelf, list(new.kept.values()), stores, self._reader.known)
+        return warnings_of(self._app_repository, list(new.kept.values()), stores, self._reader.known)
 
-    def _manifest(self, seen: Seen, parts: Mapping[str, TaskManifestReference]) -> Manifest:
+    def _manifest(self, current: HeadState, parts: Mapping[str, TaskManifestReference]) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
-        newest = None if seen.head is None else seen.head.head.newest
+        newest = None if current.head is None else current.head.head.newest
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
-            repository=self._shelf.repository.mark.id,
-            application_id=self._shelf.application_id,
-            epoch=seen.epoch,
-            generation=seen.generation + 1,
+            repository=self._app_repository.repository.mark.id,
+            application_id=self._app_repository.application_id,
+            epoch=current.epoch,
+            generation=current.generation + 1,
             previous=None if newest is None else newest.snapshot,
             made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             made_by=__version__,
@@ -287,12 +292,12 @@ class Publication:
             parts=tuple(parts[task] for task in sorted(parts)),
         )
 
-    def _swap(self, seen: Seen, manifest: Manifest, size: int) -> Published | None:
+    def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:
         """Put the manifest and swap the head; ``None`` where another job was first with either."""
-        shelf = self._shelf
-        content = self._encoded(manifest, seen)
-        name = shelf.names.manifest(manifest.snapshot)
-        if not shelf.blobs.put_if_absent(name, content):
+        app_repository = self._app_repository
+        content = self._encoded(manifest, current)
+        name = app_repository.names.manifest(manifest.snapshot)
+        if not app_repository.blobs.put_if_absent(name, content):
             return None  # the head would name it with a wrong hash
         self._faults.reach("publish.after-manifest")
         entry = SnapshotEntry(
@@ -307,42 +312,42 @@ class Publication:
             manifest.file_bytes,
             size,
         )
-        before = None if seen.head is None else seen.head.head
+        before = None if current.head is None else current.head.head
         head = Head(
             manifest.repository,
             manifest.application_id,
-            seen.epoch,
+            current.epoch,
             manifest.generation,
             retained_entries((entry, *(before.snapshots if before else ()))),
         )
-        version = None if seen.head is None else seen.head.version
-        document = encoded_head(head, None if seen.head is None else seen.head.raw)
+        version = None if current.head is None else current.head.version
+        document = encoded_head(head, None if current.head is None else current.head.raw)
         self._faults.reach("publish.before-head")
         self._refuse_another_descriptor(name)
-        if shelf.pointers.swap(shelf.names.head, document, version) is None:
-            found = shelf.read_head()
+        if app_repository.pointers.swap(app_repository.names.head, document, version) is None:
+            found = app_repository.read_head()
             if found is None or found.head.entry(manifest.snapshot) is None:
-                self._delete(name)
+                self._delete_manifest(name)
                 return None
         self._faults.reach("publish.after-head")
-        return _published(entry, beside=seen.generation - self._begun.generation)
+        return _published(entry, beside=current.generation - self._begun.generation)
 
     def _refuse_another_descriptor(self, manifest: str) -> None:
         try:
-            refuse_another_descriptor(self._shelf.repository)
+            refuse_another_descriptor(self._app_repository.repository)
         except Fenced:
-            self._delete(manifest)  # else it would carry the id of a repository that no longer exists
+            self._delete_manifest(manifest)  # else it would carry the id of a repository that no longer exists
             raise
 
-    def _delete(self, manifest: str) -> None:
+    def _delete_manifest(self, manifest: str) -> None:
         with suppress(StatecoreError):  # it is only garbage
-            self._shelf.blobs.delete(manifest)
+            self._app_repository.blobs.delete(manifest)
 
-    def _encoded(self, manifest: Manifest, seen: Seen) -> bytes:
+    def _encoded(self, manifest: Manifest, current: HeadState) -> bytes:
         document = MANIFEST.to_json(manifest)
-        if seen.manifest is not None:
-            document |= MANIFEST.unknown(seen.manifest.raw)
-            document["parts"] = kept(document["parts"], seen.manifest.raw["parts"], "task")
+        if current.manifest is not None:
+            document |= MANIFEST.unknown(current.manifest.raw)
+            document["parts"] = kept(document["parts"], current.manifest.raw["parts"], "task")
         return encoded(MANIFEST.sealed(document))
 
 

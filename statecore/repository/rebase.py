@@ -55,13 +55,13 @@ class Compaction(NamedTuple):
     is_lowest: bool = False
 
 
-def advanced(mine: TaskManifest, theirs: TaskManifest, parent: TaskManifest | None) -> TaskManifest | None:
+def advanced(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
     """The task manifest to publish where other jobs may have published the task as well.
 
     Args:
         mine: stores that a job has advanced, or built whole.
         theirs: the task in the newest snapshot.
-        parent: the base: the task in the snapshot that was the newest when the job was planned, with all of its stores,
+        base: the task in the snapshot that was the newest when the job was planned, with all of its stores,
             also those that the job has refused as a base; ``None`` where that had no such task.
 
     Returns:
@@ -71,61 +71,65 @@ def advanced(mine: TaskManifest, theirs: TaskManifest, parent: TaskManifest | No
         Fenced: what other jobs have published and what this job has built do not fit together.
     """
     there = {store.store: store for store in theirs.stores}
-    below = {store.store: store for store in parent.stores} if parent is not None else {}
+    below = {store.store: store for store in base.stores} if base is not None else {}
     stores = [_advanced(mine.task, one, there.get(one.store), below.get(one.store)) for one in mine.stores]
     if all(store == there.get(store.store) for store in stores):
         return None
     return TaskManifest(mine.task, tuple(stores))
 
 
-def folded(folds: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
+def folded(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
     """The task manifest to publish for compactions of a task; rows and ends stay as they are.
 
     Returns:
         The task manifest, with the stores that changed; ``None`` where no compaction fits any more.
     """
     by_store: dict[str, list[Compaction]] = {}
-    for fold in folds:
-        by_store.setdefault(fold.store, []).append(fold)
-    stores = [(store, _folded(store, by_store.get(store.store, ()))) for store in theirs.stores]
+    for compaction in compactions:
+        by_store.setdefault(compaction.store, []).append(compaction)
+    stores = [(store, _compacted(store, by_store.get(store.store, ()))) for store in theirs.stores]
     changed = tuple(new for store, new in stores if new is not store)
     return TaskManifest(theirs.task, changed) if changed else None
 
 
 def _advanced(
-    task: str, mine: StoreSnapshot, theirs: StoreSnapshot | None, parent: StoreSnapshot | None
+    task: str, mine: StoreSnapshot, theirs: StoreSnapshot | None, base: StoreSnapshot | None
 ) -> StoreSnapshot:
     if theirs is None:
-        if parent is not None:
+        if base is not None:
             raise _fenced(task, mine, "a snapshot without the store", "store-removed")
         return mine
-    tail = None if parent is None else _tail(mine, parent)
-    if parent is not None and theirs.identity == parent.identity:
-        return mine if tail is None else _above(theirs, mine, parent, tail)
-    if _terms(theirs) != _terms(mine) or not _are_of_the_same_topics(theirs, mine):
+    tail = None if base is None else _tail(mine, base)
+    if base is not None and theirs.identity == base.identity:
+        return mine if tail is None else _rebased(theirs, mine, base, tail)
+    if _compatibility_of(theirs) != _compatibility_of(mine) or not _are_of_the_same_topics(theirs, mine):
         raise _fenced(task, mine, "the store of another topic, or as another spec declares it,", "store-changed")
     if not _is_ahead(mine, theirs):
         return theirs
-    if parent is not None and tail is not None and _ends(theirs) == _ends(parent):
-        return _above(theirs, mine, parent, tail)
+    if base is not None and tail is not None and _ends_of(theirs) == _ends_of(base):
+        return _rebased(theirs, mine, base, tail)
     if tail is None and not _is_ahead(theirs, mine):
         return mine
     raise _fenced(task, mine, "the store up to other offsets than this job began and ended with", "offsets-changed")
 
 
-def _tail(mine: StoreSnapshot, parent: StoreSnapshot) -> Tail | None:
+def _tail(mine: StoreSnapshot, base: StoreSnapshot) -> Tail | None:
     """Runs appended to a base; ``None`` where a store is not based on it."""
-    if mine.kind.is_versioned or _terms(mine) != _terms(parent) or not _are_of_the_same_topics(mine, parent):
+    if (
+        mine.kind.is_versioned
+        or _compatibility_of(mine) != _compatibility_of(base)
+        or not _are_of_the_same_topics(mine, base)
+    ):
         return None
-    ends = _ends(parent)
-    below = {database.segment: database for database in parent.databases}
+    ends = _ends_of(base)
+    below = {database.segment: database for database in base.databases}
     tail: Tail = {}
     for database in mine.databases:
-        under = below.get(database.segment, StoredDatabase(database.segment, ()))
-        names = [_name(stored.run) for stored in under.runs]
+        lower = below.get(database.segment, StoredDatabase(database.segment, ()))
+        names = [_name(stored.run) for stored in lower.runs]
         if [_name(stored.run) for stored in database.runs if _name(stored.run) in names] != names:
             return None
-        if {file.sha256 for file in database.base} != {file.sha256 for file in under.base}:
+        if {file.sha256 for file in database.base} != {file.sha256 for file in lower.base}:
             return None
         new = [stored for stored in database.runs if _name(stored.run) not in names]
         if any(stored.run.start < _end_of(stored.run, ends) for stored in new):
@@ -134,11 +138,11 @@ def _tail(mine: StoreSnapshot, parent: StoreSnapshot) -> Tail | None:
     return tail
 
 
-def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, tail: Tail) -> StoreSnapshot:
+def _rebased(theirs: StoreSnapshot, mine: StoreSnapshot, base: StoreSnapshot, tail: Tail) -> StoreSnapshot:
     """A tail appended to the runs of another store that ends where the base does."""
-    if theirs.databases == parent.databases:
+    if theirs.databases == base.databases:
         return mine
-    known = {database.segment: database for database in parent.databases}
+    known = {database.segment: database for database in base.databases}
     there = {database.segment: database for database in theirs.databases}
     made = {database.segment: database for database in mine.databases}
     databases = []
@@ -147,14 +151,14 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
             continue  # expired, or gone in one of the two
         if segment in known and segment not in there and not tail[segment]:
             continue  # a compaction left nothing of it; else the tail is all that it has now
-        under = there.get(segment, StoredDatabase(segment, ()))
+        lower = there.get(segment, StoredDatabase(segment, ()))
         if segment not in made:
-            databases.append(under)
+            databases.append(lower)
             continue
         standing = known.get(segment, StoredDatabase(segment, ())).runs
-        databases.append(replace(under, runs=_joined(under.runs, tail[segment], made[segment].runs, len(standing))))
+        databases.append(replace(lower, runs=_joined(lower.runs, tail[segment], made[segment].runs, len(standing))))
     times = [one.stream_time for one in (theirs, mine) if one.stream_time is not None]
-    store = _with(replace(mine, stream_time=max(times) if len(times) == 2 else None), databases)
+    store = _with_databases(replace(mine, stream_time=max(times) if len(times) == 2 else None), databases)
     unlike = (known.keys() ^ there.keys()) & made.keys() - {None}  # segments that may have expired below the tail
     if {one.segment for one in databases} == made.keys() and not unlike:
         return store
@@ -172,33 +176,33 @@ def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
 
 
 def _joined(
-    under: Sequence[StoredRun], tail: Sequence[StoredRun], made: Sequence[StoredRun], standing: int
+    lower: Sequence[StoredRun], tail: Sequence[StoredRun], made: Sequence[StoredRun], standing: int
 ) -> tuple[StoredRun, ...]:
     """Runs followed by a tail, with partitions in the order that the job has put them in."""
     if list(made[standing:]) == list(tail):
-        return (*under, *tail)
+        return (*lower, *tail)
     places: dict[TopicPartition | None, int] = {}
-    for stored in (*made, *under):
+    for stored in (*made, *lower):
         places.setdefault(stored.run.origin.changelog, len(places))
-    return tuple(sorted((*under, *tail), key=lambda stored: places[stored.run.origin.changelog]))
+    return tuple(sorted((*lower, *tail), key=lambda stored: places[stored.run.origin.changelog]))
 
 
-def _folded(store: StoreSnapshot, folds: Iterable[Compaction]) -> StoreSnapshot:
+def _compacted(store: StoreSnapshot, compactions: Iterable[Compaction]) -> StoreSnapshot:
     databases = {database.segment: database for database in store.databases}
     changed = False
-    for fold in folds:
-        database = databases.get(fold.segment)
-        at = None if database is None else _place(database.runs, fold.inputs)
-        if database is None or at is None or (fold.is_lowest and (at > 0 or database.base)):
+    for compaction in compactions:
+        database = databases.get(compaction.segment)
+        at = None if database is None else _index_of(database.runs, compaction.inputs)
+        if database is None or at is None or (compaction.is_lowest and (at > 0 or database.base)):
             continue
-        made = () if fold.output is None else (fold.output,)
-        runs = (*database.runs[:at], *made, *database.runs[at + len(fold.inputs) :])
-        databases[fold.segment] = replace(database, runs=runs)
+        made = () if compaction.output is None else (compaction.output,)
+        runs = (*database.runs[:at], *made, *database.runs[at + len(compaction.inputs) :])
+        databases[compaction.segment] = replace(database, runs=runs)
         changed = True
-    return _with(store, [one for one in databases.values() if one.runs or one.base]) if changed else store
+    return _with_databases(store, [one for one in databases.values() if one.runs or one.base]) if changed else store
 
 
-def _place(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int | None:
+def _index_of(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int | None:
     """Index of adjacent runs among others; ``None`` where they are not adjacent there."""
     wanted, names = [_name(run) for run in inputs], [_name(stored.run) for stored in runs]
     for at in range(len(names) - len(wanted) + 1 if wanted else 0):
@@ -207,7 +211,7 @@ def _place(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int | None:
     return None
 
 
-def _with(store: StoreSnapshot, databases: Sequence[StoredDatabase]) -> StoreSnapshot:
+def _with_databases(store: StoreSnapshot, databases: Sequence[StoredDatabase]) -> StoreSnapshot:
     """The store with other databases, and the identity that follows."""
     segment = None
     if store.kind.is_segmented:
@@ -220,12 +224,12 @@ def _name(run: Run) -> tuple[str, int, int]:
     return run.sha256, run.start, run.end
 
 
-def _terms(store: StoreSnapshot) -> tuple[object, ...]:
+def _compatibility_of(store: StoreSnapshot) -> tuple[object, ...]:
     """What two stores must have in common for their rows to be combined."""
     return store.kind, store.isolation, store.layout, store.retention_ms, store.segment_interval_ms
 
 
-def _ends(store: StoreSnapshot) -> dict[TopicPartition, int]:
+def _ends_of(store: StoreSnapshot) -> dict[TopicPartition, int]:
     return {one.topic_partition: one.end for one in store.changelogs}
 
 
@@ -246,7 +250,7 @@ def _are_of_the_same_topics(one: StoreSnapshot, other: StoreSnapshot) -> bool:
 
 def _is_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     """Whether a store ends later in any partition."""
-    ends = _ends(other)
+    ends = _ends_of(other)
     return any(end.end > ends[end.topic_partition] for end in one.changelogs)
 
 

@@ -33,7 +33,7 @@ from statecore.objectstore.directory import DirectoryBlobs, Sharing
 from statecore.objectstore.directory_pointers import DirectoryPointers
 from statecore.objectstore.pointers import Pointed, Pointers
 from statecore.objectstore.probe import probe
-from statecore.repository.repository_id_recovery import carried_ids
+from statecore.repository.repository_id_recovery import recorded_ids
 
 MARK_NAME = "repository.json"
 """Name of the descriptor's blob."""
@@ -122,11 +122,11 @@ def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
 
 
 def _open(place: Place) -> Repository:
-    found = _mark(place)
+    found = _read_descriptor(place)
     if found is not None:
         _opened[place.url] = place.blobs
         return Repository(place, found)
-    one = next(carried_ids(place.blobs, place.pointers), None)
+    one = next(recorded_ids(place.blobs, place.pointers), None)
     if one is not None:
         raise _missing(place, f"{one.name} is of the repository {one.repository}")
     raise NotFound(
@@ -161,21 +161,21 @@ def make_repository(url: str) -> Made:
 
 def make_repository_in(place: Place) -> Made:
     """Make a repository in a place; see :func:`make_repository`."""
-    found, _ = _usable_mark(place)
+    found, _ = _usable_descriptor(place)
     if found is None:
-        _carried_id(place)  # raises where it is ambiguous
+        _recorded_id(place)  # raises where it is ambiguous
         place.probe()
-        found, damaged = _usable_mark(place)  # another process may have made it since
+        found, damaged = _usable_descriptor(place)  # another process may have made it since
     if found is not None:
         return Made(Repository(place, found), now=False)
-    carried = _carried_id(place)  # only after the descriptor was read: see refuse_another_descriptor
+    recorded = _recorded_id(place)  # only after the descriptor was read: see refuse_another_descriptor
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = MARK.encode(RepositoryDescriptor(carried or str(uuid.uuid4()), HASH, now, __version__))
+    content = MARK.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
     if damaged is None:
         made = place.blobs.put_if_absent(MARK_NAME, content)
     else:
         made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
-    return Made(_open(place), now=made, again=made and bool(carried))
+    return Made(_open(place), now=made, again=made and bool(recorded))
 
 
 def refuse_another_descriptor(repository: Repository) -> None:
@@ -190,7 +190,7 @@ def refuse_another_descriptor(repository: Repository) -> None:
         Invalid, Retryable: it could not be read.
     """
     place, before = repository.place, repository.mark.id
-    found = _mark(place)
+    found = _read_descriptor(place)
     if found is None:
         raise _missing(place, f"this job began in the repository {before}")
     if found.id != before:
@@ -206,14 +206,14 @@ def refuse_another_descriptor(repository: Repository) -> None:
         )
 
 
-def _carried_id(place: Place) -> str:
+def _recorded_id(place: Place) -> str:
     """The id that everything in a place without a descriptor carries; empty where nothing does.
 
     Raises:
         Invalid: there are several ids.
     """
     by_id: dict[str, str] = {}
-    for one in carried_ids(place.blobs, place.pointers):
+    for one in recorded_ids(place.blobs, place.pointers):
         by_id.setdefault(one.repository, one.name)
     if len(by_id) > 1:
         each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
@@ -242,7 +242,7 @@ def _missing(place: Place, because: str) -> Corrupted:
     )
 
 
-def _mark(place: Place) -> RepositoryDescriptor | None:
+def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
     try:
         content = place.blobs.get(MARK_NAME)
     except NotFound:
@@ -250,7 +250,7 @@ def _mark(place: Place) -> RepositoryDescriptor | None:
     return _decoded(place, content)
 
 
-def _usable_mark(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
+def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
     """The descriptor, or the damaged document in its place; the one document that is both a blob and a pointer."""
     found = place.pointers.read(MARK_NAME)
     if found is None:

@@ -19,14 +19,14 @@ from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import MANIFEST
 
 
-class Carried(NamedTuple):
+class RecordedId(NamedTuple):
     """A repository id, and the name of the head or manifest that carries it."""
 
     repository: str
     name: str
 
 
-def carried_ids(blobs: Blobs, pointers: Pointers) -> Iterator[Carried]:
+def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
     """The ids that heads and manifests carry, heads first; damaged documents are skipped.
 
     Raises:
@@ -38,14 +38,14 @@ def carried_ids(blobs: Blobs, pointers: Pointers) -> Iterator[Carried]:
             applications.append(Layout(name))
     for names in applications:
         found = pointers.read(names.head)
-        yield from _carried(HEAD, names.head, None if found is None else found.content)
+        yield from _recorded(HEAD, names.head, None if found is None else found.content)
     for names in applications:
         for blob in blobs.list(names.manifests):
             with suppress(NotFound):  # deleted since
-                yield from _carried(MANIFEST, blob.name, blobs.get(blob.name))
+                yield from _recorded(MANIFEST, blob.name, blobs.get(blob.name))
 
 
-def _carried(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[Carried]:
+def _recorded(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[RecordedId]:
     """The id in a document of any version, if its seal holds."""
     if content is not None and kind.seal_holds(content) and isinstance(found := parsed(content).get("repository"), str):
-        yield Carried(found, name)
+        yield RecordedId(found, name)

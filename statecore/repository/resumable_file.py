@@ -55,7 +55,7 @@ class ResumableFile:
         Returns:
             Whether the file is complete and hashed now: true once.
         """
-        with said(self._path, keeps=self._keeps):
+        with translated_errors(self._path, keeps=self._keeps):
             with self._lock:
                 if self._opened is None:
                     self._opened = self._path.open("x+b", buffering=0)
@@ -69,9 +69,9 @@ class ResumableFile:
                     return False
                 self._is_hashing = True
             self._digest.update(piece)
-            return self._hash_on(descriptor, start + len(piece))
+            return self._hash_waiting(descriptor, start + len(piece))
 
-    def _hash_on(self, descriptor: int, end: int) -> bool:
+    def _hash_waiting(self, descriptor: int, end: int) -> bool:
         """Hash the pieces that waited for the one that ends here."""
         while True:
             with self._lock:
@@ -93,7 +93,7 @@ class ResumableFile:
     def finish(self, final: Path) -> FileMoment | None:
         """Sync the file and rename it to its final name; its state then, as far as that can be told."""
         assert self._opened is not None
-        with said(self._path, keeps=self._keeps):
+        with translated_errors(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
             moment = FileMoment.of(self._path, self._clock)
@@ -109,7 +109,7 @@ class ResumableFile:
 
 
 @contextmanager
-def said(path: Path, *, keeps: bool = True) -> Iterator[None]:
+def translated_errors(path: Path, *, keeps: bool = True) -> Iterator[None]:
     """Convert ``OSError`` on a file into one of statecore's errors; ``keeps`` says whether complete files are kept."""
     retry = "run this again: complete files are kept." if keeps else "run this again; nothing is kept."
     try:

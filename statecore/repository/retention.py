@@ -45,16 +45,16 @@ def retained_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, .
     """The entries that a new head keeps, in their order (newest first)."""
     routine = [entry for entry in entries if entry.origin in ROUTINE]
     wanted = {entry.snapshot for entry in routine[:NEWEST]}
-    made = [_moment(entry.made) for entry in routine]
+    made = [_made_at(entry.made) for entry in routine]
     for count, span in SPANS:
         newest: dict[Hashable, str] = {}
-        for entry, moment in zip(routine, made, strict=True):
-            newest.setdefault(span(moment), entry.snapshot)
+        for entry, time in zip(routine, made, strict=True):
+            newest.setdefault(span(time), entry.snapshot)
         wanted |= set(islice(newest.values(), count))
     return tuple(entry for entry in entries if entry.origin not in ROUTINE or entry.pinned or entry.snapshot in wanted)
 
 
-def _moment(made: str) -> datetime:
+def _made_at(made: str) -> datetime:
     """When a snapshot was made; unreadable times all fall into one hour, long ago."""
     try:
         found = datetime.fromisoformat(made)

@@ -32,7 +32,7 @@ from statecore.repository.manifest import (
     TaskManifest,
     TaskManifestReference,
 )
-from statecore.repository.task_manifest_documents import joined_parts
+from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
 MOST_BLOBS = 8
@@ -66,7 +66,7 @@ class Written(NamedTuple):
     made: frozenset[str]
 
     @property
-    def taken_over(self) -> list[StoreSnapshot]:
+    def inherited(self) -> list[StoreSnapshot]:
         """The stores that are unchanged, or based on runs of another snapshot."""
         return [store for store in self.part.stores if store.store not in self.made or store.advanced_from is not None]
 
@@ -95,7 +95,7 @@ class SnapshotComposition:
     warnings: tuple[str, ...]
 
 
-def composed(
+def compose(
     made: Sequence[TaskManifest],
     newest: Mapping[str, TaskManifestReference],
     read: Callable[[Collection[TaskManifestReference]], Mapping[str, ReadTaskManifest]],
@@ -121,28 +121,28 @@ def composed(
     touched = {part.task for part in made}
     before = read([reference for task, reference in newest.items() if task in touched])
     written = [_completed(part, before.get(part.task), spec, whole=whole) for part in made]
-    warnings = [] if whole else list(_left_out(written, spec, undeclared=tasks is not None))
+    warnings = [] if whole else list(_undeclared_warnings(written, spec, undeclared=tasks is not None))
     others = {task: reference for task, reference in newest.items() if task not in touched}
     kept = {task: reference for task, reference in others.items() if not whole or task in standing}
     if tasks is not None:
         kept = {task: reference for task, reference in kept.items() if task in tasks}
         for task, there in read(list(kept.values())).items():
-            less = _completed(TaskManifest(task, ()), there, spec, whole=False)
-            if len(less.part.stores) < len(there.part.stores):
+            reduced = _completed(TaskManifest(task, ()), there, spec, whole=False)
+            if len(reduced.part.stores) < len(there.part.stores):
                 del kept[task]
-                warnings += _left_out([less], spec, undeclared=True)
-                written += [less] if less.part.stores else []
+                warnings += _undeclared_warnings([reduced], spec, undeclared=True)
+                written += [reduced] if reduced.part.stores else []
     cut = {task: _later(reference, cuts[task]) for task, reference in kept.items() if task in cuts}
     news = {task for task, reference in cut.items() if reference != kept[task]}
     dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
     if tasks is not None and dropped:
-        warnings.append(_gone(dropped))
+        warnings.append(_dropped_warning(dropped))
     return SnapshotComposition(
         tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings)
     )
 
 
-def blob_of(
+def task_manifest_blob(
     composition: SnapshotComposition, known: Mapping[str, ReadTaskManifest], name: Callable[[str], str]
 ) -> tuple[str, bytes, dict[str, TaskManifestReference]]:
     """The blob of written task manifests: its name, its bytes, and references to all task manifests, by task.
@@ -152,7 +152,7 @@ def blob_of(
         known: task manifests that were read, by the hash of their documents.
         name: makes the blob's name from its hash.
     """
-    content, references = joined_parts([(one.part, one.raw) for one in composition.written])
+    content, references = encode_task_manifests([(one.part, one.raw) for one in composition.written])
     kept = composition.kept
     if len({reference.extent.blob for reference in kept.values()}) >= MOST_BLOBS:
         copied = []
@@ -209,24 +209,24 @@ def _completed(part: TaskManifest, before: ReadTaskManifest | None, spec: Applic
     return Written(replace(part, stores=tuple(stores)), before, made)
 
 
-def _left_out(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
+def _undeclared_warnings(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
     """Warnings about stores that were not built and do not match the spec any more."""
     for part, before, _ in written:
         stays = {store.store for store in part.stores}
         for store in before.part.stores if before is not None else ():
             if store.store in stays:
                 continue
-            gone = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
+            prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
             if spec.store(store.store) is None and undeclared:
-                yield f"{gone}the spec does not declare it."
+                yield f"{prefix}the spec does not declare it."
             for one in differences(part.task, store, spec, empty=store.left_to_restore):
                 yield (
-                    f"{gone}its {one.what} is {one.there} in the one before, and the spec declares {one.declared}. "
+                    f"{prefix}its {one.what} is {one.there} in the previous one, and the spec declares {one.declared}. "
                     "Publish it again."
                 )
 
 
-def _gone(tasks: Sequence[str]) -> str:
+def _dropped_warning(tasks: Sequence[str]) -> str:
     named = ", ".join(tasks[:20]) + (f" and {len(tasks) - 20} others" if len(tasks) > 20 else "")
     return (
         f"Tasks {named} are not in the snapshot any more: the application has none of their stores or partitions now. "

@@ -27,7 +27,7 @@ _LEVEL = 6
 """zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
 
 
-def joined_parts(
+def encode_task_manifests(
     parts: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
 ) -> tuple[bytes, tuple[TaskManifestReference, ...]]:
     """Encode task manifests into one blob that has no name yet; its bytes and the references.
@@ -41,17 +41,21 @@ def joined_parts(
     """
     content = bytearray()
     references = []
-    for part, before in parts:
-        document = _document(part, before, most)
+    for task_manifest, before in parts:
+        document = _document(task_manifest, before, most)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
-        known = part.cut_ms, part.horizon_ms
-        references.append(TaskManifestReference(part.task, part.identity, digest, extent, part.file_bytes, *known))
+        known = task_manifest.cut_ms, task_manifest.horizon_ms
+        references.append(
+            TaskManifestReference(
+                task_manifest.task, task_manifest.identity, digest, extent, task_manifest.file_bytes, *known
+            )
+        )
         content += document
     return bytes(content), tuple(references)
 
 
-def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
+def decompress(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
     """Decompress a task manifest.
 
     Args:
@@ -90,20 +94,20 @@ def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTE
     return content
 
 
-def _document(part: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
-    fields = PART.to_json(part)
+def _document(task_manifest: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
+    fields = PART.to_json(task_manifest)
     if before is not None:
         fields |= PART.unknown(before)
         fields["stores"] = kept(fields["stores"], before["stores"], "store")
     content = compact(fields)
     if len(content) > most:
-        runs = sum(len(database.runs) for store in part.stores for database in store.databases)
+        runs = sum(len(database.runs) for store in task_manifest.stores for database in store.databases)
         raise Invalid(
-            f"The task manifest of task {part.task} takes {len(content):,} bytes ({runs:,} runs), and the limit is "
-            f"{most:,}.",
+            f"The task manifest of task {task_manifest.task} takes {len(content):,} bytes ({runs:,} runs), and the "
+            f"limit is {most:,}.",
             code="manifest-too-large",
             action="Rebuild the stores of this task with fewer runs: statecore restore of the whole application.",
-            task=part.task,
+            task=task_manifest.task,
             bytes=len(content),
             runs=runs,
         )

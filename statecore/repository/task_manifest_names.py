@@ -13,18 +13,18 @@ _TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?[0-9]+_[0-9]+")
 _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
 
 
-def check_names(part: TaskManifest, blobs: str) -> None:
+def check_names(task_manifest: TaskManifest, blobs: str) -> None:
     """Refuse names that statecore never writes: a writer of the repository must not reach other files by them.
 
     Args:
-        part: a task manifest that was read.
+        task_manifest: a task manifest that was read.
         blobs: prefix of all blobs that it may refer to.
 
     Raises:
         Corrupted: a task, store, file or blob has an invalid name.
     """
-    wrong = [] if _TASK.fullmatch(part.task) else [f"task {part.task!a}"]
-    for store in part.stores:
+    wrong = [] if _TASK.fullmatch(task_manifest.task) else [f"task {task_manifest.task!a}"]
+    for store in task_manifest.stores:
         wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]
         for digest, extent in store.extents:
             wrong += [] if _SHA256.fullmatch(digest) else [f"hash {digest!a}"]

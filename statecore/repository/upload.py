@@ -71,10 +71,10 @@ def put_files(
     large = {file.sha256: file for file in files if file.bytes >= small}
     packed = list({file.sha256: file for file in files if file.bytes < small}.values())
     if len(packed) == 1:
-        alone = packed.pop()
-        large[alone.sha256] = alone
+        single = packed.pop()
+        large[single.sha256] = single
 
-    def put_alone(file: LocalFile) -> None:
+    def put_single(file: LocalFile) -> None:
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
             raise changed(file.path, file.bytes, file.sha256)
@@ -83,10 +83,10 @@ def put_files(
         done(file.bytes)
 
     if len(large) == 1:
-        put_alone(*large.values())
+        put_single(*large.values())
     elif large:
         with ThreadPoolExecutor(min(_AT_ONCE, len(large)), "statecore-upload") as pool:
-            for _ in pool.map(put_alone, large.values()):
+            for _ in pool.map(put_single, large.values()):
                 pass
     for together in _packs(packed, pack_bytes):
         content = b"".join(map(_content, together))

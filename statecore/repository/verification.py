@@ -50,7 +50,7 @@ class Verification:
     """Verifies snapshots with several threads; a context manager.
 
     Args:
-        shelf: the application's repository.
+        app_repository: the application's repository.
         files: whether to check that files exist and have their length, too.
         named: whether to record the files of each task manifest.
         tolerated: the errors that count as damage; any other ends the verification.
@@ -61,17 +61,17 @@ class Verification:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        app_repository: ApplicationRepository,
         *,
         files: bool = False,
         named: bool = False,
         tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
     ) -> None:
-        self._shelf, self._files, self._named, self._tolerated = shelf, files, named, tolerated
+        self._app_repository, self._files, self._named, self._tolerated = app_repository, files, named, tolerated
         self.named: dict[PartKey, dict[str, int]] = {}
         self._parts: dict[PartKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
-        self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-look")
+        self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-verify")
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class Verification:
 
     def _manifest(self, entry: SnapshotEntry) -> tuple[Document[Manifest] | None, Damage | None]:
         try:
-            return self._shelf.manifest(entry), None
+            return self._app_repository.manifest(entry), None
         except self._tolerated as error:
             return None, error
 
@@ -115,12 +115,12 @@ class Verification:
             if key_of(reference) not in self._parts:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
-            self._look_at_files([found for _, found in together if isinstance(found, TaskManifest)])
+            self._check_files([found for _, found in together if isinstance(found, TaskManifest)])
             for reference, found in together:
                 if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
                     self.named[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
-                self._parts[key_of(reference)] = self._lacking(found) if isinstance(found, TaskManifest) else found
+                self._parts[key_of(reference)] = self._missing_file(found) if isinstance(found, TaskManifest) else found
         return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
 
     def _read(
@@ -128,14 +128,14 @@ class Verification:
     ) -> list[tuple[TaskManifestReference, TaskManifest | Damage]]:
         """Read task manifests of one blob: together, or each alone where one is damaged."""
         try:
-            found = self._shelf.parts(together)
+            found = self._app_repository.parts(together)
             return [(reference, found[reference.task].part) for reference in together]
         except self._tolerated as error:
             if len(together) == 1:
                 return [(together[0], error)]
             return [one for reference in together for one in self._read([reference])]
 
-    def _look_at_files(self, parts: Iterable[TaskManifest]) -> None:
+    def _check_files(self, parts: Iterable[TaskManifest]) -> None:
         if not self._files:
             return
         named = {extent.blob for part in parts for store in part.stores for _, extent in store.extents}
@@ -144,10 +144,10 @@ class Verification:
 
     def _size(self, blob: str) -> int | None:
         with suppress(NotFound):
-            return self._shelf.blobs.head(blob).size
+            return self._app_repository.blobs.head(blob).size
         return None
 
-    def _lacking(self, part: TaskManifest) -> Damage | None:
+    def _missing_file(self, part: TaskManifest) -> Damage | None:
         """The error for the first missing or truncated file of a task manifest."""
         if not self._files:
             return None
@@ -160,7 +160,7 @@ class Verification:
                         f"A file of store {store.store} of task {part.task} is missing: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
                         code="blob-missing" if size is None else "blob-truncated",
-                        action=self._shelf.instead,
+                        action=self._app_repository.instead,
                         blob=extent.blob,
                         task=part.task,
                         store=store.store,
