@@ -40,7 +40,7 @@ class GlobalBackups:
         self._directory, self._now, self._faults = directory, now, faults
         self._swept_ms: int | None = None
 
-    def keep(self, path: Path, live: Path) -> None:
+    def add(self, path: Path, live: Path) -> None:
         """Move the directory of a store that was set aside and is rebuilt into the backups.
 
         Args:

@@ -26,7 +26,7 @@ class GlobalContext:
         cluster: the cluster with the topics.
         settings: how the stores are kept.
         topics: the ids of the topics that they are built of.
-        kept: backups of former rows.
+        backups: backups of former rows.
         listener: called for every change of state, while locks are held.
         metrics: gets the measurements.
         faults: fault points of tests.
@@ -37,7 +37,7 @@ class GlobalContext:
     cluster: Cluster
     settings: GlobalSettings
     topics: RememberedTopics
-    kept: GlobalBackups
+    backups: GlobalBackups
     listener: StateListener | None
     metrics: Metrics
     faults: FaultPoints

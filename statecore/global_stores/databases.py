@@ -39,7 +39,7 @@ class GlobalDatabases:
         table: the store.
         directory: the application's state directory, locked.
         settings: how it is kept.
-        kept: backups of former rows.
+        backups: backups of former rows.
         faults: fault points of tests.
 
     Attributes:
@@ -53,23 +53,23 @@ class GlobalDatabases:
         table: GlobalTable,
         directory: StateDirectory,
         settings: GlobalSettings,
-        kept: GlobalBackups,
+        backups: GlobalBackups,
         faults: FaultPoints,
     ) -> None:
-        self._table, self._settings, self._kept, self._faults = table, settings, kept, faults
-        self._places = GlobalPaths(directory, table.name, table.kind, faults)
+        self._table, self._settings, self._backups, self._faults = table, settings, backups, faults
+        self._paths = GlobalPaths(directory, table.name, table.kind, faults)
         self.serving = threading.RLock()
         self.live: HeldStore | None = None
         self.old: HeldStore | None = None
         self._building: RocksDBStore | None = None
         self._is_built = False
         self._retired: list[HeldStore] = []
-        self._is_aside = True  # whether something may be set aside and still there
+        self._may_be_set_aside = True  # whether something may be set aside and still there
 
     @property
     def runs(self) -> Path:
         """Directory of runs."""
-        return self._places.runs
+        return self._paths.runs
 
     @property
     def is_building(self) -> bool:
@@ -84,7 +84,7 @@ class GlobalDatabases:
     @property
     def identity(self) -> str:
         """RocksDB's identity of the database in its place, which never changes; empty where there is none."""
-        return identity_of(self._places.live)
+        return identity_of(self._paths.live)
 
     def open(self) -> tuple[dict[int, int], Invalidity | None]:
         """Open what is on the disk.
@@ -97,12 +97,12 @@ class GlobalDatabases:
             Fenced: another process has it open.
             Capacity, Retryable: resources did not suffice, or the disk failed.
         """
-        self._places.clear()
-        if not self._places.live.exists():
+        self._paths.clear()
+        if not self._paths.live.exists():
             return {}, None
-        if unfinished_in(StoreDirectory(self._table.name, self._places.live, segmented=False)):
+        if unfinished_in(StoreDirectory(self._table.name, self._paths.live, segmented=False)):
             return {}, Invalidity(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
-        store = self._store(self._places.live)
+        store = self._store(self._paths.live)
         try:
             store.open()
             offsets = store.committed_offsets()
@@ -119,7 +119,7 @@ class GlobalDatabases:
     def _of_another_topic(self, topics: Iterable[str]) -> Invalid:
         named = ", ".join(sorted(topics))
         return Invalid(
-            f"The global store {self._table.name} in {self._places.live} has offsets of {named}, and is declared to be "
+            f"The global store {self._table.name} in {self._paths.live} has offsets of {named}, and is declared to be "
             f"of {self._table.topic}.",
             code="changelog-mismatch",
             action="Declare the topic that the application reads into it. Where that has changed, move the store's "
@@ -131,12 +131,12 @@ class GlobalDatabases:
     def open_old(self, *, valid: bool) -> None:
         """Open the former rows for stale queries; or move them to the backups, where the live store is ``valid``."""
         if valid:
-            self._keep_aside()
+            self._back_up_set_aside()
             return
-        before = self._places.set_aside_before()
-        if before is None:
+        former = self._paths.newest_set_aside()
+        if former is None:
             return
-        store = RocksDBStore(before, self._table.kind, read_only=True, settings=self._settings.store)
+        store = RocksDBStore(former, self._table.kind, read_only=True, settings=self._settings.store)
         try:
             store.open()
         except StatecoreError as error:
@@ -146,8 +146,8 @@ class GlobalDatabases:
 
     def begin(self) -> None:
         """Begin to build a database; raises as :meth:`RocksDBStore.open`."""
-        self._places.clear()
-        store = RocksDBStore(self._places.new, self._table.kind, create=True, settings=self._settings.store)
+        self._paths.clear()
+        store = RocksDBStore(self._paths.new, self._table.kind, create=True, settings=self._settings.store)
         store.open()
         self._building = store
 
@@ -210,9 +210,9 @@ class GlobalDatabases:
             StatecoreError: the system refused it; what was built is kept.
         """
         if self._is_built:
-            remember(self._places.identity_of_built())
-            self._places.place()
-            store = self._store(self._places.live)
+            remember(self._paths.identity_of_built())
+            self._paths.place()
+            store = self._store(self._paths.live)
             try:
                 store.open()
             except StatecoreError:
@@ -248,9 +248,9 @@ class GlobalDatabases:
         Raises:
             StatecoreError: the system refused it.
         """
-        if self._places.live.exists():
-            self._is_aside = True
-            self._places.set_aside(trusted=trusted)
+        if self._paths.live.exists():
+            self._may_be_set_aside = True
+            self._paths.set_aside(trusted=trusted)
 
     def restored(self) -> None:
         """Stop serving the old store, because the live one is complete. ``serving`` is held."""
@@ -271,14 +271,14 @@ class GlobalDatabases:
         self._retired = [held for held in self._retired if held not in done]
         for held in done:
             _close(held.store)
-        if self._is_aside and not self._retired and valid:
-            self._keep_aside()
+        if self._may_be_set_aside and not self._retired and valid:
+            self._back_up_set_aside()
 
-    def _keep_aside(self) -> None:
-        self._is_aside = False
+    def _back_up_set_aside(self) -> None:
+        self._may_be_set_aside = False
         try:
-            for path in self._places.aside():
-                self._kept.keep(path, self._places.live)
+            for path in self._paths.all_set_aside():
+                self._backups.add(path, self._paths.live)
         except (StatecoreError, OSError) as error:
             _LOG.warning(
                 "Directories of the global store %s that were set aside could not be moved: %s", self._table.name, error
@@ -307,11 +307,11 @@ class GlobalDatabases:
         if building is not None or self._is_built:
             self._is_built = False
             try:
-                self._places.clear()
+                self._paths.clear()
             except StatecoreError as error:
                 failures.append(error)
-        if self._is_aside and valid:
-            self._keep_aside()
+        if self._may_be_set_aside and valid:
+            self._back_up_set_aside()
         return failures
 
     def _store(self, path: Path) -> RocksDBStore:

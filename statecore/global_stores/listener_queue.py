@@ -23,20 +23,20 @@ class ListenerQueue:
         self._listener = listener
         self._waiting: deque[tuple[str, GlobalState, GlobalState]] = deque()
         self._lock = threading.Lock()
-        self._is_telling = False
+        self._is_delivering = False
 
-    def note(self, store: str, state: GlobalState, before: GlobalState) -> None:
+    def enqueue(self, store: str, state: GlobalState, before: GlobalState) -> None:
         """Queue a change of a store's state; from any thread, with any lock held."""
         if self._listener is not None:
             with self._lock:
                 self._waiting.append((store, state, before))
 
-    def tell(self) -> None:
+    def deliver(self) -> None:
         """Deliver queued changes, without any lock held; left to another thread that is delivering already."""
         with self._lock:
-            if self._is_telling or self._listener is None:
+            if self._is_delivering or self._listener is None:
                 return
-            self._is_telling = True
+            self._is_delivering = True
         try:
             while (change := self._next()) is not None:
                 try:
@@ -46,11 +46,11 @@ class ListenerQueue:
                 except Exception:
                     _LOG.exception("The listener of global store %s failed at %s.", change[0], change[1])
         finally:
-            self._is_telling = False
+            self._is_delivering = False
 
     def _next(self) -> tuple[str, GlobalState, GlobalState] | None:
         with self._lock:
             if not self._waiting:
-                self._is_telling = False  # under the lock: the next note() is delivered by its own caller
+                self._is_delivering = False  # under the lock: the next enqueue() is delivered by its own caller
                 return None
             return self._waiting.popleft()

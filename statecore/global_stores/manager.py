@@ -80,8 +80,8 @@ class GlobalStores:
         self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
         self._settings = settings or GlobalSettings()
         self._metrics, self._faults, self._clock = metrics, faults, clock
-        self._kept = GlobalBackups(directory, now, faults)
-        self._telling = ListenerQueue(listener)
+        self._backups = GlobalBackups(directory, now, faults)
+        self._listener_queue = ListenerQueue(listener)
         self._stores: dict[str, GlobalStore] = {}
         self._polling = threading.Lock()
         self._starting = threading.Lock()
@@ -127,19 +127,19 @@ class GlobalStores:
             )
         self._directory.check_locked()
         self._refuse_older()
-        self._kept.sweep()
-        around = GlobalContext(
+        self._backups.sweep()
+        context = GlobalContext(
             self._directory,
             self._cluster,
             self._settings,
             RememberedTopics(self._directory, self._faults),
-            self._kept,
-            self._told,
+            self._backups,
+            self._on_change,
             self._metrics,
             self._faults,
             self._clock,
         )
-        stores = {table.name: GlobalStore(table, around) for table in self._tables}
+        stores = {table.name: GlobalStore(table, context) for table in self._tables}
         try:
             for store in stores.values():
                 store.open()
@@ -148,10 +148,10 @@ class GlobalStores:
         except BaseException:
             for store in stores.values():
                 _closed_quietly(store)
-            self._telling.tell()
+            self._listener_queue.deliver()
             raise
         self._stores = stores
-        self._telling.tell()
+        self._listener_queue.deliver()
 
     def poll(self) -> int:
         """Run one round of every store that is due: ask for its logs, and apply a bounded number of records.
@@ -165,10 +165,10 @@ class GlobalStores:
             with self._polling:
                 if self._closed:
                     return 0
-                self._kept.sweep()
+                self._backups.sweep()
                 return sum(store.poll() for store in self._stores.values())
         finally:
-            self._telling.tell()
+            self._listener_queue.deliver()
 
     def start(self) -> None:
         """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done.
@@ -252,7 +252,7 @@ class GlobalStores:
                     failures.append(error)
         with self._changed:
             self._changed.notify_all()
-        self._telling.tell()
+        self._listener_queue.deliver()
         if failures:
             raise failures[0]
 
@@ -282,14 +282,14 @@ class GlobalStores:
                 )
                 for store in self._stores.values():
                     store.fail(failure)
-                self._telling.tell()
+                self._listener_queue.deliver()
                 return
             if not applied:
                 self._stop.wait(self._settings.poll_interval)
 
-    def _told(self, store: str, state: GlobalState, before: GlobalState) -> None:
+    def _on_change(self, store: str, state: GlobalState, before: GlobalState) -> None:
         _LOG.info("Global store %s: %s -> %s", store, before, state)
-        self._telling.note(store, state, before)
+        self._listener_queue.enqueue(store, state, before)
         with self._changed:
             self._changed.notify_all()
 

@@ -51,7 +51,7 @@ class GlobalPaths:
             Capacity: the disk is full.
             Retryable: what is half built cannot be deleted.
         """
-        self._check()
+        self._check_locked()
         discard_tree(self.new)
         discard_tree(self.runs)
         if self.new.exists():
@@ -61,13 +61,13 @@ class GlobalPaths:
                 action="Check which process writes there, and the kernel's log (dmesg).",
                 path=str(self.new),
             )
-        self._make(self.runs)
+        self._create_directory(self.runs)
 
     def set_aside(self, *, trusted: bool) -> None:
         """Move the live store, which may be open, durably out of ``global/``; ``trusted``: its rows are intact."""
-        self._check()
+        self._check_locked()
         aside = self._directory.work_path / (GLOBAL_OLD if trusted else GLOBAL_UNUSABLE)
-        self._make(aside)
+        self._create_directory(aside)
         taken = {path.name for path in aside.iterdir()}
         number = next(number for number in range(len(taken) + 1) if f"{self._store}@{number}" not in taken)
         target = aside / f"{self._store}@{number}"
@@ -77,61 +77,61 @@ class GlobalPaths:
 
     def place(self) -> None:
         """Move the built, closed store to Kafka Streams' path; after a failure a repeated call continues."""
-        self._check()
-        self._make(self.live.parent)
+        self._check_locked()
+        self._create_directory(self.live.parent)
         self._faults.reach("global.before-place")
         if self.new.exists() or not self.live.exists():
             self._move(self.new, self.live)
         else:
-            self._made_durable(self.new, self.live)
+            self._sync_parents(self.new, self.live)
         self._faults.reach("global.after-place")
 
     def identity_of_built(self) -> str:
         """RocksDB's identity of the built store, before or after :meth:`place`."""
         return identity_of(self.new) or identity_of(self.live)
 
-    def set_aside_before(self) -> Path | None:
+    def newest_set_aside(self) -> Path | None:
         """The newest intact store that was set aside and still exists."""
-        found = self._aside(GLOBAL_OLD)
+        found = self._set_aside_in(GLOBAL_OLD)
         return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
-    def aside(self) -> list[Path]:
+    def all_set_aside(self) -> list[Path]:
         """Directories set aside, intact ones last."""
-        return [*self._aside(GLOBAL_UNUSABLE), *self._aside(GLOBAL_OLD)]
+        return [*self._set_aside_in(GLOBAL_UNUSABLE), *self._set_aside_in(GLOBAL_OLD)]
 
-    def _aside(self, name: str) -> list[Path]:
+    def _set_aside_in(self, name: str) -> list[Path]:
         return sorted((self._directory.work_path / name).glob(f"{glob.escape(self._store)}@*"))
 
-    def _check(self) -> None:
+    def _check_locked(self) -> None:
         self._directory.check_locked()
 
     def _move(self, source: Path, target: Path) -> None:
         try:
             source.rename(target)
         except OSError as error:
-            raise _refused(target, error) from error
-        self._made_durable(source, target)
+            raise _translated(target, error) from error
+        self._sync_parents(source, target)
 
-    def _made_durable(self, source: Path, target: Path) -> None:
+    def _sync_parents(self, source: Path, target: Path) -> None:
         try:
             sync_file(target.parent)
             sync_file(source.parent)
         except OSError as error:
-            raise _refused(target, error) from error
+            raise _translated(target, error) from error
 
-    def _make(self, path: Path) -> None:
+    def _create_directory(self, path: Path) -> None:
         if path.is_dir():
             return
-        self._make(path.parent)
+        self._create_directory(path.parent)
         try:
             path.mkdir(exist_ok=True)
             self._directory.ownership.give(path)
             sync_file(path.parent)
         except OSError as error:
-            raise _refused(path, error) from error
+            raise _translated(path, error) from error
 
 
-def _refused(path: Path, error: OSError) -> Exception:
+def _translated(path: Path, error: OSError) -> Exception:
     return system_error(
         error,
         f"{path} cannot be created",

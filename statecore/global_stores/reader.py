@@ -19,7 +19,7 @@ from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 
 
-class Look:
+class TopicEnds:
     """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before.
 
     Args:

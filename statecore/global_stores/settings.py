@@ -113,12 +113,12 @@ class GlobalSettings:
         Raises:
             Invalid: a value is malformed.
         """
-        said = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
+        text = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
         try:
-            guarantee = ProcessingGuarantee(said)
+            guarantee = ProcessingGuarantee(text)
         except ValueError as error:
             raise Invalid(
-                f"processing.guarantee is {said!r}.",
+                f"processing.guarantee is {text!r}.",
                 code="setting-invalid",
                 action=f"Give one of {', '.join(one.value for one in ProcessingGuarantee)}.",
                 setting="processing.guarantee",

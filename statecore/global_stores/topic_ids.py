@@ -67,11 +67,11 @@ class RememberedTopics:
         Raises:
             Capacity, Invalid, Retryable: it cannot be written.
         """
-        said = _BuiltOf(topic, topic_id, database)
-        if self._stores.get(store) == said and not self.unreadable:
+        built_of = _BuiltOf(topic, topic_id, database)
+        if self._stores.get(store) == built_of and not self.unreadable:
             return
         self._directory.check_locked()
-        stores = {**self._stores, store: said}
+        stores = {**self._stores, store: built_of}
         self._faults.reach("global.before-topics")
         try:
             write_durably(self._path, _DOCUMENT.encode(_Topics(stores)))

@@ -42,7 +42,7 @@ from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.task_offsets import MeantFor
 from statecore.tasks.task_stores import TaskStores
 
-_LOOK_SECONDS = 300.0
+_REFRESH_SECONDS = 300.0
 """Interval at which the brokers are asked for the changelogs again, so that the recorded ends stay recent."""
 
 
@@ -134,10 +134,12 @@ class ActiveTask:
         self._follower = StandbyTask(stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints)
         self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)
         self._faults = faults
-        how = ExactlyOnce if self._exactly_once else AtLeastOnce
-        self._work: KafkaCommits = how(stores.name, producer, consumer, self._commits.max_block_ms, faults)
+        commits_class = ExactlyOnce if self._exactly_once else AtLeastOnce
+        self._kafka_commits: KafkaCommits = commits_class(
+            stores.name, producer, consumer, self._commits.max_block_ms, faults
+        )
         self._clock = clock
-        self._looked_at = 0.0
+        self._ends_read_at = 0.0
         self._state = TaskState.CREATED
         self._logged: dict[str, ChangeLoggingStore] = {}
         self._policy = CommitPolicy(self._commits, clock=clock)
@@ -177,8 +179,8 @@ class ActiveTask:
         self._check(TaskState.CREATED)
         self._follower.open()
         self._state = TaskState.RESTORING
-        with self._kafka():
-            self._work.start()
+        with self._kafka_errors():
+            self._kafka_commits.start()
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> CaughtUp:
         """Bring the stores to the end of their changelogs; the task runs once they are there.
@@ -200,7 +202,7 @@ class ActiveTask:
         """
         self._check(TaskState.RESTORING)
         before = committed_offsets(self._cluster, self._spec.application_id, self._sources)
-        ends = self._look()
+        ends = self._read_ends()
         done = self._follower.follow(ends, stopped)
         if done.failed:
             raise next(iter(done.failed.values()))
@@ -216,17 +218,17 @@ class ActiveTask:
         self._begin()
         return CaughtUp(True, done.records)
 
-    def _look(self) -> dict[TopicPartition, ChangelogEnd]:
+    def _read_ends(self) -> dict[TopicPartition, ChangelogEnd]:
         """Ask the brokers for the changelogs."""
-        self._looked_at = self._clock()
+        self._ends_read_at = self._clock()
         specs = [store.spec for store in self.stores.stores]
         return changelog_ends(self._cluster, self._spec, specs, self._follower.epochs())
 
-    def _look_again(self) -> None:
-        """Ask the brokers again every :data:`_LOOK_SECONDS`, which bounds the age of recorded ends."""
-        if self._clock() - self._looked_at >= _LOOK_SECONDS:
+    def _refresh_ends(self) -> None:
+        """Ask the brokers again every :data:`_REFRESH_SECONDS`, which bounds the age of recorded ends."""
+        if self._clock() - self._ends_read_at >= _REFRESH_SECONDS:
             with suppress(StatecoreError):  # the earlier answer is still true, and only older
-                self._follower.see(self._look())
+                self._follower.see(self._read_ends())
 
     def process(self, records: Iterable[InputRecord]) -> None:
         """Process records, in order within each source partition; they count once :meth:`commit` is called.
@@ -255,9 +257,9 @@ class ActiveTask:
                 offset=record.offset,
                 expected=due,
             )
-        if not self._work.has_begun:
-            with self._kafka():
-                self._work.begin()
+        if not self._kafka_commits.has_begun:
+            with self._kafka_errors():
+                self._kafka_commits.begin()
         for store in self._logged.values():
             store.record_timestamp = record.timestamp
         try:
@@ -283,9 +285,9 @@ class ActiveTask:
             Capacity: the disk is full; the stores are behind their changelogs, and the next instance catches up.
         """
         self._check(TaskState.RUNNING)
-        if self._work.has_begun:
-            with self._kafka():
-                self._work.commit(self._logged.values(), self._consumed)
+        if self._kafka_commits.has_begun:
+            with self._kafka_errors():
+                self._kafka_commits.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
             try:
                 for number, store in enumerate(self._logged.values()):
@@ -296,7 +298,7 @@ class ActiveTask:
             except BaseException:
                 self._fail()
                 raise
-            self._look_again()  # with no transaction open, which slow brokers would let expire
+            self._refresh_ends()  # with no transaction open, which slow brokers would let expire
             self._faults.reach("active.after-commit")
         self._consumed.clear()
         self._policy.committed()
@@ -316,10 +318,10 @@ class ActiveTask:
         self._check(TaskState.RUNNING)
         self._state = TaskState.RESTORING
         try:
-            self._end()
+            self._reset_stores()
         finally:
-            with self._kafka():
-                self._work.abort()
+            with self._kafka_errors():
+                self._kafka_commits.abort()
 
     def recycle(self) -> TaskStores:
         """Give the open stores away, to a standby task for instance; nothing is closed, and no lock is released.
@@ -371,17 +373,17 @@ class ActiveTask:
         """Give the stores to the processor."""
         self._logged = {
             store.name: ChangeLoggingStore(
-                store.database, self._work.producer, store.changelog, transactional=self._exactly_once
+                store.database, self._kafka_commits.producer, store.changelog, transactional=self._exactly_once
             )
             for store in self.stores.stores
         }
         self._policy = CommitPolicy(self._commits, tuple(self._logged.values()), self._clock)
         self._state = TaskState.RUNNING
         try:
-            with self._kafka():
-                self._work.begin()  # the processor's init may write too
+            with self._kafka_errors():
+                self._kafka_commits.begin()  # the processor's init may write too
             context = ProcessorContext(
-                self.name, self._logged, self._work.producer, self._work.sent, self._policy.request
+                self.name, self._logged, self._kafka_commits.producer, self._kafka_commits.sent, self._policy.request
             )
             self._is_initialised = True
             self._processor.init(context)
@@ -391,16 +393,16 @@ class ActiveTask:
                     self.abort()
             raise
 
-    def _kafka(self) -> AbstractContextManager[None]:
+    def _kafka_errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self.name, self._fail)
 
-    def _end(self) -> None:
+    def _reset_stores(self) -> None:
         """Take the stores from the processor, and reset them to their last commit."""
         for store in self._logged.values():
             store.abort()
         self._logged = {}
         self._consumed.clear()
-        self._work.forget()
+        self._kafka_commits.forget()
         if self._is_initialised:
             self._is_initialised = False
             self._processor.close()
@@ -410,12 +412,12 @@ class ActiveTask:
         self._state = TaskState.FAILED
         try:
             with suppress(Exception):  # of the processor's close; the earlier error is the one to raise
-                self._end()
+                self._reset_stores()
         finally:
             for store in self.stores.stores:
                 with suppress(StatecoreError):  # an unreadable database keeps its last known offset
                     store.take_offset()
-            self._work.give_up()
+            self._kafka_commits.give_up()
 
     def _check(self, *allowed: TaskState) -> None:
         if self._state not in allowed:

@@ -23,7 +23,7 @@ from statecore.errors import Retryable
 from statecore.tasks.active_context import TransactionalProducer
 from statecore.tasks.change_logging import Acknowledgement
 
-_GIVEN_UP: dict[int, str] = {}
+_ABANDONED: dict[int, str] = {}
 """By ``id()`` of an abandoned producer, while it exists, the call that was not answered."""
 
 
@@ -80,7 +80,7 @@ class BoundedProducer:
 
     def check(self) -> None:
         """Raise ``Retryable`` where the producer was abandoned, by this task or by an earlier one."""
-        what = self._unanswered or _GIVEN_UP.get(id(self._producer))
+        what = self._unanswered or _ABANDONED.get(id(self._producer))
         if what is not None:
             raise Retryable(
                 f"Task {self._task} does not use its producer any more: it waited in vain for {what}.",
@@ -110,7 +110,7 @@ class BoundedProducer:
                 self._unanswered = None
         finally:
             if self._unanswered is not None:
-                self._give_up(self._unanswered)
+                self._abandon(self._unanswered)
         if self._unanswered is not None:
             raise unanswered(self._task, what, within)
         if errors:
@@ -119,12 +119,12 @@ class BoundedProducer:
     def _is_answered(self, answered: threading.Event, seconds: float) -> bool:
         return answered.wait(seconds)
 
-    def _give_up(self, unanswered: str) -> None:
+    def _abandon(self, unanswered: str) -> None:
         from kafka import KafkaProducer
 
         with suppress(TypeError):  # a producer without weak references is refused by this instance only
-            weakref.finalize(self._producer, _GIVEN_UP.pop, id(self._producer), None).atexit = False
-            _GIVEN_UP[id(self._producer)] = unanswered
+            weakref.finalize(self._producer, _ABANDONED.pop, id(self._producer), None).atexit = False
+            _ABANDONED[id(self._producer)] = unanswered
         if isinstance(self._producer, KafkaProducer):
             # KafkaProducer.close() flushes first, and leaves its sender running if that fails.
             self._producer._sender.force_close()

@@ -98,7 +98,7 @@ class ChangeLoggingStore(DelegatingStore):
         self._timeout = timeout
         self._sent: deque[Acknowledgement] = deque()
         self._acknowledged: int | None = None
-        self._behind = False
+        self._is_changelog_ahead = False
         self.record_timestamp: int | None = None
 
     @property
@@ -110,7 +110,7 @@ class ChangeLoggingStore(DelegatingStore):
         """Open the wrapped store; nothing is sent yet."""
         if not self._store.is_open:
             self._forget()
-            self._behind = False
+            self._is_changelog_ahead = False
         self._store.open()
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class ChangeLoggingStore(DelegatingStore):
             Retryable: the producer does not take the record.
             Fenced: another producer has the transactional id.
         """
-        self._check_level()
+        self._check_not_ahead()
         record = self._record_of(value) if type(value) is bytes else None
         self._store.put(key, value)
         timestamp = self.record_timestamp if record is None or record.timestamp is None else record.timestamp
@@ -141,7 +141,7 @@ class ChangeLoggingStore(DelegatingStore):
                 timestamp_ms=timestamp,
             )
         except (TypeError, ValueError) as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             raise Invalid(
                 f"The producer cannot send a record of {self._changelog}: {error}.",
                 code="record-not-sendable",
@@ -151,13 +151,13 @@ class ChangeLoggingStore(DelegatingStore):
                 partition=self._changelog.partition,
             ) from error
         except BaseException as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             if isinstance(error, Exception):
                 self._refuse(error)
             raise  # from a signal handler: it is unknown whether the record was sent
         self._sent.append(sent)
         if len(self._sent) > self._most_in_flight:
-            self._take(self._sent.popleft())
+            self._await_offset(self._sent.popleft())
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """:meth:`put` for each of the rows."""
@@ -178,7 +178,7 @@ class ChangeLoggingStore(DelegatingStore):
         Raises:
             Retryable, Fenced: one was not; see :meth:`commit`.
         """
-        self._settle()
+        self._await_all()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None] | None = None) -> None:
         """Commit the store at the greatest offset that the changelog has acknowledged.
@@ -194,7 +194,7 @@ class ChangeLoggingStore(DelegatingStore):
                 so close the store and restore it.
             Invalid, Capacity: see :meth:`StateStore.commit`; the call may be repeated.
         """
-        self._settle()
+        self._await_all()
         known = dict(offsets or {})
         if self._acknowledged is not None:
             known.setdefault(self._changelog, self._acknowledged)
@@ -205,7 +205,7 @@ class ChangeLoggingStore(DelegatingStore):
 
     def forget_offsets(self) -> None:
         """See :meth:`StateStore.forget_offsets`; waits for acknowledgements, as :meth:`commit`."""
-        self._settle()
+        self._await_all()
         self._store.forget_offsets()
         self._acknowledged = None
 
@@ -217,9 +217,9 @@ class ChangeLoggingStore(DelegatingStore):
         """
         self._store.abort()
         if self._transactional:
-            self._behind = False
+            self._is_changelog_ahead = False
         elif self._sent or self._acknowledged is not None:
-            self._behind = True
+            self._is_changelog_ahead = True
         self._forget()
 
     def _record_of(self, row: bytes) -> StoredValue:
@@ -236,30 +236,30 @@ class ChangeLoggingStore(DelegatingStore):
                 kind=self._kind.value,
             ) from error
 
-    def _settle(self) -> None:
+    def _await_all(self) -> None:
         """Wait until every sent record is acknowledged."""
-        self._check_level()
+        self._check_not_ahead()
         if self._sent and not self._transactional:
             try:
                 self._producer.flush(self._timeout)
             except Exception as error:
                 self._refuse(error)
         while self._sent:
-            self._take(self._sent[0])
+            self._await_offset(self._sent[0])
             self._sent.popleft()
 
     def _forget(self) -> None:
         self._sent.clear()
         self._acknowledged = None
 
-    def _take(self, sent: Acknowledgement) -> None:
+    def _await_offset(self, sent: Acknowledgement) -> None:
         try:
             offset = int(sent.get(self._timeout).offset)
         except Exception as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             self._refuse(error)
         if offset < 0:
-            self._behind = True
+            self._is_changelog_ahead = True
             raise Invalid(
                 f"The producer does not learn the offsets of its records in {self._changelog}; nothing was committed.",
                 code="acks-insufficient",
@@ -269,8 +269,8 @@ class ChangeLoggingStore(DelegatingStore):
             )
         self._acknowledged = offset if self._acknowledged is None else max(offset, self._acknowledged)
 
-    def _check_level(self) -> None:
-        if self._behind:
+    def _check_not_ahead(self) -> None:
+        if self._is_changelog_ahead:
             raise Invalid(
                 f"The changelog {self._changelog} may have records that the store lacks: writes were dropped, or not "
                 "acknowledged, after they had been sent.",

@@ -53,28 +53,28 @@ def uptime_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-class AgesHere:
+class LocalAges:
     """Ages of stores by what this process has observed itself; used where the cluster does not tell the time."""
 
     def __init__(self) -> None:
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+        self._observed: dict[TopicPartition, tuple[int, int]] = {}
 
-    def see(self, now: ChangelogEnd, changelog: TopicPartition, *, nothing_behind: bool) -> None:
+    def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
         """Record an answer of the brokers, and whether no record was beyond the store's position then."""
-        horizon_ms, known = horizon_seen(now.topic), self._seen.get(changelog)
-        if nothing_behind and now.here_ms is not None:
-            self._seen[changelog] = now.here_ms, horizon_ms
+        horizon_ms, known = horizon_seen(now.topic), self._observed.get(changelog)
+        if is_at_end and now.here_ms is not None:
+            self._observed[changelog] = now.here_ms, horizon_ms
         elif known is not None:
-            self._seen[changelog] = known[0], min(known[1], horizon_ms)
+            self._observed[changelog] = known[0], min(known[1], horizon_ms)
 
-    def instead_of(self, known: BaseEnd) -> BaseEnd:
+    def with_local_age(self, known: BaseEnd) -> BaseEnd:
         """The end with its age by :func:`uptime_ms`; unknown where this process has not observed it."""
-        read_at_ms, horizon_ms = self._seen.get(known.topic_partition, (None, None))
+        read_at_ms, horizon_ms = self._observed.get(known.topic_partition, (None, None))
         return replace(known, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
 
     def clear(self) -> None:
         """Forget all ages, because other processes may have changed the stores."""
-        self._seen.clear()
+        self._observed.clear()
 
 
 def isolation_of(spec: ApplicationSpec) -> IsolationLevel:

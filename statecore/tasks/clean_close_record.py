@@ -56,11 +56,13 @@ class ClosedStore:
 
 
 @dataclass(frozen=True)
-class _Closed:
+class _ClosedStores:
     stores: tuple[ClosedStore, ...]
 
 
-_DOCUMENT = DocumentType("clean-close record", 1, _Closed, "Nothing is to be done: it is rebuilt.", is_sealed=True)
+_DOCUMENT = DocumentType(
+    "clean-close record", 1, _ClosedStores, "Nothing is to be done: it is rebuilt.", is_sealed=True
+)
 
 
 class CleanCloseRecord:
@@ -82,9 +84,9 @@ class CleanCloseRecord:
             for place in stores_in(self._task):
                 if place.name in offsets:
                     changelog, offset = offsets[place.name]
-                    databases = tuple(self._as_it_is(database) for database in place.databases)
+                    databases = tuple(self._read_state(database) for database in place.databases)
                     stores.append(ClosedStore(changelog.topic, changelog.partition, offset, databases))
-            write_durably(self._file, _DOCUMENT.encode(_Closed(tuple(stores))))
+            write_durably(self._file, _DOCUMENT.encode(_ClosedStores(tuple(stores))))
 
     def read(self) -> None:
         """Read the record; empty where there is none, or it cannot be decoded."""
@@ -100,7 +102,7 @@ class CleanCloseRecord:
         if found is None or not found.databases:
             return None
         try:
-            now = {self._as_it_is(database) for database in place.databases}
+            now = {self._read_state(database) for database in place.databases}
         except OSError:
             return None
         return found.offset if now == set(found.databases) else None
@@ -109,14 +111,14 @@ class CleanCloseRecord:
     def untouched(self) -> frozenset[Path]:
         """Databases that no process has opened for writing since they were closed."""
         found = set()
-        for noted in (database for store in self._stores.values() for database in store.databases):
-            path = self._task / noted.path
+        for recorded in (database for store in self._stores.values() for database in store.databases):
+            path = self._task / recorded.path
             with suppress(OSError):
-                if self._as_it_is(path) == noted:
+                if self._read_state(path) == recorded:
                     found.add(path)
         return frozenset(found)
 
-    def _as_it_is(self, database: Path) -> ClosedDatabase:
+    def _read_state(self, database: Path) -> ClosedDatabase:
         """Raises ``OSError`` where there is no database."""
         current = (database / "CURRENT").stat()
         with os.scandir(database) as entries:

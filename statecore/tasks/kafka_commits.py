@@ -129,11 +129,11 @@ class KafkaCommits(ABC):
 class ExactlyOnce(KafkaCommits):
     """Records and input offsets in one transaction."""
 
-    _had_joined = False
+    _was_member = False
 
     def start(self) -> None:
         """See :meth:`KafkaCommits.start`."""
-        self._had_joined = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
+        self._was_member = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
     def give_up(self) -> None:
@@ -150,8 +150,8 @@ class ExactlyOnce(KafkaCommits):
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if offsets:
             member = self._consumer.group_metadata()
-            has_joined = getattr(member, "generation_id", -1) >= 0
-            if self._had_joined and not has_joined:
+            is_member = getattr(member, "generation_id", -1) >= 0
+            if self._was_member and not is_member:
                 # Without a generation brokers take offsets as those of a consumer that has never been in a group.
                 raise Fenced(
                     f"The consumer of task {self._task} was removed from its group; the task's stores are at their "
@@ -160,7 +160,7 @@ class ExactlyOnce(KafkaCommits):
                     action="Give the stores to a standby task, or close them, until the group assigns the task again.",
                     task=self._task,
                 )
-            self._had_joined = has_joined
+            self._was_member = is_member
             self.producer.send_offsets_to_transaction(offsets, member)
         self.producer.commit_transaction()
 

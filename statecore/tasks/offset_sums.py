@@ -323,17 +323,19 @@ class _TaskReader:
         for place in found:
             topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
             changelog = TopicPartition(topic, self.partition or 0)
-            looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
-            if own is not None and own.keeps_no_offset:
+            summed, on_disk = self._store(place, changelog, True, is_open, half_deleted(place))
+            if on_disk is not None and on_disk.keeps_no_offset:
                 continue
-            if looked.offset is None and own is not None:  # another topic, such as a source topic
-                said = [(at, offset) for at, offset in own.smallest_offsets.items() if at.partition == self.partition]
-                if said:
-                    at, offset = min(said)
-                    known, disagree = offset if offset >= 0 else None, own.agreed_offsets is None
-                    looked = StoreSum(place.store, at, known, Source.DATABASES, disagree, looked.reason)
-            claimed.add(looked.changelog)
-            stores.append(looked)
+            if summed.offset is None and on_disk is not None:  # another topic, such as a source topic
+                offsets = [
+                    (at, offset) for at, offset in on_disk.smallest_offsets.items() if at.partition == self.partition
+                ]
+                if offsets:
+                    at, offset = min(offsets)
+                    known, disagree = offset if offset >= 0 else None, on_disk.agreed_offsets is None
+                    summed = StoreSum(place.store, at, known, Source.DATABASES, disagree, summed.reason)
+            claimed.add(summed.changelog)
+            stores.append(summed)
         for at, offset in sorted(self.file.items()):
             if at not in claimed and at.partition == self.partition and any(one.databases for one in found):
                 self.topics.add(at.topic)
@@ -351,34 +353,34 @@ class _TaskReader:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
         if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
-            return self._said(place, changelog, self.file[changelog], Source.FILE), None
-        noted = None if is_open else self.closed.offset(place, changelog)
-        if noted is not None:
+            return self._store_sum(place, changelog, self.file[changelog], Source.FILE), None
+        recorded = None if is_open else self.closed.offset(place, changelog)
+        if recorded is not None:
             self.topics.add(changelog.topic)
-            return self._said(place, changelog, noted, Source.NOTE), None
-        own = read_store(place)
-        if own.damage is not None:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=own.damage.what, damaged=True), None
-        self.topics |= {at.topic for at in own.smallest_offsets}
-        if inside and changelog in own.smallest_offsets:
-            smallest, disagree = own.smallest_offsets[changelog], own.agreed_offsets is None
-            return self._said(place, changelog, smallest, Source.DATABASES, disagree), own
-        return self._outside(place, changelog), own
+            return self._store_sum(place, changelog, recorded, Source.NOTE), None
+        on_disk = read_store(place)
+        if on_disk.damage is not None:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=on_disk.damage.what, damaged=True), None
+        self.topics |= {at.topic for at in on_disk.smallest_offsets}
+        if inside and changelog in on_disk.smallest_offsets:
+            smallest, disagree = on_disk.smallest_offsets[changelog], on_disk.agreed_offsets is None
+            return self._store_sum(place, changelog, smallest, Source.DATABASES, disagree), on_disk
+        return self._from_files(place, changelog), on_disk
 
-    def _outside(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
+    def _from_files(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
         """A store without an offset inside: from its own file, or that of its task."""
         try:
             alone = read_offsets(place.checkpoint_file)
         except Corrupted as error:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, unsaid=True)
-        for said in (alone, self.file):
-            self.topics |= {at.topic for at in said} if said is alone else set()
-            if changelog in said:
+        for offsets in (alone, self.file):
+            self.topics |= {at.topic for at in offsets} if offsets is alone else set()
+            if changelog in offsets:
                 self.topics.add(changelog.topic)
-                return self._said(place, changelog, said[changelog], Source.FILE)
+                return self._store_sum(place, changelog, offsets[changelog], Source.FILE)
         return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Its offset is not recorded.", unsaid=True)
 
-    def _said(
+    def _store_sum(
         self, place: StoreDirectory, changelog: TopicPartition, offset: int, source: Source, disagree: bool = False
     ) -> StoreSum:
         if offset < 0:

@@ -126,7 +126,7 @@ class StandbyLogStates:
         The rows of a store may be ahead of its position, where a process was killed before it committed that: then the
         saved position is the store's, because the file is written after the commit.
         """
-        known = self._of(changelog, databases)
+        known = self._state_of(changelog, databases)
         if known is None:
             return BaseEnd(changelog, "", position, -1, None)
         if known.end == position:
@@ -137,7 +137,7 @@ class StandbyLogStates:
 
     def has_begun(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
         """Whether a first read into these databases has begun without any known commit."""
-        known = self._of(changelog, databases)
+        known = self._state_of(changelog, databases)
         return known is not None and known.end == 0
 
     def epochs(self) -> dict[TopicPartition, int]:
@@ -147,18 +147,20 @@ class StandbyLogStates:
     def reached(self, end: BaseEnd, databases: Set[str] = frozenset()) -> None:
         """Set the end of a store of these databases, where they are known."""
         at = end.topic_partition
-        said = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
-        self._known[at] = StandbyLogState(at.topic, at.partition, *said, tuple(sorted(databases)), end.horizon_ms)
+        state = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
+        self._known[at] = StandbyLogState(at.topic, at.partition, *state, tuple(sorted(databases)), end.horizon_ms)
 
     def forget(self, changelog: TopicPartition) -> None:
         """Forget the changelog of an emptied store."""
         self._known.pop(changelog, None)
 
-    def _of(self, changelog: TopicPartition, databases: Set[str]) -> StandbyLogState | None:
+    def _state_of(self, changelog: TopicPartition, databases: Set[str]) -> StandbyLogState | None:
         """The state of a changelog, unless it is of other databases."""
         known = self._known.get(changelog)
-        is_of_others = known is not None and known.databases and databases and databases.isdisjoint(known.databases)
-        return None if is_of_others else known
+        is_of_other_databases = (
+            known is not None and known.databases and databases and databases.isdisjoint(known.databases)
+        )
+        return None if is_of_other_databases else known
 
     def write(self) -> None:
         """Write the file, if anything has changed.

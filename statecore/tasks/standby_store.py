@@ -187,23 +187,23 @@ class StandbyStore:
         self._expired.clear()
         try:
             self._refuse_half_deleted()
-            for path in unfinished_in(self._place):
-                self._take_away(path)
-            found = self._found()
+            for path in unfinished_in(self._directory):
+                self._remove(path)
+            found = self._existing_databases()
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
-                self._leave_expired(found)
+                self._drop_expired(found)
             for segment, path in found.items():
                 self._open_database(segment, path)
             if self._databases:
-                self._level()
+                self._equalize_offsets()
             else:
                 self._offset = None
                 remove_offsets(self._file)  # of a deleted database, for which it must not count
-                self._make(None if self.spec.segmentation is None else 0)
+                self._create_database(None if self.spec.segmentation is None else 0)
                 self._offset = OFFSET_UNKNOWN
-            self._take_over_file()
+            self._adopt_offset_file()
         except BaseException:
             self.drop()
             raise
@@ -239,9 +239,9 @@ class StandbyStore:
             if self._is_live(run.segment):
                 by_database[run.segment].append(run.path)
         for segment in sorted(by_database.keys() - self._databases.keys(), key=segment_order):
-            self._make(segment)
+            self._create_database(segment)
         if self.spec.segmentation is not None and not any(map(self._is_live, self._databases)):
-            self._make(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
+            self._create_database(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
         self._faults.reach("standby.before-ingest")
         for segment in sorted(by_database, key=segment_order):
             self._databases[segment].ingest(by_database[segment])
@@ -290,7 +290,7 @@ class StandbyStore:
                 self._databases[segment].close()
         self._databases.clear()
         if self.path.exists():
-            (keep or self._take_away)(self.path)
+            (keep or self._remove)(self.path)
         self._offset, self._stream_time = None, -1
         self.open()
 
@@ -324,7 +324,7 @@ class StandbyStore:
 
     def _refuse_half_deleted(self) -> None:
         """Refuse a partly deleted directory, which would count as empty and lose its rows silently."""
-        if lost := half_deleted(self._place, self.spec.segmentation):
+        if lost := half_deleted(self._directory, self.spec.segmentation):
             raise Corrupted(
                 lost,
                 code="database-damaged",
@@ -332,18 +332,18 @@ class StandbyStore:
                 store=self.name,
             )
 
-    def _leave_expired(self, found: dict[int | None, Path]) -> None:
+    def _drop_expired(self, found: dict[int | None, Path]) -> None:
         """Leave out segments that have expired by the newest one, in whatever state: their rows are not needed."""
-        self._expired = half_expired(self._place, self.spec.segmentation)
+        self._expired = half_expired(self._directory, self.spec.segmentation)
         self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
         with suppress(OSError):  # tried again with the next run
             self._delete_expired()
 
     @property
-    def _place(self) -> StoreDirectory:
+    def _directory(self) -> StoreDirectory:
         return StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
 
-    def _found(self) -> dict[int | None, Path]:
+    def _existing_databases(self) -> dict[int | None, Path]:
         """The existing databases by segment, oldest first."""
         of = self.spec.segmentation
         if of is None:
@@ -372,10 +372,10 @@ class StandbyStore:
         return self.path / segment_name(self.name, segment, self.spec.segmentation.interval_ms)
 
     def _open_database(self, segment: int | None, path: Path) -> None:
-        self._databases[segment] = self._opened(path)
+        self._databases[segment] = self._open_rocksdb(path)
         self._identities[segment] = identity_of(path)
 
-    def _opened(self, path: Path) -> RocksDBStore:
+    def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
             path, self.spec.kind, exactly_once=self._exactly_once, replays=True, settings=self._settings
         )
@@ -387,28 +387,28 @@ class StandbyStore:
             raise written_by_older(path, self.name) from error
         return store
 
-    def _make(self, segment: int | None) -> None:
+    def _create_database(self, segment: int | None) -> None:
         """Create an empty database at the offset of the others."""
-        made, path = self._aside(), self._path_of(segment)
+        made, path = self._scratch_path(), self._path_of(segment)
         offset = OFFSET_UNKNOWN if self._offset is None else self._offset
         create_database(made, self.spec.kind, {self.changelog: offset})
         make_directories(path.parent)
         if path.is_dir():  # left by a process that was killed while creating one
-            self._take_away(path)
+            self._remove(path)
         made.rename(path)
         sync_file(path.parent)
         self._open_database(segment, path)
 
-    def _aside(self) -> Path:
+    def _scratch_path(self) -> Path:
         while (path := self._scratch / f"{self.name}-{next(self._numbers)}").exists():
             pass
         return path
 
-    def _take_away(self, path: Path) -> None:
-        aside = self._aside()
-        path.rename(aside)
+    def _remove(self, path: Path) -> None:
+        removed = self._scratch_path()
+        path.rename(removed)
         sync_file(path.parent)
-        discard_tree(aside)
+        discard_tree(removed)
 
     def _is_live(self, segment: int | None) -> bool:
         of = self.spec.segmentation
@@ -430,10 +430,10 @@ class StandbyStore:
     def _delete_expired(self) -> None:
         while self._expired:
             if self._expired[-1].exists():
-                self._take_away(self._expired[-1])
+                self._remove(self._expired[-1])
             self._expired.pop()
 
-    def _level(self) -> None:
+    def _equalize_offsets(self) -> None:
         """Set all databases to the least of their offsets; unknown where one of several has none."""
         found = [database.committed_offset(self.changelog) for database in self._databases.values()]
         known = [offset for offset in found if offset is not None]
@@ -454,16 +454,16 @@ class StandbyStore:
             self._databases[segment].commit({self.changelog: offset})
         self._offset = offset
 
-    def _take_over_file(self) -> None:
+    def _adopt_offset_file(self) -> None:
         if self.spec.kind.manages_offsets:
             return
         try:
-            beside = read_offsets(self._file).get(self.changelog)
+            in_file = read_offsets(self._file).get(self.changelog)
         except Corrupted:  # Kafka Streams would read this file, so the offset is unknown until the store is emptied
             self._offset = None
             return
-        if beside is not None and beside != self._offset:
-            self._commit(beside)
+        if in_file is not None and in_file != self._offset:
+            self._commit(in_file)
         if self._exactly_once:
             remove_offsets(self._file)
 

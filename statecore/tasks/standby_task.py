@@ -29,11 +29,11 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
-from statecore.tasks.changelog_ends import AgesHere, ChangelogEnd, uptime_ms
+from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStore
-from statecore.tasks.store_errors import said_of
+from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import MeantFor
 from statecore.tasks.task_stores import TaskStores
 
@@ -127,13 +127,13 @@ class StandbyTask:
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
         self._logs = StandbyLogStates(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
-        self._seen: dict[TopicPartition, ChangelogEnd] = {}
-        self._here = AgesHere()
-        self._told: set[str] = set()
+        self._latest_ends: dict[TopicPartition, ChangelogEnd] = {}
+        self._local_ages = LocalAges()
+        self._discardable: set[str] = set()
         """Stale stores whose rows are all in the log, or that were never read to the end: nothing is lost with them."""
         self._failed: frozenset[str] = frozenset()
         """Stores that failed in the last round that reached them."""
-        self._is_given_up = False
+        self._is_recycled = False
 
     @property
     def name(self) -> str:
@@ -145,8 +145,8 @@ class StandbyTask:
         self._logs.read(store.changelog for store in self.stores.stores)
         self.stores.open()
         self._ends.clear()
-        self._here.clear()
-        self._told.clear()
+        self._local_ages.clear()
+        self._discardable.clear()
         self._policy.restart()
 
     @property
@@ -198,16 +198,16 @@ class StandbyTask:
                 break
             passed_over.discard(store.name)
             self._ends[store.changelog] = now.end
-            self._seen[store.changelog] = now
+            self._latest_ends[store.changelog] = now
             start, records = store.position, 0
             why: str | None = None
-            self._told.discard(store.name)
+            self._discardable.discard(store.name)
             try:
                 self.stores.reopen(store.name)
                 start = store.position
                 why = self._refuse(store, now)
                 if why is None:
-                    for read in self._pieces(store, now):
+                    for read in self._apply_batches(store, now):
                         if isinstance(read, str):
                             why = read
                             break
@@ -252,8 +252,8 @@ class StandbyTask:
         """
         self._check_own()
         self.stores.faults.reach("standby.before-reset")
-        self.stores.reset(store, discard=store in self._told)
-        self._told.discard(store)
+        self.stores.reset(store, discard=store in self._discardable)
+        self._discardable.discard(store)
         self.stores.faults.reach("standby.after-reset")
         # Last: after a kill before the store is empty, it must be found stale again.
         self._logs.forget(self.stores.store(store).changelog)
@@ -261,7 +261,7 @@ class StandbyTask:
 
     def see(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
         """Record ends of changelogs just told by the brokers, of stores that another task writes (:meth:`written`)."""
-        self._seen |= ends
+        self._latest_ends |= ends
 
     def written(self) -> None:
         """Read the offsets that a writer of the changelogs has committed to the databases of the stores.
@@ -282,7 +282,7 @@ class StandbyTask:
             store.take_offset()
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
-                seen = self._seen.get(store.changelog)
+                seen = self._latest_ends.get(store.changelog)
                 age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
                 end = BaseEnd(store.changelog, known.topic_id, store.position, epoch, *age)
                 self._logs.reached(end, store.identities)
@@ -308,16 +308,16 @@ class StandbyTask:
         self._check_own()
         self.stores.check_locked()
         self._logs.write()
-        self._is_given_up = True
+        self._is_recycled = True
         return self.stores
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
         """Close the stores; see :meth:`TaskStores.close`. Does nothing where they were given away."""
-        if not self._is_given_up:
+        if not self._is_recycled:
             self.stores.close(meant_for)
 
     def _check_own(self) -> None:
-        if self._is_given_up:
+        if self._is_recycled:
             raise Invalid(
                 f"The stores of task {self.name} were given to another task; this standby task has none.",
                 code="stores-handed-over",
@@ -328,9 +328,9 @@ class StandbyTask:
     def _refuse(self, store: StandbyStore, now: ChangelogEnd) -> str | None:
         """Why the rows of a store cannot be continued. Raises ``Invalid`` where an operator has to decide."""
         if store.offset is None:
-            if others := ", ".join(map(str, store.other_changelogs)):
+            if other_changelogs := ", ".join(map(str, store.other_changelogs)):
                 raise Invalid(
-                    f"Store {store.name} of task {self.name} has offsets of {others}, and its changelog is "
+                    f"Store {store.name} of task {self.name} has offsets of {other_changelogs}, and its changelog is "
                     f"{store.changelog}.",
                     code="changelog-mismatch",
                     action="Correct the spec, or put the directory back where it belongs; or move the store's "
@@ -345,7 +345,7 @@ class StandbyTask:
             if not store.has_rows:
                 return None
             if self._logs.has_begun(store.changelog, store.identities):
-                self._told.add(store.name)
+                self._discardable.add(store.name)
             return "a process was killed before it had committed its first rows"
         if self._logs.is_doubted(store.changelog):
             what = f"the record of its changelog is damaged, so it is unknown of which {store.changelog} its rows are"
@@ -370,35 +370,35 @@ class StandbyTask:
             reason=why.code,
         )
 
-    def _pieces(self, store: StandbyStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
+    def _apply_batches(self, store: StandbyStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
         """Read and apply batch after batch; yields statistics of each read, or at last why it cannot be applied."""
         known = self._logs.end_of(store.changelog, store.position, store.identities)
         if store.position >= now.end:
-            self._reached(store, now, known)
+            self._save_end(store, now, known)
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
             began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
             self._logs.reached(began, store.identities)
             self._logs.write()
-            self._here.see(now, store.changelog, nothing_behind=True)
+            self._local_ages.observe(now, store.changelog, is_at_end=True)
             known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
         while store.position < now.end:
             self.stores.check_locked()
             start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
             end = min(now.end, start + self._settings.piece_offsets)
-            with said_of(self.name, store.name, "could not be advanced"):
+            with translated_errors(self.name, store.name, "could not be advanced"):
                 builder = self._read(store, now, start, end)
                 if start < end:
                     read.append(self._reader.statistics)
-                why = self._missed(store, now, known, read, is_first=is_first)
+                why = self._why_unsound(store, now, known, read, is_first=is_first)
                 if why is not None:
                     yield why
                     return
                 runs = builder.finish(end)
             self.stores.apply(store.name, runs, end, builder.statistics.stream_time)
-            self._reached(store, now, known)
+            self._save_end(store, now, known)
             self._logs.write()
             if read:
                 yield read[-1]
@@ -427,28 +427,28 @@ class StandbyTask:
                 builder.add(batch)
         return builder
 
-    def _missed(
+    def _why_unsound(
         self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd, read: list[ReadStatistics], *, is_first: bool
     ) -> str | None:
         """Why what was read cannot be applied. In a store's first batch there are no rows that could miss a delete."""
         moved = start_moved(known, read)
-        behind = read[1:] if is_first else read
+        appended = read[1:] if is_first else read
         why = moved
-        if moved is None and any(one.removed for one in behind):
+        if moved is None and any(one.removed for one in appended):
             finished_ms = self._cluster.time_ms()
             if finished_ms is None or known.horizon_ms is None:
-                known, finished_ms = self._here.instead_of(known), self._uptime_ms()
+                known, finished_ms = self._local_ages.with_local_age(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
             topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
-            why = missed_deletes(known, topic, behind, finished_ms)
+            why = missed_deletes(known, topic, appended, finished_ms)
         if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
-            self._told.add(store.name)
+            self._discardable.add(store.name)
         return why
 
-    def _reached(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
+    def _save_end(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
         """Save what is known of the store's position. A log is not compacted beyond its last stable offset."""
         read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
-        self._here.see(now, store.changelog, nothing_behind=store.position >= now.log.last_stable)
+        self._local_ages.observe(now, store.changelog, is_at_end=store.position >= now.log.last_stable)
         if store.position >= now.log.last_stable and now.asked_at_ms is not None:
             read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
         elif horizon_ms is not None:

@@ -193,11 +193,11 @@ class StartupTasks(Generic[OpenedTask]):
         """
         self._directory.check_locked()
         recover(self._directory, self._faults)
-        self._mention_earlier()
+        self._report_earlier()
         try:
             for task in self._directory.task_directories():
                 if task not in self._open:
-                    self._start(task)
+                    self._start_task(task)
         except BaseException:
             self.close_rest()
             raise
@@ -217,11 +217,11 @@ class StartupTasks(Generic[OpenedTask]):
         if taken is not None:
             self._databases -= self._sums[task].databases
             return taken
-        self._check_ours(task)
+        self._check_assignable(task)
         try:
             opened = self._open_task(task)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
             raise
         self._refused.pop(task, None)
         self._corrupt.pop(task, None)
@@ -245,61 +245,61 @@ class StartupTasks(Generic[OpenedTask]):
         if failures:
             raise failures[0]
 
-    def _start(self, task: str) -> None:
-        looked = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
-        if looked.standing is Standing.EMPTY:
+    def _start_task(self, task: str) -> None:
+        found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
+        if found.standing is Standing.EMPTY:
             return
-        self._sums[task] = looked
-        if looked.standing is Standing.DAMAGED:
-            self._found_corrupt(task, Corrupted(looked.reason, code="task-damaged", action=_RESTORE_IT, task=task))
-        elif looked.standing is Standing.KNOWN:
-            fits = not self._is_full and self._databases + looked.databases <= self._settings.max_open_stores
-            if looked.databases and fits:
-                self._open_now(task, looked.databases)
-            elif looked.databases and self._exactly_once:
-                self._look_closed(task)
+        self._sums[task] = found
+        if found.standing is Standing.DAMAGED:
+            self._handle_corrupt(task, Corrupted(found.reason, code="task-damaged", action=_RESTORE_IT, task=task))
+        elif found.standing is Standing.KNOWN:
+            fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_stores
+            if found.databases and fits:
+                self._open_standby(task, found.databases)
+            elif found.databases and self._exactly_once:
+                self._check_closed(task)
 
-    def _open_now(self, task: str, count: int) -> None:
+    def _open_standby(self, task: str, count: int) -> None:
         try:
             opened = self._open_task(task)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
             return
         except Capacity as error:
             _LOG.warning("Task %s and those after it are read closed and not opened yet: %s", task, error)
             self._is_full = True
             if self._exactly_once:
-                self._look_closed(task)
+                self._check_closed(task)
             return
         except StatecoreError as error:
             self._refused[task] = error
             return
         self._open[task] = opened
         self._databases += count
-        said = open_task_sum(opened, self._directory.application_id, self._spec)
-        self._sums[task] = TaskSum(task, said.standing, said.reason, said.stores, count)
+        opened_sum = open_task_sum(opened, self._directory.application_id, self._spec)
+        self._sums[task] = TaskSum(task, opened_sum.standing, opened_sum.reason, opened_sum.stores, count)
         self._faults.reach("startup.after-open")
 
-    def _look_closed(self, task: str) -> None:
+    def _check_closed(self, task: str) -> None:
         """Inspect a closed task for what would prevent its opening."""
         try:
             closed = CleanCloseRecord(self._directory, task)
             closed.read()
             unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
         except StatecoreError as error:
             self._refused[task] = error
         else:
             if unclean is not None:
                 what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
-                self._found_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
+                self._handle_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
 
     @property
     def _exactly_once(self) -> bool:
         return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
-    def _found_corrupt(self, task: str, error: Corrupted) -> None:
+    def _handle_corrupt(self, task: str, error: Corrupted) -> None:
         if not self._exactly_once or self._has_unlogged_rows(task):
             self._refused[task] = error
             return
@@ -320,8 +320,8 @@ class StartupTasks(Generic[OpenedTask]):
         """Whether a task has rows without a changelog, which would be lost once it is deleted after a week aside."""
         custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
         logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
-        others = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
-        return any(store.databases or half_deleted(store) for store in others)
+        unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
+        return any(store.databases or half_deleted(store) for store in unlogged)
 
     def _copy_of(self, task: str) -> tuple[str | None, str]:
         try:
@@ -329,7 +329,7 @@ class StartupTasks(Generic[OpenedTask]):
         except StatecoreError as error:
             return None, error.what
 
-    def _mention_earlier(self) -> None:
+    def _report_earlier(self) -> None:
         """Delete expired directories, and report the others whose task has no directory now."""
         now_ms = int(self._clock() * 1000)
         present = set(self._directory.task_directories())
@@ -338,7 +338,7 @@ class StartupTasks(Generic[OpenedTask]):
             if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
 
-    def _check_ours(self, task: str) -> None:
+    def _check_assignable(self, task: str) -> None:
         if TaskId.match(task) is None or task == GLOBAL:
             raise Invalid(
                 f"{task!r} was assigned, and is not a task id such as 0_1.",

@@ -9,7 +9,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
 @contextmanager
-def said_of(task: str, store: str, what: str) -> Iterator[None]:
+def translated_errors(task: str, store: str, what: str) -> Iterator[None]:
     """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``.
 
     Args:

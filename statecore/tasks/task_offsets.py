@@ -192,13 +192,13 @@ class TaskOffsets:
                 if not one.store.is_open:
                     one.store.open()
                     opened.append(one.store)
-            taken = self._take_over(in_file, positions)
-            self._begin()
+            adopted = self._adopt(in_file, positions)
+            self._replace_adopted_file()
         except BaseException:
             for store in opened:
                 store.close()
             raise
-        return taken
+        return adopted
 
     def known_offsets(self) -> dict[TopicPartition, int]:
         """The known offset of every changelog partition: from open stores, and from the files of closed ones.
@@ -297,13 +297,13 @@ class TaskOffsets:
         for one in self.stores:
             if not one.has_offsets or not one.store.is_open:
                 continue
-            beside = layer(one.store, LegacyCheckpointingStore)
-            if beside is not None:
-                beside.checkpoint()
+            legacy = layer(one.store, LegacyCheckpointingStore)
+            if legacy is not None:
+                legacy.checkpoint()
             else:
                 one.store.flush()
-        if self._may_be_open_beside_it:
-            self._write(self.known_offsets(), self._believed())
+        if self._keeps_file_while_open:
+            self._write(self.known_offsets(), self._trusted_after_crash())
 
     def close(self) -> None:
         """Close every store and leave the files for the next reader; nothing when all are closed.
@@ -342,27 +342,27 @@ class TaskOffsets:
         if failures:
             raise failures[0]
 
-    def _begin(self) -> None:
+    def _replace_adopted_file(self) -> None:
         """Replace the adopted file by the stores' own offsets, durably: a process may die before a checkpoint.
 
         Not for Kafka Streams 4.3 and later, where it would win over the newer offset in a store.
         """
         offsets = self.known_offsets()
-        if not self._files.task or not self._may_be_open_beside_it or not offsets:
+        if not self._files.task or not self._keeps_file_while_open or not offsets:
             remove_offsets(self._file)
             self._written = {}
         else:
-            self._write(offsets, self._believed())
+            self._write(offsets, self._trusted_after_crash())
 
     @property
-    def _may_be_open_beside_it(self) -> bool:
+    def _keeps_file_while_open(self) -> bool:
         return self._files.task_while_open or not self._exactly_once
 
-    def _believed(self) -> list[TaskStore]:
+    def _trusted_after_crash(self) -> list[TaskStore]:
         """The stores whose offset in ``.checkpoint`` is valid after a crash."""
         return [one for one in self.stores if not (self._exactly_once and _in_file(one))]
 
-    def _take_over(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
+    def _adopt(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
         imported: dict[str, dict[TopicPartition, int]] = {}
         with_position: list[str] = []
         without_rows: list[str] = []
@@ -411,8 +411,8 @@ class TaskOffsets:
 
 
 def _committed(one: TaskStore) -> dict[TopicPartition, int]:
-    asked = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
-    return {partition: offset for partition, offset in asked if offset is not None}
+    committed = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
+    return {partition: offset for partition, offset in committed if offset is not None}
 
 
 def _committed_position(store: StateStore) -> Position:

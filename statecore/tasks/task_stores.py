@@ -50,7 +50,7 @@ from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.excluded_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
 from statecore.tasks.standby_store import FollowedSpec, StandbyStore, written_by_older
-from statecore.tasks.store_errors import said_of
+from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import MeantFor
 
 
@@ -180,19 +180,19 @@ class TaskStores:
         if self._is_open:
             return
         self._directory.check_locked()
-        with said_of(self.name, "", "could not be opened"):
+        with translated_errors(self.name, "", "could not be opened"):
             recover(self._directory, self.faults)
             self._refuse_undeclared()
-            self._refuse_older()
-            self._look_at_unlogged()
+            self._refuse_older_release()
+            self._check_unlogged()
             delete_expired(self._directory, STALE, self._now_ms())
             shutil.rmtree(self.scratch, ignore_errors=True)
             make_directories(self.scratch)
             make_directories(self.path)
-            self._make_versioned()
+            self._empty_versioned_stores()
             try:
                 for store in self._stores.values():
-                    with said_of(self.name, store.name, "could not be opened"):
+                    with translated_errors(self.name, store.name, "could not be opened"):
                         store.open()
                 remove_offsets(self.path / CHECKPOINT_FILE)
                 self.checkpoint()
@@ -236,7 +236,7 @@ class TaskStores:
         self.check_locked()
         found = self.store(store)
         try:
-            with said_of(self.name, store, "could not be advanced"):
+            with translated_errors(self.name, store, "could not be advanced"):
                 found.apply(runs, end, stream_time)
         except Exception:
             found.drop()
@@ -251,7 +251,7 @@ class TaskStores:
             StatecoreError: see :meth:`StandbyStore.open`.
         """
         self.check_locked()
-        with said_of(self.name, store, "could not be opened"):
+        with translated_errors(self.name, store, "could not be opened"):
             self.store(store).open()
 
     def store(self, name: str) -> StandbyStore:
@@ -274,7 +274,7 @@ class TaskStores:
             Invalid, Capacity: it cannot be written.
         """
         self.check_locked()
-        with said_of(self.name, "", "could not be checkpointed"):
+        with translated_errors(self.name, "", "could not be checkpointed"):
             for store in self._stores.values():
                 store.checkpoint()
             write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
@@ -291,10 +291,10 @@ class TaskStores:
             Invalid, Capacity, Retryable: see :meth:`StandbyStore.reset`.
         """
         self.check_locked()
-        with said_of(self.name, store, "could not be emptied"):
+        with translated_errors(self.name, store, "could not be emptied"):
             remove_offsets(self.path / CHECKPOINT_FILE)
             delete_expired(self._directory, STALE, self._now_ms())
-            self.store(store).reset(None if discard else self._keep)
+            self.store(store).reset(None if discard else self._quarantine)
         self.checkpoint()
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
@@ -331,7 +331,7 @@ class TaskStores:
         failed: set[TopicPartition] = set()
         if not meant_for.files.task:
             try:
-                with said_of(self.name, "", "could not be closed cleanly"):
+                with translated_errors(self.name, "", "could not be closed cleanly"):
                     remove_offsets(self.path / CHECKPOINT_FILE)
             except StatecoreError as error:
                 failures.append(error)
@@ -339,23 +339,23 @@ class TaskStores:
             if not store.is_open:  # it failed, perhaps before it was closed
                 failed.add(store.changelog)
             try:
-                with said_of(self.name, store.name, "could not be closed"):
+                with translated_errors(self.name, store.name, "could not be closed"):
                     store.close()
             except StatecoreError as error:
                 failures.append(error)
                 failed.add(store.changelog)
-        with said_of(self.name, "", "could not be closed cleanly"):
+        with translated_errors(self.name, "", "could not be closed cleanly"):
             sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
             if meant_for.files.task:
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
             else:
-                self._note(sound)
+                self._write_clean_close_record(sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._give_to_owner()
         if failures:
             raise failures[0]
 
-    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _write_clean_close_record(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the clean-close record."""
         known = {
             store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
@@ -377,7 +377,7 @@ class TaskStores:
                 stores=foreign,
             )
 
-    def _refuse_older(self) -> None:
+    def _refuse_older_release(self) -> None:
         """Refuse Kafka Streams 4.2 or older before anything is changed; one database of each store is read."""
         for store in self._of_known_formats():
             for database in store.databases[-1:]:
@@ -393,24 +393,24 @@ class TaskStores:
         custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
         return [one for one in stores_in(self.path) if one.store not in custom]
 
-    def _look_at_unlogged(self) -> None:
+    def _check_unlogged(self) -> None:
         for store in self._declared:
             if not store.is_logged and store.kind.can_be_built:
                 refuse_half_deleted(self._directory, self.name, store)
                 if self._exactly_once:
                     close_unlogged(self._directory, self.name, store)
 
-    def _make_versioned(self) -> None:
+    def _empty_versioned_stores(self) -> None:
         for store in self._declared:
             if not (store.is_restorable and store.kind.is_versioned):
                 continue
             changelog = TaskId.parse(self.name).partition_of(store.changelog)
             made = self.scratch / f"{store.name}-made"
-            with said_of(self.name, store.name, "could not be created"):
+            with translated_errors(self.name, store.name, "could not be created"):
                 leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
             self._versioned[changelog] = OFFSET_UNKNOWN
 
-    def _keep(self, store: Path) -> None:
+    def _quarantine(self, store: Path) -> None:
         quarantine_store(self._directory, self.name, store, STALE, self._now_ms())
 
     def _now_ms(self) -> int:

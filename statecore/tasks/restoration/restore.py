@@ -178,7 +178,7 @@ def _restore(
     settings: RestoreSettings,
     kind: StoreKind,
     topic_id: str | None,
-    told: tuple[Metrics, Tags],
+    measured: tuple[Metrics, Tags],
     clock: Callable[[], float],
 ) -> Restored:
     plan = _plan(store, changelog, cluster, settings, topic_id, clock)
@@ -188,7 +188,7 @@ def _restore(
             raise refuse_stale(changelog, plan.stale)
         wipe(store, changelog)
     span, records, committed = plan.span, 0, plan.span.start
-    progress = RestoreMetrics(told[0], span.end - span.start, told[1])
+    progress = RestoreMetrics(measured[0], span.end - span.start, measured[1])
     transaction = store.transaction()
     try:
         with closing(_rows(cluster, plan, kind, settings)) as batches:
