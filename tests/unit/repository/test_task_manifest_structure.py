@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "runs that overlap": (second_run(start=49), "ends at 50 and one that begins at 49 cannot follow"),
     "a run that ends before it begins": (second_run(start=101), "begins at 101 and ends at 100"),
     "a run before all offsets": (second_run(start=-1), "begins at -1"),
-    "a run behind the end": (second_run(end=101), "ends at 101, behind the store's end 100"),
+    "a run behind the end": (second_run(end=101), "ends at 101, beyond the store's end 100"),
     "a run of another store": (second_run(store="right"), "is of store 'right'"),
     "a run of another kind": (second_run(kind=StoreKind.LIST), "is of a list store, and not of a key-value store"),
     "a run of another segment": (second_run(segment=4), "is of database of segment 4"),
@@ -93,17 +93,17 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda part: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(part),
         "has the ends of 2 partitions",
     ),
-    "an end that is the offset": (end(end=99), "says offset 99 .*, and that its data end before 99"),
-    "an offset that is none": (end(offset=-1, end=0), "says offset -1 .*, which is none"),
-    "runs without an offset": (end(offset=-4, end=0), "says offset -4 .*, and has runs"),
+    "an end that is the offset": (end(end=99), "has offset 99 .*, and that its data end before 99"),
+    "an offset that is none": (end(offset=-1, end=0), "has offset -1 .*, which is not an offset"),
+    "runs without an offset": (end(offset=-4, end=0), "has offset -4 .*, and has runs"),
     "an end without an offset": (
         lambda part: database(runs=(), base=(BASE,))(end(offset=-4)(part)),
-        "says offset -4 .*, and that its data end before 100",
+        "has offset -4 .*, and that its data end before 100",
     ),
     "left, and not empty": (store(left_to_restore=True), "is left to restore, and has databases"),
     "left, and with an offset": (
         store(left_to_restore=True, databases=()),
-        "says offset 99 .*, and is left to restore",
+        "has offset 99 .*, and is left to restore",
     ),
 }
 
@@ -177,10 +177,10 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
     assert "cannot follow" in wrong(replace(names, databases=(StoredDatabase(None, (second, third, first)),)))
     assert "two ends of" in wrong(replace(names, changelogs=(*ends, ends[0])))
     assert "data end before 100" in wrong(replace(names, changelogs=(replace(ends[0], offset=99), ends[1])))
-    assert "behind the store's end 40" in wrong(
+    assert "beyond the store's end 40" in wrong(
         replace(names, changelogs=(ends[0], replace(ends[1], offset=40, end=40)))
     )
-    assert "says offset -4" in wrong(replace(names, changelogs=(ends[0], replace(ends[1], offset=-4, end=0))))
+    assert "has offset -4" in wrong(replace(names, changelogs=(ends[0], replace(ends[1], offset=-4, end=0))))
 
 
 def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
