@@ -1,1 +1,1 @@
-"""Global stores that follow their topics, and recover by themselves (KIP-406)."""
+"""Global stores that follow their topics and recover by themselves (KIP-406)."""

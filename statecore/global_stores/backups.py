@@ -1,11 +1,11 @@
-"""What global stores had before they were built anew: kept for a week in ``.statecore/stale``, as all such stores are.
+"""Backups of global stores before a rebuild, kept for a week in ``.statecore/stale``, as all such stores are.
 
-A topic may have lost more than the store: it was created again and nobody has filled it yet, or the brokers are those
-of somebody else. So what a rebuild replaces is never deleted at once, also where it was damaged or not closed.
+A topic may have lost more than the store: it was recreated and is still empty, or the brokers are the wrong ones. So
+what a rebuild replaces is never deleted at once, also where it was damaged or not closed.
 
-Of each store three are kept: the oldest, the newest, and the largest of those between. The oldest was there before
-anything happened, but may have been damaged; the newest has what came last, but may be what was built of a topic that
-was empty. So a topic that loses records again and again takes no more room than that.
+Of each store three are kept: the oldest, the newest, and the largest of those between. The oldest existed before the
+first failure, but may have been damaged; the newest has the latest rows, but may have been built from an empty topic.
+So a topic that loses records again and again takes no more space than that.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _SWEEP_MS = 3_600_000
 
 
 class GlobalBackups:
-    """What the global stores of a directory had before.
+    """Backups of the global stores of a directory.
 
     Args:
         directory: the application's state directory, locked.
         now: seconds since 1970.
-        faults: points at which a test lets the process die.
+        faults: fault points of tests.
     """
 
     def __init__(self, directory: StateDirectory, now: Callable[[], float], faults: FaultPoints) -> None:
         self._directory, self._now, self._faults = directory, now, faults
         self._swept_ms: int | None = None
 
-    def keep(self, path: Path, live: Path) -> None:
-        """Move the directory of a store here, which was set aside and is built anew.
+    def add(self, path: Path, live: Path) -> None:
+        """Move the directory of a store that was set aside and is rebuilt into the backups.
 
         Args:
-            path: where it lies.
-            live: the store's place in ``global/``.
+            path: the directory set aside.
+            live: the store's path in ``global/``.
 
         Raises:
-            StatecoreError: the system refused it; it lies where it was, or here.
+            StatecoreError: the system refused it; the directory is at its old or new path.
         """
         self._faults.reach("global.before-kept")
         kept = quarantine_store(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
         self._faults.reach("global.after-kept")
-        _LOG.info("What the global store %s had before is kept in %s for a week.", live.name, kept.path)
+        _LOG.info("The former rows of the global store %s are kept in %s for a week.", live.name, kept.path)
         place = live.relative_to(self._directory.task_path(GLOBAL))
         ours = [one for one in quarantined(self._directory, STALE) if one.task == GLOBAL]
         between = [one for one in ours if (one.path / place).exists()][1:-1]
@@ -61,7 +61,7 @@ class GlobalBackups:
             delete_quarantined(self._directory, one)
 
     def sweep(self) -> None:
-        """Delete what was kept for a week, once an hour; it fails for nobody, and is done again in an hour."""
+        """Delete backups after a week, once an hour; failures are logged, and tried again in an hour."""
         now_ms = self._now_ms()
         if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < _SWEEP_MS:
             return
@@ -69,7 +69,7 @@ class GlobalBackups:
         try:
             delete_expired(self._directory, STALE, now_ms)
         except StatecoreError as error:
-            _LOG.warning("What was kept of stores for a week is left: %s", error)
+            _LOG.warning("Expired backups of stores could not be deleted: %s", error)
 
     def _now_ms(self) -> int:
         return int(self._now() * 1000)

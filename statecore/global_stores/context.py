@@ -1,4 +1,4 @@
-"""What all global stores of a process share."""
+"""The context that all global stores of a process share."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class GlobalContext:
 
     Attributes:
         directory: the application's state directory, locked.
-        cluster: where the topics are.
+        cluster: the cluster with the topics.
         settings: how the stores are kept.
         topics: the ids of the topics that they are built of.
-        kept: what the stores had before they were built anew.
-        listener: told every change of state, while locks are held.
-        metrics: who is told what is measured.
-        faults: points at which a test lets the process die.
-        clock: seconds that never go back.
+        backups: backups of former rows.
+        listener: called for every change of state, while locks are held.
+        metrics: gets the measurements.
+        faults: fault points of tests.
+        clock: seconds, monotonic.
     """
 
     directory: StateDirectory
     cluster: Cluster
     settings: GlobalSettings
     topics: RememberedTopics
-    kept: GlobalBackups
+    backups: GlobalBackups
     listener: StateListener | None
     metrics: Metrics
     faults: FaultPoints

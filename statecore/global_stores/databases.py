@@ -1,7 +1,7 @@
-"""The databases of one global store: which one answers, which one is built, and which are to be closed and moved away.
+"""The databases of one global store: which one serves, which one is built, and which are closed and moved away.
 
-At any moment each of them is in one place alone, so a step that failed half way (a rename that the disk refused) is
-done again from where it is, and nothing is taken for whole that is not in its place.
+Each of them is in one place at any time, so a step that failed half way (a rename that the disk refused) is repeated
+from where it is, and nothing counts as complete that is not in its place.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class GlobalDatabases:
         table: the store.
         directory: the application's state directory, locked.
         settings: how it is kept.
-        kept: where what it had before is kept.
-        faults: points at which a test lets the process die.
+        backups: backups of former rows.
+        faults: fault points of tests.
 
     Attributes:
-        serving: held over which database answers.
-        live: the one in its place, open; ``None`` while there is none.
-        old: the one with the rows of before, open.
+        serving: held while the serving database changes.
+        live: the open database in its place; ``None`` while there is none.
+        old: the open database with the former rows.
     """
 
     def __init__(
@@ -53,56 +53,56 @@ class GlobalDatabases:
         table: GlobalTable,
         directory: StateDirectory,
         settings: GlobalSettings,
-        kept: GlobalBackups,
+        backups: GlobalBackups,
         faults: FaultPoints,
     ) -> None:
-        self._table, self._settings, self._kept, self._faults = table, settings, kept, faults
-        self._places = GlobalPaths(directory, table.name, table.kind, faults)
+        self._table, self._settings, self._backups, self._faults = table, settings, backups, faults
+        self._paths = GlobalPaths(directory, table.name, table.kind, faults)
         self.serving = threading.RLock()
         self.live: HeldStore | None = None
         self.old: HeldStore | None = None
         self._building: RocksDBStore | None = None
         self._is_built = False
         self._retired: list[HeldStore] = []
-        self._is_aside = True  # whether something may be set aside and still there
+        self._may_be_set_aside = True  # whether something may be set aside and still there
 
     @property
     def runs(self) -> Path:
-        """Where runs of rows are written."""
-        return self._places.runs
+        """Directory of runs."""
+        return self._paths.runs
 
     @property
     def is_building(self) -> bool:
-        """Whether one is open to be built."""
+        """Whether a database is open to be built."""
         return self._building is not None
 
     @property
     def is_built(self) -> bool:
-        """Whether one is built whole, and closed, and has to be put in its place before anything else."""
+        """Whether a database is built and closed, and has to be put in its place before anything else."""
         return self._is_built
 
     @property
     def identity(self) -> str:
-        """RocksDB's name of the database in its place, which it keeps for life; empty where there is none."""
-        return identity_of(self._places.live)
+        """RocksDB's identity of the database in its place, which never changes; empty where there is none."""
+        return identity_of(self._paths.live)
 
     def open(self) -> tuple[dict[int, int], Invalidity | None]:
         """Open what is on the disk.
 
         Returns:
-            The offsets that it has of its topic, by partition; and why it cannot be used, where that is so.
+            The offsets of its topic, by partition; and why it cannot be used, where that is so.
 
         Raises:
             Invalid: it is of another kind, of an older release, or of another topic, or this user has no right to it.
             Fenced: another process has it open.
-            Capacity, Retryable: the system did not give what it takes.
+            Capacity, Retryable: resources did not suffice, or the disk failed.
         """
-        self._places.clear()
-        if not self._places.live.exists():
+        self._paths.clear()
+        if not self._paths.live.exists():
             return {}, None
-        if unfinished_in(StoreDirectory(self._table.name, self._places.live, segmented=False)):
+        if unfinished_in(StoreDirectory(self._table.name, self._paths.live, segmented=False)):
             return {}, Invalidity(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
-        store = self._store(self._places.live)
+        store = self._store(self._paths.live)
         try:
             store.open()
             offsets = store.committed_offsets()
@@ -119,48 +119,40 @@ class GlobalDatabases:
     def _of_another_topic(self, topics: Iterable[str]) -> Invalid:
         named = ", ".join(sorted(topics))
         return Invalid(
-            f"The global store {self._table.name} in {self._places.live} has offsets of {named}, and is declared to be "
+            f"The global store {self._table.name} in {self._paths.live} has offsets of {named}, and is declared to be "
             f"of {self._table.topic}.",
             code="changelog-mismatch",
             action="Declare the topic that the application reads into it. Where that has changed, move the store's "
-            "directory aside: it is built anew from the other topic then.",
+            "directory aside: it is then rebuilt from the other topic.",
             store=self._table.name,
             topic=self._table.topic,
         )
 
     def open_old(self, *, valid: bool) -> None:
-        """Open the rows of before for who asks for stale ones; or move them away, where the live store is valid.
-
-        Args:
-            valid: whether the live store is there, and nothing is wrong with it as far as known.
-        """
+        """Open the former rows for stale queries; or move them to the backups, where the live store is ``valid``."""
         if valid:
-            self._keep_aside()
+            self._back_up_set_aside()
             return
-        before = self._places.set_aside_before()
-        if before is None:
+        former = self._paths.newest_set_aside()
+        if former is None:
             return
-        store = RocksDBStore(before, self._table.kind, read_only=True, settings=self._settings.store)
+        store = RocksDBStore(former, self._table.kind, read_only=True, settings=self._settings.store)
         try:
             store.open()
         except StatecoreError as error:
-            _LOG.warning("The rows that the global store %s had before cannot be read: %s", self._table.name, error)
+            _LOG.warning("The former rows of the global store %s cannot be read: %s", self._table.name, error)
             return
         self.old = HeldStore(store)
 
     def begin(self) -> None:
-        """Begin to build one.
-
-        Raises:
-            StatecoreError: as :meth:`RocksDBStore.open`.
-        """
-        self._places.clear()
-        store = RocksDBStore(self._places.new, self._table.kind, create=True, settings=self._settings.store)
+        """Begin to build a database; raises as :meth:`RocksDBStore.open`."""
+        self._paths.clear()
+        store = RocksDBStore(self._paths.new, self._table.kind, create=True, settings=self._settings.store)
         store.open()
         self._building = store
 
     def write(self, runs: Sequence[Path], offsets: Offsets) -> None:
-        """Commit rows and next offsets as one, to the one that is built or else to the live one.
+        """Commit rows and next offsets atomically, to the database being built or else to the live one.
 
         Raises:
             StatecoreError: as :meth:`RocksDBStore.ingest` and :meth:`RocksDBStore.commit`.
@@ -180,11 +172,11 @@ class GlobalDatabases:
         self._faults.reach("global.after-commit")
 
     def finish(self, expected: Offsets) -> None:
-        """Read through what was built and close it; it is whole then, and not yet in its place.
+        """Verify the built database and close it; it is complete then, and not yet in its place.
 
         Raises:
             Corrupted: it is not what was written.
-            StatecoreError: it could not be closed; then it is as if nothing had been built.
+            StatecoreError: it could not be closed, and counts as not built.
         """
         built = self._building
         if built is None:
@@ -196,7 +188,7 @@ class GlobalDatabases:
                     f"The global store {self._table.name} was built, and does not have the offsets that were "
                     "committed.",
                     code="offsets-inconsistent",
-                    action="It is built again; look at the disk if this happens twice.",
+                    action="It is built again; check the disk if this happens twice.",
                     store=self._table.name,
                 )
             built.close()
@@ -207,20 +199,20 @@ class GlobalDatabases:
         self._building, self._is_built = None, True
 
     def put_in_place(self, remember: Callable[[str], None]) -> None:
-        """Move what is built to its place and open it; done again after a failure, it goes on from there.
+        """Move the built database to its place and open it; after a failure a repeated call continues.
 
         Args:
-            remember: told RocksDB's name of the database while it is in no place yet: killed afterwards, nothing that
-                was there before is judged by it.
+            remember: called with RocksDB's identity of the database before it is in its place: after a kill, no earlier
+                database is validated by it.
 
         Raises:
             Corrupted, NotFound: what is in its place cannot be used.
             StatecoreError: the system refused it; what was built is kept.
         """
         if self._is_built:
-            remember(self._places.identity_of_built())
-            self._places.place()
-            store = self._store(self._places.live)
+            remember(self._paths.identity_of_built())
+            self._paths.place()
+            store = self._store(self._paths.live)
             try:
                 store.open()
             except StatecoreError:
@@ -232,10 +224,10 @@ class GlobalDatabases:
             raise AssertionError(f"the global store {self._table.name} has no database")
 
     def withdraw(self, *, trusted: bool) -> None:
-        """Take the live store from who asks, and what is half built away; :meth:`set_aside` follows.
+        """Stop serving the live store, and drop what is half built; :meth:`set_aside` follows.
 
         Args:
-            trusted: whether its rows are whole, so that who asks for stale ones gets them.
+            trusted: whether its rows are intact, so that they serve stale queries.
         """
         with self.serving:
             live, self.live = self.live, None
@@ -251,17 +243,17 @@ class GlobalDatabases:
             _close(building)
 
     def set_aside(self, *, trusted: bool) -> None:
-        """Move what lies in the store's place away.
+        """Move the directory in the store's place away.
 
         Raises:
             StatecoreError: the system refused it.
         """
-        if self._places.live.exists():
-            self._is_aside = True
-            self._places.set_aside(trusted=trusted)
+        if self._paths.live.exists():
+            self._may_be_set_aside = True
+            self._paths.set_aside(trusted=trusted)
 
     def restored(self) -> None:
-        """The live store is whole: nobody is shown the old one any more. ``serving`` is held."""
+        """Stop serving the old store, because the live one is complete. ``serving`` is held."""
         self._retire_old()
 
     def _retire_old(self) -> None:
@@ -270,33 +262,33 @@ class GlobalDatabases:
         self.old = None
 
     def reap(self, *, valid: bool) -> None:
-        """Close databases that were replaced and are not read any more, then move away what was set aside.
+        """Close replaced databases without views, then move what was set aside to the backups, if the store is
+        ``valid``.
 
-        It fails for nobody: what could not be moved now is moved by the next start.
-
-        Args:
-            valid: whether the live store is whole.
+        Failures are logged: what could not be moved now is moved by the next start.
         """
         done = [held for held in self._retired if not held.is_read]
         self._retired = [held for held in self._retired if held not in done]
         for held in done:
             _close(held.store)
-        if self._is_aside and not self._retired and valid:
-            self._keep_aside()
+        if self._may_be_set_aside and not self._retired and valid:
+            self._back_up_set_aside()
 
-    def _keep_aside(self) -> None:
-        self._is_aside = False
+    def _back_up_set_aside(self) -> None:
+        self._may_be_set_aside = False
         try:
-            for path in self._places.aside():
-                self._kept.keep(path, self._places.live)
+            for path in self._paths.all_set_aside():
+                self._backups.add(path, self._paths.live)
         except (StatecoreError, OSError) as error:
-            _LOG.warning("What was set aside of the global store %s is left: %s", self._table.name, error)
+            _LOG.warning(
+                "Directories of the global store %s that were set aside could not be moved: %s", self._table.name, error
+            )
 
     def close(self, *, valid: bool) -> list[StatecoreError]:
         """Close everything; views end. What is built and not in its place is deleted, and is built again.
 
         Args:
-            valid: whether the live store is whole, so that nobody needs what was set aside.
+            valid: whether the live store is complete, so that what was set aside is not needed.
 
         Returns:
             What could not be done; the rest was.
@@ -315,11 +307,11 @@ class GlobalDatabases:
         if building is not None or self._is_built:
             self._is_built = False
             try:
-                self._places.clear()
+                self._paths.clear()
             except StatecoreError as error:
                 failures.append(error)
-        if self._is_aside and valid:
-            self._keep_aside()
+        if self._may_be_set_aside and valid:
+            self._back_up_set_aside()
         return failures
 
     def _store(self, path: Path) -> RocksDBStore:
@@ -329,7 +321,7 @@ class GlobalDatabases:
 
 
 def unusable(error: StatecoreError) -> Invalidity:
-    """Why a store is built anew that cannot be opened, read or written."""
+    """The reason to rebuild a store that cannot be opened, read or written."""
     return Invalidity(RecoveryReason.STORE_UNUSABLE, error.what.rstrip("."), trusted=False)
 
 

@@ -1,7 +1,7 @@
-"""Changes of state on their way to the listener, which may do what it likes with the stores, close them too.
+"""Queues changes of state for the listener, which may call everything on the stores, close them too.
 
-A change is noted while locks are held, and told when none is. What a listener raises is logged: it is no reason to stop
-following topics.
+A change is queued while locks are held, and delivered when none is. Exceptions of a listener are logged; they do not
+stop the stores.
 """
 
 from __future__ import annotations
@@ -17,30 +17,26 @@ _LOG = logging.getLogger(__name__)
 
 
 class ListenerQueue:
-    """Changes that the listener has not been told yet, in their order.
-
-    Args:
-        listener: who is told; ``None`` for nobody.
-    """
+    """Undelivered changes for a listener, in order; ``None`` for no listener."""
 
     def __init__(self, listener: StateListener | None) -> None:
         self._listener = listener
         self._waiting: deque[tuple[str, GlobalState, GlobalState]] = deque()
         self._lock = threading.Lock()
-        self._is_telling = False
+        self._is_delivering = False
 
-    def note(self, store: str, state: GlobalState, before: GlobalState) -> None:
-        """A store has changed its state; any thread may say so, with any lock held."""
+    def enqueue(self, store: str, state: GlobalState, before: GlobalState) -> None:
+        """Queue a change of a store's state; from any thread, with any lock held."""
         if self._listener is not None:
             with self._lock:
                 self._waiting.append((store, state, before))
 
-    def tell(self) -> None:
-        """Tell what is noted. No lock may be held. Where it is being told already, who does that goes on with it."""
+    def deliver(self) -> None:
+        """Deliver queued changes, without any lock held; left to another thread that is delivering already."""
         with self._lock:
-            if self._is_telling or self._listener is None:
+            if self._is_delivering or self._listener is None:
                 return
-            self._is_telling = True
+            self._is_delivering = True
         try:
             while (change := self._next()) is not None:
                 try:
@@ -50,11 +46,11 @@ class ListenerQueue:
                 except Exception:
                     _LOG.exception("The listener of global store %s failed at %s.", change[0], change[1])
         finally:
-            self._is_telling = False
+            self._is_delivering = False
 
     def _next(self) -> tuple[str, GlobalState, GlobalState] | None:
         with self._lock:
             if not self._waiting:
-                self._is_telling = False  # under the lock: who notes now tells it
+                self._is_delivering = False  # under the lock: the next enqueue() is delivered by its own caller
                 return None
             return self._waiting.popleft()

@@ -9,13 +9,13 @@
         with stores.query_view("rates") as rates:
             rates.get(b"EUR")
 
-All partitions of a topic lie in one database of ``<application>/global/``, with the next offset of each, as Kafka
-Streams has them. The states of a store, and which follow which::
+All partitions of a topic are in one database of ``<application>/global/``, with the next offset of each, as in Kafka
+Streams. The states of a store::
 
     CREATED ──▶ RESTORING ──▶ RUNNING ──▶ (invalid offset) RESTORING ──▶ RUNNING ──▶ CLOSED
-                    └────────────┴──▶ ERROR, for what is nobody's to recover here
+                    └────────────┴──▶ ERROR, where it cannot recover
 
-in full in :mod:`.global_state`. Stores are independent: one is built anew while the others are followed and answer.
+in full in :mod:`.state`. Stores are independent: one is rebuilt while the others follow their topics and serve.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class GlobalStores:
     Args:
         directory: the application's state directory, locked by :meth:`StateDirectory.lock` for as long as this is open.
         tables: the stores.
-        cluster: where their topics are. It is used by whoever polls, so it should be nobody else's.
+        cluster: the cluster with their topics. It is used by the polling thread, so it should not be shared.
         settings: how they are kept.
-        listener: told every change of a store's state, in order, when the call that made it (:meth:`open`,
-            :meth:`poll`, :meth:`close`) has let go of all locks, on that call's thread. It may call everything here,
-            :meth:`close` too; what it raises is logged. By then the state may be a later one.
-        metrics: who is told state, lag, restored records, recoveries and retries.
-        faults: points at which a test lets the process die.
-        clock: seconds that never go back.
-        now: seconds since 1970, by which what stores had before is kept for a week.
+        listener: called for every change of a store's state, in order, when the call that made it (:meth:`open`,
+            :meth:`poll`, :meth:`close`) has released all locks, on that call's thread. It may call everything here,
+            :meth:`close` too; its exceptions are logged. The state may have changed again by then.
+        metrics: gets state, lag, restored records, recoveries and retries.
+        faults: fault points of tests.
+        clock: seconds, monotonic.
+        now: seconds since 1970, for keeping former rows for a week.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class GlobalStores:
         self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
         self._settings = settings or GlobalSettings()
         self._metrics, self._faults, self._clock = metrics, faults, clock
-        self._kept = GlobalBackups(directory, now, faults)
-        self._telling = ListenerQueue(listener)
+        self._backups = GlobalBackups(directory, now, faults)
+        self._listener_queue = ListenerQueue(listener)
         self._stores: dict[str, GlobalStore] = {}
         self._polling = threading.Lock()
         self._starting = threading.Lock()
@@ -113,13 +113,13 @@ class GlobalStores:
         return self._stores
 
     def open(self) -> None:
-        """Open what is on the disk, and look once at the topics. Brokers that do not answer now are asked by the polls.
+        """Open what is on the disk, and ask once for the topics; brokers that do not answer are asked by later polls.
 
         Raises:
             Fenced: the lock is not held, or another process has a store open.
             Invalid: an older release of Kafka Streams wrote the directory, a topic is not compacted and that was not
                 accepted, a store is of another kind, or there are no rights. All is closed again.
-            Capacity: no room.
+            Capacity: the disk is full.
         """
         if self._stores or self._closed:
             raise Invalid(
@@ -127,19 +127,19 @@ class GlobalStores:
             )
         self._directory.check_locked()
         self._refuse_older()
-        self._kept.sweep()
-        around = GlobalContext(
+        self._backups.sweep()
+        context = GlobalContext(
             self._directory,
             self._cluster,
             self._settings,
             RememberedTopics(self._directory, self._faults),
-            self._kept,
-            self._told,
+            self._backups,
+            self._on_change,
             self._metrics,
             self._faults,
             self._clock,
         )
-        stores = {table.name: GlobalStore(table, around) for table in self._tables}
+        stores = {table.name: GlobalStore(table, context) for table in self._tables}
         try:
             for store in stores.values():
                 store.open()
@@ -148,15 +148,15 @@ class GlobalStores:
         except BaseException:
             for store in stores.values():
                 _closed_quietly(store)
-            self._telling.tell()
+            self._listener_queue.deliver()
             raise
         self._stores = stores
-        self._telling.tell()
+        self._listener_queue.deliver()
 
     def poll(self) -> int:
-        """One round of every store for which it is time: a look at its logs, and at most a bounded piece of them.
+        """Run one round of every store that is due: ask for its logs, and apply a bounded number of records.
 
-        A store whose brokers do not answer holds this up for the time-outs of cluster and settings, once a pause.
+        A store whose brokers do not answer delays this for the time-outs of cluster and settings, once in each pause.
 
         Returns:
             Records that were applied.
@@ -165,10 +165,10 @@ class GlobalStores:
             with self._polling:
                 if self._closed:
                     return 0
-                self._kept.sweep()
+                self._backups.sweep()
                 return sum(store.poll() for store in self._stores.values())
         finally:
-            self._telling.tell()
+            self._listener_queue.deliver()
 
     def start(self) -> None:
         """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done.
@@ -184,7 +184,7 @@ class GlobalStores:
                 self._thread.start()
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
-        """Wait until the state of all is a certain one, or ``ERROR`` or ``CLOSED``; for who polls on the thread.
+        """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``; where a thread polls.
 
         Args:
             state: the state.
@@ -199,18 +199,18 @@ class GlobalStores:
         return self.state is state
 
     def query_view(self, store: str, *, stale: bool = False) -> GlobalView:
-        """A store at its last commit, for a query by any thread; close it afterwards.
+        """A view of a store at its last commit, for any thread; close it afterwards.
 
-        A view stays readable while the store is set aside and built anew.
+        A view stays readable while the store is set aside and rebuilt.
 
         Args:
             store: its name.
-            stale: also while it is not ``RUNNING``: the rows that it had before, whole and old, never those of a store
-                that is half built. ``GlobalView.stale`` says whether it was so.
+            stale: also while it is not ``RUNNING``: the former rows, complete and old, never those of a half-built
+                store. ``GlobalView.stale`` tells whether it was so.
 
         Raises:
             NotFound: there is no such store.
-            Retryable: it is being restored, and stale rows were not asked for or there are none.
+            Retryable: it is being restored, and stale rows were not requested or do not exist.
             Invalid: it is not open.
             StatecoreError: in ``ERROR``: what it cannot recover from.
         """
@@ -232,7 +232,7 @@ class GlobalStores:
         return found.query_view(stale=stale)
 
     def close(self) -> None:
-        """Stop the thread and close all stores; Kafka Streams starts from the directory with the newest tail to read.
+        """Stop the thread and close all stores; Kafka Streams continues from the directory.
 
         Raises:
             StatecoreError: a store could not be closed; the others were.
@@ -252,7 +252,7 @@ class GlobalStores:
                     failures.append(error)
         with self._changed:
             self._changed.notify_all()
-        self._telling.tell()
+        self._listener_queue.deliver()
         if failures:
             raise failures[0]
 
@@ -282,14 +282,14 @@ class GlobalStores:
                 )
                 for store in self._stores.values():
                     store.fail(failure)
-                self._telling.tell()
+                self._listener_queue.deliver()
                 return
             if not applied:
                 self._stop.wait(self._settings.poll_interval)
 
-    def _told(self, store: str, state: GlobalState, before: GlobalState) -> None:
+    def _on_change(self, store: str, state: GlobalState, before: GlobalState) -> None:
         _LOG.info("Global store %s: %s -> %s", store, before, state)
-        self._telling.note(store, state, before)
+        self._listener_queue.enqueue(store, state, before)
         with self._changed:
             self._changed.notify_all()
 
@@ -298,7 +298,7 @@ class GlobalStores:
         if file.exists():
             raise Invalid(
                 f"{file} has offsets of the global stores, as Kafka Streams 4.2 and older keep them; later ones "
-                "take them over and delete the file.",
+                "import them and delete the file.",
                 code="migration-required",
                 action=f"Run statecore migrate --to {CURRENT.name} on the directory, then start again.",
                 path=str(file),

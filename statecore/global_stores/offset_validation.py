@@ -1,4 +1,4 @@
-"""Whether the next offsets of a global store are offsets of its topic's logs as they are. Pure functions."""
+"""Validates the next offsets of a global store against its topic's logs. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from statecore.global_stores.state import RecoveryReason
 
 @dataclass(frozen=True)
 class Invalidity:
-    """Why a store cannot go on from where it is.
+    """Why a store cannot continue from its offsets.
 
     Attributes:
         reason: the kind.
         what: a sentence that names partition and offsets.
-        trusted: whether the rows are whole, if old: of some earlier moment of the topic, or of an earlier topic.
+        trusted: whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic.
     """
 
     reason: RecoveryReason
@@ -27,11 +27,11 @@ class Invalidity:
 def why_invalid(
     positions: Mapping[int, int], logs: Mapping[int, LogOffsets], epoch_ends: Mapping[int, int | None] = {}
 ) -> Invalidity | None:
-    """Why the store must be built anew; ``None`` where every position lies in its log.
+    """Why the store must be rebuilt; ``None`` where every position is within its log.
 
     Args:
         positions: the next offset to read, by partition.
-        logs: what there is, by partition of the topic.
+        logs: the logs, by partition of the topic.
         epoch_ends: by partition, where the leader epoch under which the position was reached ends now, as far as asked.
     """
     for partition, position in sorted(positions.items()):
@@ -62,13 +62,9 @@ def why_invalid(
 
 
 def why_unknown(stored: Mapping[int, int]) -> Invalidity | None:
-    """Why the offsets of a store that was opened tell nothing; ``None`` where they can be held against the topic.
+    """Why the offsets of an opened store (by partition) are unusable; ``None`` where they can be validated.
 
-    A store that knows some partitions and not others has not seen those: they came to the topic later, and are read
-    from their starts.
-
-    Args:
-        stored: the offsets in the store, by partition.
+    Partitions without an offset, where others have one, were added to the topic later, and are read from their starts.
     """
     unknown = sorted(partition for partition, offset in stored.items() if offset < 0)
     if unknown:

@@ -1,4 +1,4 @@
-"""What a global store asks the brokers, and the records of a round, as a run of rows."""
+"""Reads the logs' offsets and the records of a round for a global store."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 
 
-class Look:
-    """The logs of a topic at one moment, and what became of the leader epochs that were known before.
+class TopicEnds:
+    """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before.
 
     Args:
-        cluster: where the topic is.
+        cluster: the cluster.
         topic: the topic.
-        partitions: how many it has.
-        exactly_once: whether transactions that are open end what can be read.
-        epochs: by partition, the leader epoch of the look before.
+        partitions: number of partitions.
+        epochs: by partition, the leader epoch known before.
+        exactly_once: whether open transactions end what can be read.
 
     Attributes:
         logs: by partition.
@@ -50,23 +50,16 @@ class Look:
 
     @property
     def epochs(self) -> dict[int, int]:
-        """By partition, the leader epoch; for the next look."""
+        """Leader epochs by partition, for the next time."""
         return {at: log.leader_epoch for at, log in self.logs.items()}
 
 
 class LogStartMoved(Exception):
-    """Records were deleted while they were to be read."""
+    """Records were deleted before they were read."""
 
 
 class Round:
-    """The records of one round, the last write of each key, as one file of rows.
-
-    Args:
-        table: the store.
-        settings: how it is kept.
-        cluster: where its topic is.
-        directory: where the file is written.
-    """
+    """Reads the records of one round into one run with the last write of each key."""
 
     def __init__(self, table: GlobalTable, settings: GlobalSettings, cluster: Cluster, directory: Path) -> None:
         self._table, self._settings, self._directory = table, settings, directory
@@ -78,7 +71,7 @@ class Round:
         """Read ranges of partitions.
 
         Args:
-            spans: what to read, one range a partition; none empty.
+            spans: one non-empty range a partition.
             topic_id: the topic's id.
             first: whether these are the first rows of the store: then deletes have nothing to hide.
 
@@ -86,10 +79,10 @@ class Round:
             The files, at most one; none where no row is left.
 
         Raises:
-            LogStartMoved: the log's start moved into a range: what was between is lost, and the rows with it.
-            UnusableRecord: a record that the kind cannot have.
+            LogStartMoved: the log's start moved into a range, so records were lost.
+            UnusableRecord: a record does not fit the kind.
             Retryable, Invalid, NotFound, Corrupted: see :meth:`ChangelogReader.read` and :class:`RunBuilder`.
-            Capacity: no room for the file.
+            Capacity: the disk is full.
         """
         for left in self._directory.iterdir():
             left.unlink()

@@ -1,4 +1,4 @@
-"""What a user declares and decides about global stores."""
+"""Declarations and settings of global stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.stores.settings import StoreSettings
 
 KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE)
-"""The kinds of a ``globalTable`` that lie on the disk."""
+"""The kinds of a ``globalTable`` on disk."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class GlobalTable:
 
     Attributes:
         name: the store.
-        kind: what it is.
+        kind: its kind.
         topic: the topic, all partitions of which are in the one database.
     """
 
@@ -34,16 +34,16 @@ class GlobalTable:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise Invalid(
-                f"The global store {self.name} is a {self.kind.value} store, which no globalTable is.",
+                f"The global store {self.name} is a {self.kind.value} store, which a globalTable cannot be.",
                 code="kind-unsupported",
-                action="Leave stores that the application fills by a processor of its own, and those in memory, to it.",
+                action="Leave stores in memory, and those that a processor fills, to the application.",
                 store=self.name,
                 kind=self.kind.value,
             )
 
 
 def tables_of(spec: ApplicationSpec) -> tuple[GlobalTable, ...]:
-    """The global tables of a spec. Those in memory and those that a processor fills are the application's own."""
+    """The global tables of a spec, without those in memory and those that a processor fills."""
     return tuple(
         GlobalTable(store.name, store.kind, store.changelog)
         for store in spec.global_stores
@@ -56,22 +56,22 @@ class GlobalSettings:
     """How global stores are kept.
 
     Attributes:
-        exactly_once: ``processing.guarantee`` is ``exactly_once_v2``: committed records alone are read, and a store
-            that was not closed is built anew.
-        accept_uncompacted: keep stores of topics whose retention deletes last records of keys. A store that is built
-            anew has what is left, and the rows it had before are gone.
-        topic_gone_timeout: seconds for which a topic may be absent, as one that is deleted and created again is for a
-            moment, before the store is given up.
-        metadata_interval: seconds between two looks at a topic's id and partitions.
+        exactly_once: ``processing.guarantee`` is ``exactly_once_v2``: only committed records are read, and a store that
+            was not closed is rebuilt.
+        accept_uncompacted: keep stores of topics whose retention deletes last records of keys. A rebuilt store has what
+            is left, without the rows it had before.
+        topic_gone_timeout: seconds for which a topic may be absent, as while it is deleted and recreated, before the
+            store is given up.
+        metadata_interval: seconds between two requests for a topic's id and partitions.
         poll_interval: seconds between two rounds of the thread when nothing came (``poll.ms``).
         retry_backoff: seconds before brokers that did not answer are asked again, doubled each time
             (``retry.backoff.ms``).
         retry_backoff_max: its bound, in seconds (``retry.backoff.max.ms``).
-        recovery_attempts: how often in a row a store may fail in a way that another look or a rebuild was to mend (its
+        recovery_attempts: how often in a row a store may fail in a way that another read or a rebuild may repair (its
             log is truncated while it is read, it does not verify) before it is given up.
         stall_timeout: seconds without progress after which a read is given up until the next round.
-        round_offsets: offsets of a partition that one round reads at most; a round is what is committed as one.
-        memory_budget: bytes of records that a round holds before it goes to the disk with them.
+        round_offsets: offsets of a partition that one round reads at most; a round is one commit.
+        memory_budget: bytes of records in memory before a round writes them to the disk.
         store: settings of each store.
     """
 
@@ -91,14 +91,14 @@ class GlobalSettings:
     def __post_init__(self) -> None:
         if min(self.round_offsets, self.memory_budget, self.recovery_attempts) < 1:
             raise Invalid(
-                "A round of a global store reads at least one offset and holds at least one byte, and one is tried.",
+                "round_offsets, memory_budget and recovery_attempts must be at least 1.",
                 code="setting-invalid",
                 action="Give positive numbers for round_offsets, memory_budget and recovery_attempts.",
             )
 
     @property
     def isolation(self) -> IsolationLevel:
-        """Which records are read."""
+        """The isolation level of reads."""
         return IsolationLevel.READ_COMMITTED if self.exactly_once else IsolationLevel.READ_UNCOMMITTED
 
     @classmethod
@@ -113,12 +113,12 @@ class GlobalSettings:
         Raises:
             Invalid: a value is malformed.
         """
-        said = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
+        text = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
         try:
-            guarantee = ProcessingGuarantee(said)
+            guarantee = ProcessingGuarantee(text)
         except ValueError as error:
             raise Invalid(
-                f"processing.guarantee is {said!r}.",
+                f"processing.guarantee is {text!r}.",
                 code="setting-invalid",
                 action=f"Give one of {', '.join(one.value for one in ProcessingGuarantee)}.",
                 setting="processing.guarantee",
@@ -139,7 +139,7 @@ def _seconds(properties: Mapping[str, object], name: str, default: float) -> flo
     found = whole_number(value, text=True)
     if found is None or found < 0:
         raise Invalid(
-            f"{name} is {value!r}, which is no number of milliseconds.",
+            f"{name} is {value!r}, which is not a number of milliseconds.",
             code="setting-invalid",
             action="Correct it.",
             setting=name,

@@ -1,4 +1,4 @@
-"""The states of a global store, and of all global stores of a process (KIP-406): which follow which, and why.
+"""The states of a global store, and of all global stores of a process (KIP-406), with their transitions.
 
 ::
 
@@ -7,14 +7,14 @@
                               ▲   │  ▲                                                   │
                               └───┘  └───────────────────────────────────────────────────┘
                      invalid again     invalid offset: truncated, beyond the end, topic recreated, log diverged;
-                                       store damaged. The store is set aside and built anew from the earliest offset
+                                       store damaged. The store is set aside and rebuilt from the earliest offset
 
-    CREATED, RESTORING, RUNNING ──▶ ERROR      nobody here can recover it: the topic is gone for longer than the
-                                               setting, no room on the disk, no rights, records of another kind
+    CREATED, RESTORING, RUNNING ──▶ ERROR      it cannot recover: the topic is absent for longer than the
+                                               setting, the disk is full, no rights, records of another kind
     every state ──▶ CLOSED                     closed, and for good
 
 Brokers that do not answer change no state: they are asked again. A process is ``RESTORING`` when one of its stores is,
-as KIP-406 and KIP-728 have it, and ``ERROR`` when one of them is; the others are followed and answer meanwhile.
+as in KIP-406 and KIP-728, and ``ERROR`` when one of them is; the others follow their topics and serve meanwhile.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from types import MappingProxyType
 
 
 class GlobalState(StrEnum):
-    """What a global store is doing."""
+    """State of a global store."""
 
     CREATED = "CREATED"
     """Nothing was opened yet."""
 
     RESTORING = "RESTORING"
-    """It is being brought to where its topic ended when this began; older rows are shown to who asks for them."""
+    """It is catching up to where its topic ended when this began; older rows serve stale queries."""
 
     RUNNING = "RUNNING"
-    """It follows its topic and answers."""
+    """It follows its topic and serves queries."""
 
     ERROR = "ERROR"
-    """It cannot be followed, for a reason that a person has to remove."""
+    """It cannot be followed, for a reason that an operator has to remove."""
 
     CLOSED = "CLOSED"
     """It was closed."""
 
     @property
     def number(self) -> int:
-        """Its place in the order of the states, for metrics."""
+        """Index of the state, for metrics."""
         return list(GlobalState).index(self)
 
 
 class RecoveryReason(StrEnum):
-    """Why a store is built anew."""
+    """Why a store is rebuilt."""
 
     BELOW_LOG_START = "below-log-start"
-    """Records between its offset and the log's start are gone: retention, DeleteRecords."""
+    """Records between its offset and the log's start were deleted: retention, DeleteRecords."""
 
     BEYOND_LOG_END = "beyond-log-end"
-    """Its offset lies behind the log's end: the log was truncated, or is another one."""
+    """Its offset is beyond the log's end: the log was truncated, or is another one."""
 
     TOPIC_RECREATED = "topic-recreated"
     """The topic has another id than the one it was built from."""
@@ -68,13 +68,13 @@ class RecoveryReason(StrEnum):
     """It has an offset of a partition that the topic does not have."""
 
     OFFSET_UNKNOWN = "offset-unknown"
-    """It has no offset, or -4, with which Kafka Streams' own start fails for ever."""
+    """It has no offset, or -4, with which Kafka Streams' own start always fails."""
 
     STORE_UNUSABLE = "store-unusable"
     """It is damaged, or was not closed under exactly-once (KAFKA-21034)."""
 
     TOPIC_UNKNOWN = "topic-unknown"
-    """What was remembered of the topics' ids cannot be read."""
+    """The saved topic ids cannot be read."""
 
 
 FOLLOWS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
@@ -86,19 +86,14 @@ FOLLOWS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
         GlobalState.CLOSED: frozenset(),
     }
 )
-"""The states that may follow each."""
+"""The allowed transitions."""
 
 StateListener = Callable[[str, GlobalState, GlobalState], None]
-"""Told the store, its new state and the one before; called by the thread that changes it (``StateListener``)."""
+"""Called with the store, its new state and the previous one, by the thread that changes it (``StateListener``)."""
 
 
 class StateMachine:
-    """The state of one store. Any thread may read it.
-
-    Args:
-        store: its name.
-        listener: told every change.
-    """
+    """The state of one store, which any thread may read; calls the listener for every change."""
 
     def __init__(self, store: str, listener: StateListener | None = None) -> None:
         self._store, self._listener = store, listener
@@ -107,17 +102,17 @@ class StateMachine:
 
     @property
     def state(self) -> GlobalState:
-        """The state now."""
+        """The present state."""
         return self._state
 
     def to(self, state: GlobalState) -> bool:
-        """Go to a state.
+        """Change the state.
 
         Returns:
             Whether it is another than before.
 
         Raises:
-            ValueError: it cannot follow the one before.
+            ValueError: the transition is not allowed.
         """
         with self._lock:
             before = self._state

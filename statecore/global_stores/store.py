@@ -1,13 +1,13 @@
-"""One global store: opened, brought up to its topic, followed, and built anew where its offsets are none any more.
+"""One global store: opened, caught up with its topic, followed, and rebuilt where its offsets are invalid.
 
-A round asks where the topic's logs are, reads what is new, and commits it with the next offsets of all partitions as
-one. What makes a round impossible decides what comes next (:mod:`.global_patience`):
+A round asks for the topic's logs, reads what is new, and commits it atomically with the next offsets of all partitions.
+An error of a round decides what comes next (:mod:`.retry_policy`):
 
-- an offset that is none of the topic's logs, a topic with another id, a damaged store: the store is set aside and built
-  anew, here, by the rounds that follow;
-- brokers that do not answer, a disk that fails, a topic that is gone: tried again, with growing pauses; the topic not
-  for ever;
-- no room, no rights, records of another kind: ``ERROR``.
+- an offset outside the topic's logs, a topic with another id, a damaged store: the store is set aside and rebuilt by
+the
+  following rounds;
+- brokers that do not answer, a disk that fails, an absent topic: retried with growing pauses; the topic not for ever;
+- a full disk, no rights, records of another kind: ``ERROR``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.global_stores.context import GlobalContext
 from statecore.global_stores.databases import GlobalDatabases, unusable
 from statecore.global_stores.offset_validation import Invalidity, why_invalid, why_unknown
-from statecore.global_stores.reader import LogStartMoved, Look, Round
-from statecore.global_stores.retry_policy import Doing, RetryPolicy, Verdict
+from statecore.global_stores.reader import LogStartMoved, Round, TopicEnds
+from statecore.global_stores.retry_policy import Decision, Phase, RetryPolicy
 from statecore.global_stores.settings import GlobalTable
 from statecore.global_stores.state import GlobalState, RecoveryReason, StateMachine
 from statecore.global_stores.views import GlobalView
@@ -44,21 +44,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class GlobalStore:
-    """One global store of a process; :class:`GlobalStores` has them all.
+    """One global store of a process. One thread opens, polls and closes it; any thread may query it."""
 
-    One thread opens, polls and closes; any thread may query.
-
-    Args:
-        table: what it is.
-        around: what it shares with others.
-    """
-
-    def __init__(self, table: GlobalTable, around: GlobalContext) -> None:
+    def __init__(self, table: GlobalTable, context: GlobalContext) -> None:
         self.table = table
-        self._around, self._settings = around, around.settings
-        self._databases = GlobalDatabases(table, around.directory, around.settings, around.kept, around.faults)
-        self._machine = StateMachine(table.name, around.listener)
-        self._patience = RetryPolicy(around.settings, around.clock)
+        self._context, self._settings = context, context.settings
+        self._databases = GlobalDatabases(table, context.directory, context.settings, context.backups, context.faults)
+        self._machine = StateMachine(table.name, context.listener)
+        self._retry_policy = RetryPolicy(context.settings, context.clock)
         self._tags = store_tags("global", table.name)
         self._pending: Invalidity | None = None
         self._topic: TopicDescription | None = None
@@ -69,22 +62,22 @@ class GlobalStore:
         self._committed = False
         self._epochs: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        self._doing = Doing.ASKING
+        self._phase = Phase.ASKING
         self._restoring: RestoreMetrics | None = None
         self._unobserve: list[Callable[[], None]] = []
         self.error: StatecoreError | None = None
-        """What it cannot recover from, in ``ERROR``; else what the brokers last failed with, until they answer."""
+        """The error of state ``ERROR``; else the last error of the brokers, until they answer."""
         self.recoveries: list[Invalidity] = []
-        """Why it was built anew, each time since it was opened."""
+        """Why it was rebuilt, each time since it was opened."""
 
     @property
     def state(self) -> GlobalState:
-        """What it is doing."""
+        """The present state."""
         return self._machine.state
 
     @property
     def lag(self) -> int:
-        """Offsets that it is behind the end of its topic, as of the last look."""
+        """Offsets that it is behind the end of its topic, as of the last round."""
         positions = self._positions
         return sum(max(0, end - positions.get(at, 0)) for at, end in self._ends.items())
 
@@ -94,33 +87,31 @@ class GlobalStore:
         return {TopicPartition(self.table.topic, at): offset for at, offset in self._positions.items()}
 
     def open(self) -> None:
-        """Open what is on the disk. Nothing is asked of brokers.
+        """Open what is on the disk, without asking brokers.
 
         Raises:
             Invalid: it is of another kind, of an older release, or this user has no right to it.
             Fenced: another process has it open.
-            Capacity: no room.
+            Capacity: the disk is full.
         """
         stored, self._pending = self._databases.open()
         if self._databases.live is not None:
             self._pending = why_unknown(stored)
-            if self._pending is None and self._around.topics.unreadable:
-                self._pending = Invalidity(
-                    RecoveryReason.TOPIC_UNKNOWN, "what was remembered of its topic's id cannot be read"
-                )
+            if self._pending is None and self._context.topics.unreadable:
+                self._pending = Invalidity(RecoveryReason.TOPIC_UNKNOWN, "the saved id of its topic cannot be read")
             if self._pending is None:
                 self._positions = stored
-                self._built_of = self._around.topics.of(self.table.name, self.table.topic, self._databases.identity)
+                self._built_of = self._context.topics.of(self.table.name, self.table.topic, self._databases.identity)
         self._databases.open_old(valid=self._databases.live is not None and self._pending is None)
         self._machine.to(GlobalState.RESTORING)
-        metrics = self._around.metrics
+        metrics = self._context.metrics
         self._unobserve = [
             metrics.observe(GLOBAL_STATE, lambda: self.state.number, self._tags),
             metrics.observe(RECORDS_LAG, lambda: self.lag, self._tags),
         ]
 
     def check_topic(self) -> None:
-        """Ask for the topic, so that one that is refused is refused at once; brokers that are away are asked later.
+        """Ask for the topic, to refuse an unsuitable one at once; brokers that do not answer are asked later.
 
         Raises:
             Invalid: the topic is not compacted, or this client may not read it.
@@ -131,17 +122,13 @@ class GlobalStore:
             self._failed(error)
 
     def poll(self) -> int:
-        """One round, if it is time for one.
-
-        Returns:
-            Records that were applied.
-        """
+        """Run one round, if it is due; returns the records that were applied."""
         if self.state not in (GlobalState.RESTORING, GlobalState.RUNNING):
             return 0
         self._databases.reap(valid=self.state is GlobalState.RUNNING)
-        if not self._patience.is_over:
+        if not self._retry_policy.is_over:
             return 0
-        self._doing = Doing.ASKING
+        self._phase = Phase.ASKING
         try:
             applied = self._round()
         except LogStartMoved:
@@ -157,13 +144,13 @@ class GlobalStore:
             _LOG.exception("A round of the global store %s failed.", self.table.name)
             self._give_up(_defect(self.table.name, error))
         else:
-            self._patience.succeeded(running=self.state is GlobalState.RUNNING)
+            self._retry_policy.succeeded(running=self.state is GlobalState.RUNNING)
             self.error = None
             return applied
         return 0
 
     def query_view(self, *, stale: bool = False) -> GlobalView:
-        """The store at this instant; see :meth:`GlobalStores.query_view`."""
+        """A view of the store now; see :meth:`GlobalStores.query_view`."""
         databases = self._databases
         with databases.serving:
             state = self.state
@@ -182,7 +169,7 @@ class GlobalStore:
             if state is GlobalState.ERROR and self.error is not None:
                 failed = self.error
                 raise failed.restated(failed.what)
-        has_old = "Try again later, or ask for the rows of before (stale=True)."
+        has_old = "Try again later, or ask for the former rows (stale=True)."
         raise Retryable(
             f"The global store {self.table.name} is being restored from topic {self.table.topic} "
             f"({self.lag} offsets are left).",
@@ -193,7 +180,7 @@ class GlobalStore:
         )
 
     def close(self) -> None:
-        """Close everything; views end. Closing again does nothing.
+        """Close everything; views end. Idempotent.
 
         Raises:
             StatecoreError: a store could not be closed; the others were.
@@ -212,40 +199,42 @@ class GlobalStore:
     # A round.
 
     def _round(self) -> int:
-        self._around.directory.check_locked()
-        now = self._around.clock()
+        self._context.directory.check_locked()
+        now = self._context.clock()
         due = self._described_at is None or now - self._described_at >= self._settings.metadata_interval
         if due or self._topic is None:
             self._describe()
         assert self._topic is not None
         table = self.table
-        look = Look(
-            self._around.cluster,
+        topic_ends = TopicEnds(
+            self._context.cluster,
             table.topic,
             self._topic.partitions,
             self._epochs,
             exactly_once=self._settings.exactly_once,
         )
-        self._patience.was_there()
+        self._retry_policy.topic_answered()
         invalid = (
-            self._pending or self._why_another(self._topic) or why_invalid(self._positions, look.logs, look.epoch_ends)
+            self._pending
+            or self._why_recreated(self._topic)
+            or why_invalid(self._positions, topic_ends.logs, topic_ends.epoch_ends)
         )
         if invalid is not None:
             self._recover(invalid)
-        self._epochs, self._ends = look.epochs, look.ends
+        self._epochs, self._ends = topic_ends.epochs, topic_ends.ends
         if self._targets is None:
-            self._begin(look)
+            self._begin(topic_ends)
         if self._databases.is_built:
-            self._restored()  # what kept it from its place before is over; nothing is read until it is there
-        applied = self._advance(look)
-        if self.state is GlobalState.RESTORING and self._has_reached(look):
+            self._restored()  # its earlier error is over; nothing is read until it is in its place
+        applied = self._advance(topic_ends)
+        if self.state is GlobalState.RESTORING and self._has_reached(topic_ends):
             self._restored()
         return applied
 
     def _describe(self) -> None:
-        """Look at the topic, and refuse one that deletes rows."""
+        """Ask for the topic, and refuse one that deletes rows."""
         table = self.table
-        topic = self._around.cluster.describe_topics([table.topic])[table.topic]
+        topic = self._context.cluster.describe_topics([table.topic])[table.topic]
         if self._topic is None or self._topic.topic_id != topic.topic_id:
             check_compacted(
                 topic,
@@ -253,47 +242,47 @@ class GlobalStore:
                 accept=self._settings.accept_uncompacted,
                 how_to_accept="GlobalSettings(accept_uncompacted=True)",
             )
-        self._topic, self._described_at = topic, self._around.clock()
+        self._topic, self._described_at = topic, self._context.clock()
 
-    def _why_another(self, topic: TopicDescription) -> Invalidity | None:
-        """Why the rows are not of this topic; ``None`` where they are, or nobody knows of which they are."""
+    def _why_recreated(self, topic: TopicDescription) -> Invalidity | None:
+        """Why the rows are not of this topic; ``None`` where they are, or their topic is unknown."""
         if self._built_of is None or self._built_of == topic.topic_id:
             return None
         return Invalidity(
             RecoveryReason.TOPIC_RECREATED,
-            f"topic {topic.name} was deleted and created again: its id is {topic.topic_id}, and was {self._built_of}",
+            f"topic {topic.name} was recreated: its id is {topic.topic_id}, and was {self._built_of}",
         )
 
-    def _begin(self, look: Look) -> None:
+    def _begin(self, topic_ends: TopicEnds) -> None:
         """Begin to restore: from the offsets of the live store, or a new one from the earliest."""
         assert self._topic is not None
-        self._doing = Doing.STORING
+        self._phase = Phase.STORING
         self._built_of = self._topic.topic_id
         self._committed = False
         if self._databases.live is None:
             self._databases.begin()
         else:
             self._remember(self._databases.identity)
-        self._positions = {**{at: log.log_start for at, log in look.logs.items()}, **self._positions}
-        self._targets = dict(look.ends)
-        self._restoring = RestoreMetrics(self._around.metrics, self.lag, self._tags)
+        self._positions = {**{at: log.log_start for at, log in topic_ends.logs.items()}, **self._positions}
+        self._targets = dict(topic_ends.ends)
+        self._restoring = RestoreMetrics(self._context.metrics, self.lag, self._tags)
 
-    def _advance(self, look: Look) -> int:
+    def _advance(self, topic_ends: TopicEnds) -> int:
         """Apply what one round reads, and commit it with the next offsets."""
         table, most = self.table, self._settings.round_offsets
         assert self._built_of is not None
-        starts = {at: self._positions.get(at, log.log_start) for at, log in sorted(look.logs.items())}
-        wanted = {at: max(start, min(look.ends[at], start + most)) for at, start in starts.items()}
+        starts = {at: self._positions.get(at, log.log_start) for at, log in sorted(topic_ends.logs.items())}
+        wanted = {at: max(start, min(topic_ends.ends[at], start + most)) for at, start in starts.items()}
         spans = [OffsetRange(table.topic, at, starts[at], end) for at, end in wanted.items() if end > starts[at]]
         if not spans and self._committed:
             return 0
-        self._doing = Doing.READING
-        self._around.faults.reach("global.before-read")
-        read = Round(table, self._settings, self._around.cluster, self._databases.runs)
+        self._phase = Phase.READING
+        self._context.faults.reach("global.before-read")
+        read = Round(table, self._settings, self._context.cluster, self._databases.runs)
         first = self._databases.is_building and not self._committed
         runs = read.read(spans, self._built_of, first=first) if spans else []
-        self._around.faults.reach("global.after-read")
-        self._doing = Doing.STORING
+        self._context.faults.reach("global.after-read")
+        self._phase = Phase.STORING
         self._databases.write(runs, self._next_offsets(wanted))
         self._positions, self._committed = wanted, True
         if self._restoring is not None:
@@ -304,18 +293,18 @@ class GlobalStore:
         return {TopicPartition(self.table.topic, at): offset for at, offset in positions.items()}
 
     def _remember(self, identity: str) -> None:
-        """Write down of which topic a database of this store is built."""
+        """Save the topic that a database of this store is built of."""
         assert self._built_of is not None
-        self._around.topics.remember(self.table.name, self.table.topic, self._built_of, identity)
+        self._context.topics.remember(self.table.name, self.table.topic, self._built_of, identity)
 
-    def _has_reached(self, look: Look) -> bool:
-        """Whether all that there was at first is applied, as far as the logs still have it."""
+    def _has_reached(self, topic_ends: TopicEnds) -> bool:
+        """Whether all that the topic held at first is applied, as far as the logs still have it."""
         targets = self._targets or {}
-        return all(self._positions.get(at, 0) >= min(end, look.ends.get(at, 0)) for at, end in targets.items())
+        return all(self._positions.get(at, 0) >= min(end, topic_ends.ends.get(at, 0)) for at, end in targets.items())
 
     def _restored(self) -> None:
-        """Everything that there was is applied: a store that was built goes to its place, and the store answers."""
-        self._doing = Doing.STORING
+        """Finish the restore: put a built database in its place, and serve it."""
+        self._phase = Phase.STORING
         try:
             self._databases.finish(self._next_offsets(self._positions))
         except StatecoreError:
@@ -327,30 +316,30 @@ class GlobalStore:
             self._machine.to(GlobalState.RUNNING)
         self._end_restore()
         self._databases.reap(valid=True)
-        self._around.faults.reach("global.recovered")
+        self._context.faults.reach("global.recovered")
 
     def _forget(self) -> None:
-        """Nothing is restored: the next round begins with it."""
+        """Reset the restore: the next round begins again."""
         self._targets = self._built_of = None
         self._positions, self._epochs = {}, {}
 
-    # What goes wrong.
+    # Errors.
 
     def _recover(self, invalid: Invalidity) -> None:
-        """Set aside what is there, so that the next step builds the store anew."""
-        if not self.recoveries or self.recoveries[-1] is not invalid:  # not one that is tried again
+        """Set aside what is there, so that the following rounds rebuild the store."""
+        if not self.recoveries or self.recoveries[-1] is not invalid:  # not where it is retried
             _LOG.warning(
-                "The global store %s is built anew from the start of topic %s: %s.",
+                "The global store %s is rebuilt from the start of topic %s: %s.",
                 self.table.name,
                 self.table.topic,
                 invalid.what,
             )
             self.recoveries.append(invalid)
-            self._around.metrics.add(RECOVERIES, 1, {**self._tags, "reason": invalid.reason.value})
+            self._context.metrics.add(RECOVERIES, 1, {**self._tags, "reason": invalid.reason.value})
         self._pending = invalid  # until it is done, whatever fails below
-        self._doing = Doing.STORING
+        self._phase = Phase.STORING
         self._end_restore()
-        self._patience.begins_anew()
+        self._retry_policy.restart()
         with self._databases.serving:
             self._machine.to(GlobalState.RESTORING)
             self._databases.withdraw(trusted=invalid.trusted)
@@ -359,21 +348,21 @@ class GlobalStore:
         self._pending = None
 
     def _failed(self, error: StatecoreError) -> None:
-        """Do what an error of a round means."""
+        """Retry, rebuild or give up after an error of a round."""
         self._described_at = None
-        verdict = self._patience.judge(error, self._doing)
-        if verdict is Verdict.GIVE_UP:
-            self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
+        decision = self._retry_policy.classify(error, self._phase)
+        if decision is Decision.GIVE_UP:
+            self._give_up(self._retry_policy.exhausted(error, self._phase, self.table.name))
             return
-        if verdict is Verdict.REBUILD:
+        if decision is Decision.REBUILD:
             self._pending = unusable(error)
         self.error = error
-        self._around.metrics.add(RETRIES, 1, self._tags)
+        self._context.metrics.add(RETRIES, 1, self._tags)
         _LOG.info("The global store %s tries again: %s", self.table.name, error)
 
     def _lost_records(self) -> None:
-        what = "records were deleted while they were to be read next"
-        if self._patience.lost_records() is Verdict.REBUILD:
+        what = "records were deleted before they were read"
+        if self._retry_policy.lost_records() is Decision.REBUILD:
             self._pending = Invalidity(RecoveryReason.BELOW_LOG_START, what)
             return
         error = Retryable(
@@ -383,7 +372,7 @@ class GlobalStore:
             store=self.table.name,
             topic=self.table.topic,
         )
-        self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
+        self._give_up(self._retry_policy.exhausted(error, self._phase, self.table.name))
 
     def _give_up(self, error: StatecoreError) -> None:
         _LOG.error("The global store %s cannot be followed: %s", self.table.name, error)
@@ -393,7 +382,7 @@ class GlobalStore:
         self._end_restore()
 
     def fail(self, error: StatecoreError) -> None:
-        """Go to ``ERROR``, for something that happened around the store; one that is closed stays so."""
+        """Go to ``ERROR`` for a failure outside the store, unless it is closed."""
         with self._databases.serving:
             if self.state is not GlobalState.CLOSED:
                 self._give_up(error)

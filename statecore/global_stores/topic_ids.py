@@ -1,7 +1,7 @@
-"""Of which topics, by id, the databases in ``global/`` are built: nothing in a database says it.
+"""Saves the ids of the topics that the databases in ``global/`` are built of, which the databases do not record.
 
-What is remembered is of one database, by the name that RocksDB gave it when it was made (``IDENTITY``) and that it
-keeps for life. A database that somebody else put there, or that Kafka Streams built, is not judged by it.
+An id is saved for one database, by RocksDB's ``IDENTITY``, which it keeps for life. A database that was copied there,
+or that Kafka Streams built, is not validated by it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 @dataclass(frozen=True)
 class _BuiltOf:
-    """What a database is built of.
-
-    Attributes:
-        topic: the topic.
-        topic_id: its id, 32 hex digits.
-        database: RocksDB's name of the database.
-    """
+    """Topic, its id (32 hex digits), and RocksDB's identity of a database."""
 
     topic: str
     topic_id: str
@@ -35,32 +29,23 @@ class _BuiltOf:
 
 @dataclass(frozen=True)
 class _Topics:
-    """What the databases are built of.
-
-    Attributes:
-        stores: by store.
-    """
+    """Topics of databases, by store."""
 
     stores: dict[str, _BuiltOf]
 
 
-_DOCUMENT = DocumentType("record of global topics", 2, _Topics, action="Delete it; the stores are built anew.")
+_DOCUMENT = DocumentType("record of global topics", 2, _Topics, action="Delete it; the stores are rebuilt.")
 
 
 class RememberedTopics:
-    """Which topics, by id, the databases in ``global/`` are built of.
-
-    Args:
-        directory: the application's state directory, locked.
-        faults: points at which a test lets the process die.
-    """
+    """The ids of the topics that the databases in ``global/`` are built of."""
 
     def __init__(self, directory: StateDirectory, faults: FaultPoints) -> None:
         self._directory, self._faults = directory, faults
         self._path = directory.work_path / GLOBAL_TOPICS
         self._stores: dict[str, _BuiltOf] = {}
         self.unreadable = False
-        """Whether a file is there that says nothing any more."""
+        """Whether the file exists and cannot be read."""
         with suppress(FileNotFoundError):
             try:
                 self._stores = dict(_DOCUMENT.decode(self._path.read_bytes()).stores)
@@ -70,32 +55,23 @@ class RememberedTopics:
                 self.unreadable = True
 
     def of(self, store: str, topic: str, database: str) -> str | None:
-        """The id of the topic that a database is built of.
-
-        Args:
-            store: the store.
-            topic: its topic.
-            database: RocksDB's name of the database.
-
-        Returns:
-            ``None`` where nobody knows it: of another database, or of another topic.
-        """
+        """The id of the topic that a database is built of; ``None`` where unknown: of another database or topic."""
         known = self._stores.get(store)
         if known is None or not database or (known.topic, known.database) != (topic, database):
             return None
         return known.topic_id
 
     def remember(self, store: str, topic: str, topic_id: str, database: str) -> None:
-        """Write down of which topic the database of a store is built, in the place of any other of that store.
+        """Save the topic of a store's database, in place of any other of that store.
 
         Raises:
             Capacity, Invalid, Retryable: it cannot be written.
         """
-        said = _BuiltOf(topic, topic_id, database)
-        if self._stores.get(store) == said and not self.unreadable:
+        built_of = _BuiltOf(topic, topic_id, database)
+        if self._stores.get(store) == built_of and not self.unreadable:
             return
         self._directory.check_locked()
-        stores = {**self._stores, store: said}
+        stores = {**self._stores, store: built_of}
         self._faults.reach("global.before-topics")
         try:
             write_durably(self._path, _DOCUMENT.encode(_Topics(stores)))

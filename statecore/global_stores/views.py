@@ -1,7 +1,7 @@
-"""Views of a global store that stay readable while the store behind them is set aside and replaced.
+"""Views of a global store that stay readable while the store is set aside and replaced.
 
-A :class:`RocksDBStore` ends its views when it is closed. So a store that was replaced is closed only when the last view
-of it was, and until then its directory stays, under another name.
+A :class:`RocksDBStore` ends its views when it is closed. So a replaced store is closed only after its last view, and
+until then its directory stays, under another name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from statecore.stores.rows import Row
 
 
 class HeldStore:
-    """An open store and how many views of it there are.
-
-    Args:
-        store: the store, open.
-    """
+    """An open store and the number of its views."""
 
     def __init__(self, store: RocksDBStore) -> None:
         self.store = store
@@ -32,7 +28,7 @@ class HeldStore:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody has a view of it."""
+        """Whether there is a view of it."""
         with self._counting:
             return self._views > 0
 
@@ -45,7 +41,7 @@ class HeldStore:
         return GlobalView(self, view, stale=stale)
 
     def released(self) -> None:
-        """One view less."""
+        """Count one view less."""
         with self._counting:
             self._views -= 1
 
@@ -53,13 +49,8 @@ class HeldStore:
 class GlobalView(QueryView):
     """A global store at one instant; close it after the query.
 
-    Args:
-        held: the store.
-        view: its own view.
-        stale: whether these are rows of before a restore that is under way.
-
     Attributes:
-        stale: the same.
+        stale: whether these are the rows from before a restore in progress.
     """
 
     def __init__(self, held: HeldStore, view: QueryView, *, stale: bool) -> None:
@@ -85,7 +76,7 @@ class GlobalView(QueryView):
         return self._view.committed_offset(partition)
 
     def close(self) -> None:
-        """Let go of the store; closing twice does nothing."""
+        """Release the store; idempotent."""
         held, self._held = self._held, None
         if held is not None:
             self._view.close()

@@ -1,7 +1,7 @@
-"""What a repository has of one application: its head, its snapshots, and the files that these name.
+"""The repository of one application: its head, its snapshots, and the files that these name.
 
-Everything is compared with a hash as it is read: the head has that of each manifest, a manifest those of its parts, a
-part those of all files. "There is none" and "nobody could look" are different errors, always.
+Everything is verified by a hash as it is read: the head holds the hash of each manifest, a manifest those of its task
+manifests, a task manifest those of all files. "Does not exist" and "could not be read" are always different errors.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from statecore.repository.manifest import (
     checked,
 )
 from statecore.repository.repository import Repository, open_repository
-from statecore.repository.task_manifest_documents import opened
+from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_names import check_names
 from statecore.repository.task_manifest_structure import check_structure
 
 
 class ReadTaskManifest(NamedTuple):
-    """A part of a manifest: what is understood of it, all of it, and its bytes as they lie there."""
+    """A task manifest: the typed value, the whole JSON, and its bytes in the blob."""
 
     part: TaskManifest
     raw: Mapping[str, Any]
@@ -45,15 +45,11 @@ class ReadTaskManifest(NamedTuple):
 class ApplicationRepository:
     """The snapshots of one application in a repository.
 
-    Args:
-        repository: the repository.
-        application_id: the application.
-
     Raises:
         Invalid: no application can have that id.
 
     Attributes:
-        names: where things lie.
+        names: names of the application's blobs and pointers.
     """
 
     def __init__(self, repository: Repository, application_id: str) -> None:
@@ -63,12 +59,7 @@ class ApplicationRepository:
 
     @staticmethod
     def at(url: str, application_id: str, patience: Patience = PATIENT) -> ApplicationRepository:
-        """The snapshots of an application in the repository at a URL.
-
-        Args:
-            url: of the repository.
-            application_id: the application.
-            patience: how long the repository's server may let this process wait.
+        """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
 
         Raises:
             NotFound: there is no repository.
@@ -78,7 +69,7 @@ class ApplicationRepository:
 
     @property
     def url(self) -> str:
-        """The repository, as it can be given again."""
+        """The repository's URL, as it can be given again."""
         return self.repository.place.url
 
     @property
@@ -97,7 +88,7 @@ class ApplicationRepository:
         Raises:
             Corrupted: it is damaged.
             Invalid: it is of another repository, application or version.
-            Retryable: nobody could look.
+            Retryable: it could not be read.
         """
         found = self.pointers.read(self.names.head)
         if found is None:
@@ -106,10 +97,10 @@ class ApplicationRepository:
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:
-        """The head of an application that has one.
+        """The head of an application that must have one.
 
         Raises:
-            NotFound: it has no snapshot here.
+            NotFound: the application has no snapshot here.
             Corrupted: the head is missing, although there are snapshots that it had named.
             Corrupted, Invalid, Retryable: as :meth:`read_head`.
         """
@@ -119,22 +110,22 @@ class ApplicationRepository:
         return found.head
 
     def check_writable(self) -> None:
-        """Make sure that something can be put here and deleted, before hours of work are for nothing.
+        """Put and delete an empty blob, so that missing rights fail before hours of work.
 
         Raises:
-            Invalid, Capacity, Retryable: it cannot.
+            Invalid, Capacity, Retryable: the repository cannot be written to.
         """
         name = f"{self.names.staging('rights')}/{uuid.uuid4().hex}"
         self.blobs.put_if_absent(name, b"")
         self.blobs.delete(name)
 
     def lost_head(self) -> Corrupted:
-        """The error for a head that is missing although there are snapshots that it had named."""
+        """The error for a missing head of an application with snapshots that it had named."""
         return Corrupted(
             f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
             "named.",
             code="head-missing",
-            action="Make it anew, then run this again; without --apply it only says what it would do: "
+            action="Rebuild it, then run this again; without --apply the command only shows the plan: "
             f"{self.repair} --apply",
             application_id=self.application_id,
             repository=self.url,
@@ -142,15 +133,15 @@ class ApplicationRepository:
 
     def _none(self) -> NotFound | Corrupted:
         there = [name for name in self.applications() if name != self.application_id]
-        others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
+        others = f" It has snapshots of {', '.join(there[:10])}." if there else " The repository has no snapshots."
         lost = self.pointers.read(self.names.head) is None
         if lost and self.has_lost_head():
             return self.lost_head()
         manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
         is_unnamed = manifests and lost
         action = (
-            "Its head is missing although there is a manifest. Make it anew; without --apply this only says what it "
-            f"would do: {self.repair} --apply"
+            "Its head is missing although there is a manifest. Rebuild it; without --apply the command only shows the "
+            f"plan: {self.repair} --apply"
             if is_unnamed
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."
@@ -166,21 +157,20 @@ class ApplicationRepository:
 
     @property
     def repair(self) -> str:
-        """What makes the head anew."""
+        """The command that rebuilds the head."""
         return self._command("repair", "head")
 
     @property
     def look(self) -> str:
-        """What lists the snapshots."""
+        """The command that lists the snapshots."""
         return self._command("snapshots")
 
     @property
     def instead(self) -> str:
-        """What to do about a snapshot that cannot be used, whether there is another one or not."""
+        """What an operator can do about a snapshot that cannot be used."""
         return (
-            f"See which snapshots there are ({self.look}) and take an older one; where none is whole, publish a new "
-            "one (statecore restore --from none, or statecore snapshot, with --repository). And look at the object "
-            "store."
+            f"List the snapshots ({self.look}) and take an older one; where none is intact, publish a new one "
+            "(statecore restore --from none, or statecore snapshot, with --repository). And check the object store."
         )
 
     def _command(self, *words: str) -> str:
@@ -188,33 +178,30 @@ class ApplicationRepository:
         return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
-        """Whether a head that is not there must have been there: a manifest is not the first.
+        """Whether a head that is missing must have existed: some manifest is not the first.
 
         First manifests alone prove nothing: a first publication may have been killed before it made the head.
-
-        Raises:
-            Retryable: nobody could look.
         """
         for blob in self.blobs.list(self.names.manifests):
             try:
                 manifest = MANIFEST.decode(self.blobs.get(blob.name))
-            except (Invalid, NotFound):  # damaged, of another release, or deleted: nobody knows
+            except (Invalid, NotFound):  # damaged, of another release, or deleted
                 continue
             if manifest.generation > 1:
                 return True
         return False
 
     def applications(self) -> list[str]:
-        """The applications that the repository has anything of."""
+        """Ids of the applications that the repository has files of."""
         return applications_in(self.repository)
 
     def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
-        """The manifest of a snapshot that counts.
+        """The manifest of a published snapshot.
 
         Raises:
             Corrupted: it is missing or damaged.
             Invalid: it is of another version, repository or application.
-            Retryable: nobody could look.
+            Retryable: it could not be read.
         """
         name = self.names.manifest(entry.snapshot)
         try:
@@ -228,17 +215,13 @@ class ApplicationRepository:
         return found
 
     def check_own(self, manifest: Manifest) -> None:
-        """Make sure that a manifest is of this repository and application.
-
-        Raises:
-            Invalid: it is not.
-        """
+        """Refuse a manifest of another repository or application with ``Invalid``."""
         if (manifest.repository, manifest.application_id) != (self.repository.mark.id, self.application_id):
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
                 code="manifest-foreign",
-                action="Somebody has copied it here. " + self.instead,
+                action="It was copied here. " + self.instead,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,
                 repository_id=self.repository.mark.id,
@@ -247,12 +230,12 @@ class ApplicationRepository:
             )
 
     def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
-        """Parts of a manifest, by task; those that lie in one blob come in one request, several blobs at once.
+        """Task manifests by task; those of one blob are read in one request, several blobs at once.
 
         Raises:
             Corrupted: one is missing or damaged, or contradicts itself.
             Invalid: one is of another version, or its databases are of another layout.
-            Retryable: nobody could look.
+            Retryable: one could not be read.
         """
         by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in references:
@@ -263,10 +246,10 @@ class ApplicationRepository:
             for reference in of:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
-                what = f"The part of task {reference.task}"
+                what = f"The task manifest of {reference.task}"
                 where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
                 document = checked(document, reference.sha256, what, self.instead, **where)
-                read = PART.read(opened(document, what, self.instead, **where))
+                read = PART.read(decompress(document, what, self.instead, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
@@ -274,41 +257,40 @@ class ApplicationRepository:
         return found
 
     def _read_together(self, references: Sequence[TaskManifestReference]) -> tuple[int, bytes]:
-        """The bytes of parts that lie in one blob, and the place of the first of these."""
+        """The bytes that span task manifests of one blob, and the offset of the first of them."""
         low = min(reference.extent.start for reference in references)
         high = max(reference.extent.start + reference.extent.bytes for reference in references)
         extent = Extent(references[0].extent.blob, low, high - low)
-        return low, self.read(extent, f"The part of task {references[0].task}", task=references[0].task)
+        return low, self.read(extent, f"The task manifest of {references[0].task}", task=references[0].task)
 
     @contextmanager
     def read_to_publish(self) -> Iterator[None]:
-        """Around what a publication reads of the newest snapshot: where that is damaged nobody can publish, as long as
-        the head names it.
+        """Wrap what a publication reads of the newest snapshot: damage there blocks every publication.
 
         Raises:
-            Corrupted: it is, and how the head comes not to.
+            Corrupted: the newest snapshot is damaged; the action says how to remove it from the head.
         """
         try:
             yield
         except Corrupted as error:
             raise error.restated(
                 error.what,
-                action="Look at the object store, let the head leave out what is damaged "
+                action="Check the object store, remove the damaged snapshot from the head "
                 f"({self.repair} --apply), and run this again.",
                 goes_on=True,
             ) from error
 
     def read(self, extent: Extent, what: str, **context: Any) -> bytes:
-        """Some bytes, which nobody has looked at.
+        """Read the bytes of an extent, without verifying them.
 
         Args:
-            extent: where they lie.
-            what: what they are, for messages.
-            context: whose they are, as fields, for machines.
+            extent: the bytes to read.
+            what: name of the file for messages.
+            context: fields of the error for machines.
 
         Raises:
             Corrupted: there is no such blob.
-            Retryable: nobody could look.
+            Retryable: it could not be read.
         """
         try:
             return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
@@ -327,5 +309,5 @@ class ApplicationRepository:
 
 
 def applications_in(repository: Repository) -> list[str]:
-    """The applications that a repository has anything of, by name."""
+    """Ids of the applications that a repository has files of, sorted."""
     return sorted(repository.place.blobs.directories(APPLICATIONS))

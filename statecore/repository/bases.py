@@ -1,8 +1,7 @@
-"""Files that RocksDB wrote, on their way into a repository: hashed once, and put where they are not there already.
+"""Base files that RocksDB wrote: hashed once, and uploaded unless the repository has them.
 
-**The identity of a base** is a hash over the names and hashes of its files, so it is the same for the same files,
-whoever looks at them, and costs no more than to hash these. It begins with ``files:``; those that are taken from a
-directory without reading it begin otherwise (:mod:`statecore.images.bases`).
+The identity of a base is a hash over the names and hashes of its files, so equal files have equal identities. It begins
+with ``files:``; the identity of a base whose files are not read begins otherwise (:mod:`statecore.images.bases`).
 """
 
 from __future__ import annotations
@@ -21,59 +20,55 @@ from statecore.repository.upload import LocalFile, put_files
 
 
 def base_identity(files: Iterable[BaseFile]) -> str:
-    """The identity of a base."""
+    """The identity of a base with these files."""
     listed = sorted([file.name, file.sha256] for file in files)
     return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"
 
 
 def hashed(paths: Sequence[Path], done: Callable[[int], None] = lambda _: None) -> dict[Path, LocalFile]:
-    """Files with their hashes, by as many threads as there are cores.
+    """Hash files with a thread per core; ``done`` gets the bytes of each, one call at a time."""
 
-    Args:
-        paths: the files; nobody writes to them.
-        done: told the bytes of each, by one thread at a time.
-    """
-
-    def look(path: Path) -> LocalFile:
+    def hash_file(path: Path) -> LocalFile:
         return LocalFile(path, file_sha256(path), path.stat().st_size)
 
     found = {}
     with ThreadPoolExecutor(os.cpu_count() or 1, "statecore-hash") as pool:
-        for path, file in zip(paths, _as_they_come(pool, look, paths), strict=True):
+        for path, file in zip(paths, _in_order(pool, hash_file, paths), strict=True):
             found[path] = file
             done(file.bytes)
     return found
 
 
-def _as_they_come(
-    pool: ThreadPoolExecutor, look: Callable[[Path], LocalFile], paths: Sequence[Path]
+def _in_order(
+    pool: ThreadPoolExecutor, hash_file: Callable[[Path], LocalFile], paths: Sequence[Path]
 ) -> Iterator[LocalFile]:
     try:
-        yield from pool.map(look, paths)
+        yield from pool.map(hash_file, paths)
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
 
 
 def put_bases(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     bases: Sequence[Sequence[LocalFile]],
     known: Mapping[str, Extent],
     done: Callable[[int], None] = lambda _: None,
 ) -> list[tuple[BaseFile, ...]]:
-    """Put the files of some bases, and say where each of them lies; all are durable when this returns.
+    """Upload the files of bases that are not ``known``; all are durable when this returns.
 
     Args:
-        shelf: where.
-        bases: the files of each.
-        known: where files lie that need not be put, by hash; somebody has looked
+        bases: the files of each base.
+        known: extents of files that need not be uploaded, by hash; already verified
             (:func:`statecore.repository.blob_verification.lost`).
-        done: told the bytes of each that is put, perhaps by several threads at once.
+        done: gets the bytes of each uploaded file, perhaps from several threads at once.
 
     Raises:
         Corrupted, NotFound, Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
     """
     new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
-    extents = dict(zip(new, put_files(shelf.blobs, shelf.names, list(new.values()), done), strict=True))
+    extents = dict(
+        zip(new, put_files(app_repository.blobs, app_repository.names, list(new.values()), done), strict=True)
+    )
     where = {**known, **extents}
     return [tuple(BaseFile(file.path.name, file.sha256, where[file.sha256]) for file in files) for files in bases]

@@ -1,17 +1,17 @@
-"""Whether a store of a snapshot is what the application declares now, so that its files can stand where it looks.
+"""Whether a store of a snapshot fits the application's current declaration.
 
-What differs, and what would come of it, were the store placed all the same::
+What can differ, and what would go wrong if the store were placed all the same::
 
     kind                    Kafka Streams reads rows of another format
-    task                    it looks for the store elsewhere: subtopologies were numbered anew
-    changelog               offsets of another topic are none of this one's
+    task                    it looks for the store elsewhere: subtopologies were renumbered
+    changelog               offsets of another topic do not apply
     segment interval        it looks for the rows in segments of other names
-    a longer retention      rows have expired in the snapshot that the application still answers with
-    exactly-once            what was read uncommitted may have rows of transactions that were aborted
+    a longer retention      rows that the application still answers with have expired in the snapshot
+    exactly-once            what was read uncommitted may have rows of aborted transactions
 
-A shorter retention does no harm, because Kafka Streams lets the older rows expire; nor does exactly-once that is given
-up. Of a store without data kind, task and changelog count alone. What a spec leaves undecided (``?``) differs from
-nothing.
+A shorter retention does no harm, because Kafka Streams lets the older rows expire; nor does giving up exactly-once. For
+a store placed without data only kind, task and changelog are compared. What a spec leaves undecided (``?``) matches
+anything.
 """
 
 from __future__ import annotations
@@ -27,17 +27,11 @@ from statecore.spec.duration import format_duration
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 GUARANTEE = "processing guarantee"
-"""What differs where rows of aborted transactions may lie in a store of exactly-once."""
+"""The difference where a store of exactly-once may have rows of aborted transactions."""
 
 
 class Difference(NamedTuple):
-    """Something of a store that is not as it is declared.
-
-    Attributes:
-        what: what it is: ``kind``.
-        there: as the snapshot has it.
-        declared: as the spec declares it.
-    """
+    """A difference between a store and its declaration: ``what`` (``kind``), as the snapshot has it, as declared."""
 
     what: str
     there: str
@@ -45,12 +39,12 @@ class Difference(NamedTuple):
 
 
 def differences(task: str, store: StoreSnapshot, spec: ApplicationSpec, *, empty: bool) -> tuple[Difference, ...]:
-    """What keeps a store of a snapshot from being of use to an application; none of a store that is not declared.
+    """What keeps a store of a snapshot from being usable; empty for a store that is not declared.
 
     Args:
         task: its task in the snapshot.
         store: the store.
-        spec: the application as it is declared.
+        spec: the application's spec.
         empty: whether it is placed without data.
     """
     declared = spec.store(store.store)

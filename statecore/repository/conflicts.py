@@ -1,4 +1,4 @@
-"""What others have published since a job began, and whether the job can publish beside it, above it, or not at all."""
+"""Detects conflicting publications since a job began."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from statecore.errors import Fenced
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head_reader import HeadReader, Seen
+from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.manifest import TaskManifest, TaskManifestReference
 from statecore.repository.snapshot_composition import Cut, behind
-from statecore.repository.task_manifest_structure import check_made
+from statecore.repository.task_manifest_structure import check_consistent
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
-"""From the part that a job has made, and the task in the newest snapshot, to the part to publish; ``None`` where the
-newest snapshot has all of it. Raises ``Fenced`` where they do not fit together."""
+"""Combines the task manifest of a job with that of the newest snapshot; ``None`` where the newest snapshot has all of
+it. Raises ``Fenced`` where they do not fit together."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a job wants to be published; see :meth:`statecore.repository.publication.Publication.publish`."""
+class PublicationRequest:
+    """A publication request; see :meth:`statecore.repository.publication.Publication.publish`."""
 
     parts: tuple[TaskManifest, ...]
     whole: bool
@@ -31,77 +31,73 @@ class Asked:
 
     @property
     def made(self) -> set[str]:
-        """The tasks of the parts."""
+        """Tasks of the request's task manifests."""
         return {part.task for part in self.parts}
 
     def drops(self, task: str) -> bool:
-        """Whether a task that the job has not made goes."""
+        """Whether the publication drops a task that the job has not made."""
         return task not in self.made and (self.whole or (self.tasks is not None and task not in self.tasks))
 
 
 class Conflicts:
-    """What others do while a job is at work.
+    """Compares the current head with the one that a job began with."""
 
-    Args:
-        shelf: where.
-        reader: reads parts.
-        begun: what counted when the job began.
-    """
+    def __init__(self, app_repository: ApplicationRepository, reader: HeadReader, begun: HeadState) -> None:
+        self._app_repository, self._reader, self._begun = app_repository, reader, begun
 
-    def __init__(self, shelf: ApplicationRepository, reader: HeadReader, begun: Seen) -> None:
-        self._shelf, self._reader, self._begun = shelf, reader, begun
-
-    def changed(self, seen: Seen) -> set[str]:
-        """Tasks that others have published, or dropped, since the job began."""
-        then, now = self._begun.references, seen.references
+    def changed(self, current: HeadState) -> set[str]:
+        """Tasks that other jobs have published or dropped since the job began."""
+        then, now = self._begun.references, current.references
         return {task for task in then.keys() | now.keys() if _hash(then.get(task)) != _hash(now.get(task))}
 
-    def refuse(self, seen: Seen, asked: Asked) -> None:
-        """Refuse to replace what others have published since the job began.
+    def refuse(self, current: HeadState, wanted: PublicationRequest) -> None:
+        """Refuse to replace what other jobs have published since the job began.
 
         Raises:
-            Fenced, Corrupted: they have, or the head has gone back, or was made anew.
+            Fenced, Corrupted: they have, or the head has gone back, or was rebuilt.
         """
-        if seen.generation < self._begun.generation:
+        if current.generation < self._begun.generation:
             raise (
-                self._shelf.lost_head()
-                if seen.head is None
+                self._app_repository.lost_head()
+                if current.head is None
                 else self._fenced("the head has gone back", reason="head-reverted")
             )
-        if seen.epoch != self._begun.epoch:
+        if current.epoch != self._begun.epoch:
             raise self._fenced(
-                "the head was made anew (statecore repair head) while this job was at work", reason="head-recreated"
+                "the head was rebuilt (statecore repair head) while this job was running", reason="head-recreated"
             )
-        rebased = asked.made & seen.references.keys() if asked.rebase is not None else set()
-        theirs = sorted(task for task in self.changed(seen) - rebased if task in asked.made or asked.drops(task))
+        rebased = wanted.made & current.references.keys() if wanted.rebase is not None else set()
+        theirs = sorted(task for task in self.changed(current) - rebased if task in wanted.made or wanted.drops(task))
         if theirs:
             raise self._fenced(
-                f"another job has published {', '.join(theirs[:5])} meanwhile", reason="tasks-published", tasks=theirs
+                f"another job has published {', '.join(theirs[:5])} since", reason="tasks-published", tasks=theirs
             )
 
-    def above(self, seen: Seen, asked: Asked) -> list[TaskManifest]:
-        """The parts of the job above the newest snapshot, but for those that it has already.
+    def rebased(self, current: HeadState, wanted: PublicationRequest) -> list[TaskManifest]:
+        """The job's task manifests based on the newest snapshot, without those that it has already.
 
         Raises:
-            Fenced: what others have published, and what the job has made, do not fit together.
+            Fenced: what other jobs have published and what this job has made do not fit together.
             Corrupted, Invalid, Retryable: what they have published cannot be used.
         """
-        there = self._reader.parts(reference for task, reference in seen.references.items() if task in asked.made)
+        there = self._reader.parts(reference for task, reference in current.references.items() if task in wanted.made)
         made = []
-        for part in asked.parts:
+        for part in wanted.parts:
             theirs = there.get(part.task)
-            mine = part if theirs is None or asked.rebase is None else asked.rebase(part, theirs.part)
+            mine = part if theirs is None or wanted.rebase is None else wanted.rebase(part, theirs.part)
             if mine is None:
                 continue
             if theirs is not None:
-                self._refuse_older(mine, theirs.part, asked.refused)
+                self._refuse_older_stores(mine, theirs.part, wanted.refused)
             made.append(mine)
-        if asked.rebase is not None:
-            check_made(made)
+        if wanted.rebase is not None:
+            check_consistent(made)
         return made
 
-    def _refuse_older(self, part: TaskManifest, there: TaskManifest, refused: Collection[tuple[str, str]]) -> None:
-        """Refuse to go back behind what counts already."""
+    def _refuse_older_stores(
+        self, part: TaskManifest, there: TaskManifest, refused: Collection[tuple[str, str]]
+    ) -> None:
+        """Refuse a store that ends before the published one."""
         begun = self._begun.references.get(part.task)
         known = {} if begun is None else _identities(self._reader.parts([begun])[part.task].part)
         now = _identities(there)
@@ -120,12 +116,12 @@ class Conflicts:
 
     def _fenced(self, why: str, **context: Any) -> Fenced:
         return Fenced(
-            f"Nothing was published for {self._shelf.application_id}: {why}.",
+            f"Nothing was published for {self._app_repository.application_id}: {why}.",
             code="publication-conflict",
-            action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id); one "
-            "that reads everything needs the checkpoints paused while it runs.",
-            application_id=self._shelf.application_id,
-            repository=self._shelf.url,
+            action=f"Check which jobs publish to it ({self._app_repository.read}), and start a new job (under a new "
+            "request id). A job that reads everything needs the checkpoints paused while it runs.",
+            application_id=self._app_repository.application_id,
+            repository=self._app_repository.url,
             **context,
         )
 

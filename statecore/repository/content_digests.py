@@ -1,7 +1,6 @@
-"""What stores hold, once somebody has read all of one: rows, bytes and digest, kept beside by the store's identity.
+"""Digests of store contents (rows, bytes, hash), saved by store identity after a full read.
 
-Stores of one identity hold the same rows, so this is never out of date, and never a guess: where it is not known, it is
-not there.
+Stores of one identity hold the same rows, so a saved digest never goes stale.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from statecore.repository.blob_verification import each
 
 
 @dataclass(frozen=True)
-class KnownContent:
-    """What a store holds.
+class SavedDigest:
+    """The content digest of a store.
 
     Attributes:
         identity: the store's identity.
         rows: live rows.
         bytes: bytes of their keys and values.
-        digest: their digest (see ``statecore.images.digest``).
-        made_by: the release of statecore that has read them.
+        digest: see ``statecore.images.digest``.
+        made_by: the release of statecore that read them.
     """
 
     identity: str
@@ -38,44 +37,36 @@ class KnownContent:
 _DOCUMENT = DocumentType(
     "content of a store",
     0,
-    KnownContent,
-    "It is found out again by the next verification.",
+    SavedDigest,
+    "The next verification computes it again.",
     is_open=True,
     is_sealed=True,
 )
 
 
-def keep_content(shelf: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
-    """Keep what a store holds; in place of what cannot be read.
+def keep_content(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
+    """Save a store's content digest, replacing one that cannot be read.
 
     Raises:
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
-    document = _DOCUMENT.encode(KnownContent(identity, content.rows, content.bytes, content.digest, made_by))
-    name = shelf.names.content(identity)
-    if not shelf.blobs.put_if_absent(name, document) and known_content(shelf, identity) is None:
-        shelf.blobs.delete(name)
-        shelf.blobs.put_if_absent(name, document)
+    document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, made_by))
+    name = app_repository.names.content(identity)
+    if not app_repository.blobs.put_if_absent(name, document) and known_content(app_repository, identity) is None:
+        app_repository.blobs.delete(name)
+        app_repository.blobs.put_if_absent(name, document)
 
 
-def known_contents(shelf: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
-    """What stores hold, of each of which somebody knows it; several are asked for at once.
-
-    Raises:
-        Retryable: nobody could look.
-    """
-    found = each(lambda identity: known_content(shelf, identity), identities)
+def known_contents(app_repository: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
+    """Saved content digests by identity, of the stores that have one."""
+    found = each(lambda identity: known_content(app_repository, identity), identities)
     return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
-def known_content(shelf: ApplicationRepository, identity: str) -> StoreDigest | None:
-    """What a store holds; ``None`` where nobody knows it, or what was written of it cannot be read.
-
-    Raises:
-        Retryable: nobody could look.
-    """
+def known_content(app_repository: ApplicationRepository, identity: str) -> StoreDigest | None:
+    """A store's saved content digest; ``None`` where there is none that can be read."""
     try:
-        found = _DOCUMENT.decode(shelf.blobs.get(shelf.names.content(identity)))
+        found = _DOCUMENT.decode(app_repository.blobs.get(app_repository.names.content(identity)))
     except (NotFound, Invalid):
         return None
     if found.identity != identity:

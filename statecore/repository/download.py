@@ -1,13 +1,13 @@
-"""Ways out of a repository for files: in parallel, in pieces, hashed while they come, each under its hash.
+"""Downloads files: in parallel, in pieces, hashed as they arrive, each named by its hash.
 
 ::
 
-    <directory>/files/<sha256>        whole, durable, and what its name says
-    <directory>/partial/<random>      on its way
+    <directory>/files/<sha256>        complete, durable and verified
+    <directory>/partial/<random>      incomplete
 
-A file that is there already is kept, so whoever was killed goes on with the files that it had. Files that lie side by
-side in a pack come in one request. Memory is bounded: so many pieces are on their way at once, whatever the sizes, and
-what came too early is in the file (:mod:`statecore.repository.resumable_file`).
+Existing files are kept, so a restarted job continues with them. Files that are adjacent in a pack are read in one
+request. Memory is bounded: the number of pieces in flight is fixed, and pieces that arrive out of order are written to
+the file (:mod:`statecore.repository.resumable_file`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from statecore.errors import Corrupted
 from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
-from statecore.repository.resumable_file import ResumableFile, said
+from statecore.repository.resumable_file import ResumableFile, translated_errors
 
 FILES = "files"
-"""Below this name in a directory lie whole files."""
+"""Subdirectory of complete files."""
 
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
-"""Requests at the same time: more than the cores can decrypt, hash and write only stand in one another's way."""
+"""Requests at the same time; more than the cores can decrypt, hash and write only slow each other down."""
 
 _PARTIAL = "partial"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file that is wanted.
+    """A file to download.
 
     Attributes:
-        sha256: hex digest of it.
-        extent: where its bytes lie.
-        what: what it is, for messages.
-        context: whose it is, as fields, for machines.
+        sha256: its hex SHA-256.
+        extent: its bytes in the repository.
+        what: its name for messages.
+        context: fields of errors for machines.
     """
 
     sha256: str
@@ -59,14 +59,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """What came, and what was there.
+    """What was downloaded and what existed.
 
     Attributes:
-        bytes: bytes that came.
-        files: files that came.
-        kept_bytes: bytes of files that were there already.
-        kept: files that were there already.
-        hashed: what the files that came were when they were hashed, by hash.
+        bytes: bytes downloaded.
+        files: files downloaded.
+        kept_bytes: bytes of files that existed.
+        kept: files that existed.
+        hashed: size and times of each downloaded file when it was hashed, by hash.
     """
 
     bytes: int
@@ -77,7 +77,7 @@ class Downloaded:
 
 
 def download(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     wanted: Iterable[Wanted],
     directory: Path,
     *,
@@ -86,72 +86,72 @@ def download(
     keeps: bool = True,
     piece_bytes: int = PIECE_BYTES,
 ) -> Downloaded:
-    """Bring files into ``<directory>/files``, except those that are there.
+    """Download files into ``<directory>/files``, except those that exist there.
 
     Args:
-        shelf: where they are.
+        app_repository: the application's repository.
         wanted: the files.
-        directory: where they are brought.
-        at_hand: files of this machine by hash that are known to be whole; they are linked.
-        advance: told the bytes that came, and those that were there, as it goes.
-        keeps: whether the directory outlives a job that fails; words for the operator.
-        piece_bytes: what one request brings at most.
+        directory: the target directory.
+        at_hand: local files that are known to be intact, by hash; they are linked.
+        advance: gets the bytes that were downloaded or existed, as it goes.
+        keeps: whether the directory outlives a job that fails; for the operator's message.
+        piece_bytes: largest request.
 
     Raises:
-        Corrupted: one is missing, shorter than it should be, or not what its hash says; others may have come.
+        Corrupted: a file is missing, too short, or does not match its hash; others may have been downloaded.
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
-    with said(directory, keeps=keeps):
+    with translated_errors(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
-    here = at_hand or {}
+    local = at_hand or {}
     missing: list[Wanted] = []
     kept = kept_bytes = 0
     for one in {one.sha256: one for one in wanted}.values():
-        if _is_there(one, directory, here.get(one.sha256)):
+        if _exists(one, directory, local.get(one.sha256)):
             kept, kept_bytes = kept + 1, kept_bytes + one.extent.bytes
             advance(one.extent.bytes)
         else:
             missing.append(one)
-    coming = [
-        [_Coming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
-        for together in _together(missing, piece_bytes)
+    incoming = [
+        [_Incoming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
+        for together in _adjacent_groups(missing, piece_bytes)
     ]
     try:
-        pieces = [piece for files in coming for piece in _pieces(files, piece_bytes)]
-        hashed = _bring_all(shelf, pieces, directory, advance)
+        pieces = [piece for files in incoming for piece in _pieces(files, piece_bytes)]
+        hashed = _fetch_all(app_repository, pieces, directory, advance)
     finally:
-        for each in chain.from_iterable(coming):
+        for each in chain.from_iterable(incoming):
             each.file.discard()
     return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
 
 
 def forget_partial(directory: Path) -> None:
-    """Delete what those who were killed have left half; whoever calls is alone there."""
+    """Delete partial files of killed jobs; the caller must be the only user of the directory."""
     shutil.rmtree(directory / _PARTIAL, ignore_errors=True)
 
 
-def _bring_all(
-    shelf: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
+def _fetch_all(
+    app_repository: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
 ) -> dict[str, FileMoment | None]:
-    """Bring files by several threads, file after file; after a failure no more is asked for."""
+    """Download by several threads, file after file; after a failure no more requests are sent."""
     left = iter(pieces)
     hashed: dict[str, FileMoment | None] = {}
-    next_one = threading.Lock()
+    next_lock = threading.Lock()
     stopped = threading.Event()
 
-    def bring() -> None:
+    def fetch_pieces() -> None:
         while not stopped.is_set():
-            with next_one:
+            with next_lock:
                 piece = next(left, None)
             if piece is None:
                 return
-            hashed.update(_bring(shelf, piece, directory))
+            hashed.update(_fetch_piece(app_repository, piece, directory))
             advance(piece.extent.bytes)
 
     with ThreadPoolExecutor(PIECES_AT_ONCE, "statecore-download") as pool:
-        work = [pool.submit(bring) for _ in pieces[:PIECES_AT_ONCE]]
+        work = [pool.submit(fetch_pieces) for _ in pieces[:PIECES_AT_ONCE]]
         try:
             for one in as_completed(work):
                 one.result()
@@ -160,10 +160,10 @@ def _bring_all(
     return hashed
 
 
-def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
+def _exists(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     final = directory / FILES / one.sha256
     partial = directory / _PARTIAL / uuid.uuid4().hex
-    with said(final), suppress(FileNotFoundError):
+    with translated_errors(final), suppress(FileNotFoundError):
         if final.exists():
             if final.stat().st_size == one.extent.bytes:
                 return True
@@ -171,7 +171,7 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
         if at_hand is not None:
             try:
                 link_or_copy(at_hand, partial)
-                sync_file(partial)  # a copy is a file on its way, as long as it is not whole
+                sync_file(partial)  # a copy counts as partial until it is complete
                 partial.replace(final)
             except OSError:
                 partial.unlink(missing_ok=True)
@@ -180,8 +180,8 @@ def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     return False
 
 
-def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
-    """Files that come in one request: those that lie side by side, up to a piece; a large one alone; largest first."""
+def _adjacent_groups(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
+    """Group adjacent files up to one piece per request; a large file is alone; largest group first."""
     groups: list[list[Wanted]] = []
     room = 0
     for one in sorted(wanted, key=lambda one: (one.extent.blob, one.extent.start)):
@@ -198,8 +198,8 @@ def _together(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
 
 
 @dataclass(frozen=True)
-class _Coming:
-    """A file that is brought."""
+class _Incoming:
+    """A file being downloaded."""
 
     wanted: Wanted
     file: ResumableFile
@@ -207,62 +207,58 @@ class _Coming:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one request brings: small files that lie side by side, or a piece of a large one.
-
-    Attributes:
-        extent: where it lies.
-        files: what it is of, in order.
-        start: where it begins in the first of them.
-    """
+    """One request: small adjacent files, or a piece of a large one; ``start`` is the offset in the first file."""
 
     extent: Extent
-    files: Sequence[_Coming]
+    files: Sequence[_Incoming]
     start: int
 
 
-def _pieces(files: Sequence[_Coming], piece_bytes: int) -> Iterator[_Piece]:
+def _pieces(files: Sequence[_Incoming], piece_bytes: int) -> Iterator[_Piece]:
     first, size = files[0].wanted.extent, sum(one.wanted.extent.bytes for one in files)
     for at in range(0, max(1, size), piece_bytes):
         yield _Piece(Extent(first.blob, first.start + at, min(piece_bytes, size - at)), files, at)
 
 
-def _bring(shelf: ApplicationRepository, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
-    """Bring a piece; those files that are whole with it, and what they were when they were hashed."""
+def _fetch_piece(
+    app_repository: ApplicationRepository, piece: _Piece, directory: Path
+) -> Iterator[tuple[str, FileMoment | None]]:
+    """Download a piece; yield the files that are complete with it, and their state when hashed."""
     extent, first = piece.extent, piece.files[0].wanted
-    content = shelf.read(extent, first.what, **first.context) if extent.bytes else b""
+    content = app_repository.read(extent, first.what, **first.context) if extent.bytes else b""
     if len(content) != extent.bytes:
-        raise _shorter(shelf, first)
+        raise _truncated(app_repository, first)
     left, start = memoryview(content), piece.start
     for one in piece.files:
         mine = left[: one.wanted.extent.bytes - start]
         if one.file.take(start, mine):
             if one.file.sha256 != one.wanted.sha256:
-                raise _changed(shelf, one.wanted)
+                raise _damaged(app_repository, one.wanted)
             yield one.wanted.sha256, one.file.finish(directory / FILES / one.wanted.sha256)
         left, start = left[len(mine) :], 0
 
 
-def _changed(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
+def _damaged(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
-        f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
-        f"{one.extent.blob} in {shelf.url} differs.",
+        f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
+        f"{one.extent.blob} in {app_repository.url} differs from that recorded.",
         code="blob-damaged",
-        action=shelf.instead,
-        **_where(shelf, one),
+        action=app_repository.instead,
+        **_where(app_repository, one),
     )
 
 
-def _shorter(shelf: ApplicationRepository, one: Wanted) -> Corrupted:
+def _truncated(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
     return Corrupted(
-        f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {shelf.url} has fewer than "
+        f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {app_repository.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
         code="blob-truncated",
-        action=shelf.instead,
-        **_where(shelf, one),
+        action=app_repository.instead,
+        **_where(app_repository, one),
     )
 
 
-def _where(shelf: ApplicationRepository, one: Wanted) -> dict[str, Any]:
+def _where(app_repository: ApplicationRepository, one: Wanted) -> dict[str, Any]:
     extent = one.extent
-    where = {"repository": shelf.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
+    where = {"repository": app_repository.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
     return {**one.context, **where}

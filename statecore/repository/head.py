@@ -1,13 +1,13 @@
-"""The head of an application: the one document that changes, by compare-and-swap, and says which snapshots count.
+"""The head of an application: the one document that changes, by compare-and-swap; it names the published snapshots.
 
-A snapshot is published when the head names it; a manifest that no head names is nothing. Only the driver of a job swaps
-the head, after everything that the new snapshot names is durable::
+A manifest that no head names is not published. Only the driver of a job swaps the head, after everything that the new
+snapshot names is durable::
 
     {"version": 0, "repository": "...", "application_id": "orders", "epoch": 1, "generation": 7,
      "snapshots": [{"snapshot": "20261123T010203Z-5f3a9c21", "sha256": "...", ...}, ...], "seal": "..."}
 
 ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a head is repaired
-(:mod:`statecore.repository.head_repair`): who began to write under an older one is fenced.
+(:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from statecore.repository.manifest import VERSION
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """A snapshot that counts.
+    """A published snapshot.
 
     Attributes:
         snapshot: its id.
         sha256: hex digest of its manifest.
         identity: hash of what all its stores are made of.
         made: when it was published (ISO 8601, UTC).
-        cut_ms: when the first of its ends was read, in ms since the epoch; ``None`` where nobody knows it.
-        request: by which a retry recognises what an earlier try has published.
+        cut_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
+        request: request id, by which a retry recognises what an earlier attempt has published.
         origin: the command that made it.
-        tasks: how many tasks it has.
+        tasks: number of tasks.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the snapshot before it does not name.
-        pinned: whether heads name it until somebody takes the pin off (:mod:`statecore.repository.pins`).
-        note: why it is pinned, in words; empty where nobody said it.
+        pinned: whether retention keeps it until it is unpinned (:mod:`statecore.repository.pins`).
+        note: why it is pinned; may be empty.
     """
 
     snapshot: str
@@ -56,14 +56,14 @@ class SnapshotEntry:
 
 @dataclass(frozen=True)
 class Head:
-    """What a head says.
+    """The content of a head.
 
     Attributes:
-        repository: id of the repository that it lies in.
+        repository: id of the repository.
         application_id: Kafka Streams' ``application.id``.
-        epoch: who writes under an older one is fenced.
-        generation: how often it was swapped.
-        snapshots: those that count, newest first.
+        epoch: jobs that publish under an older one are fenced.
+        generation: number of swaps.
+        snapshots: published snapshots, newest first.
     """
 
     repository: str
@@ -78,18 +78,12 @@ class Head:
         return self.snapshots[0] if self.snapshots else None
 
     def entry(self, snapshot: str) -> SnapshotEntry | None:
-        """The entry of a snapshot, if it counts."""
+        """The entry of a snapshot, if it is published."""
         return next((entry for entry in self.snapshots if entry.snapshot == snapshot), None)
 
 
 class ReadHead(NamedTuple):
-    """A head, as it was read.
-
-    Attributes:
-        head: what it says.
-        raw: all of it.
-        version: of the pointer, to be swapped.
-    """
+    """A head as read: the typed value, the whole JSON, and the pointer's version to swap against."""
 
     head: Head
     raw: Mapping[str, Any]
@@ -102,27 +96,27 @@ HEAD = DocumentType(
 
 
 def decoded_head(content: bytes, repository: str, application_id: str, repair: str) -> Document[Head]:
-    """A head that was read.
+    """Decode and validate a head.
 
     Args:
         content: its bytes.
         repository: id of the repository that it was read from.
         application_id: the application that it was read for.
-        repair: the command that makes it anew, for messages.
+        repair: the command that rebuilds it, for messages.
 
     Raises:
-        Corrupted: it is not what was written.
+        Corrupted: it is damaged.
         Invalid: it is of another version, or was copied from another repository or application.
     """
     try:
         found = HEAD.read(content)
     except Invalid as error:
-        if HEAD.seal_holds(content):  # of a version that this release does not know
+        if HEAD.seal_holds(content):  # a version that this release does not know
             raise
         raise Corrupted(
             f"The head of {application_id} is damaged: {error.what}",
             code="head-damaged",
-            action="Make it anew from the manifests that are there; without --apply this only says what it would do: "
+            action="Rebuild it from the existing manifests; without --apply the command only shows the plan: "
             f"{repair} --apply",
             application_id=application_id,
         ) from error
@@ -132,7 +126,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository}, and this "
             f"is repository {repository}.",
             code="head-foreign",
-            action=f"Somebody has copied it here, or the repository lost its mark and got another. See: {repair}",
+            action=f"It was copied here, or the repository descriptor was lost and replaced. See: {repair}",
             application_id=application_id,
             repository_id=repository,
             found_application_id=head.application_id,
@@ -142,12 +136,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
 
 
 def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
-    """The bytes of a head; what this release does not know of the one before stays.
-
-    Args:
-        head: what it says.
-        before: the head that it replaces, as it was read.
-    """
+    """Encode a head; unknown fields of ``before``, the JSON of the head that it replaces, are preserved."""
     document = HEAD.to_json(head)
     if before is not None:
         document |= HEAD.unknown(before)

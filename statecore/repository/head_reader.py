@@ -1,4 +1,4 @@
-"""What a publication reads: the head, the newest snapshot, and its parts, each of them once."""
+"""Reads the head, the newest snapshot and its task manifests for a publication, each once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from statecore.repository.head import ReadHead
 from statecore.repository.manifest import Manifest, TaskManifestReference
 
 
-class Seen(NamedTuple):
-    """The head, and the newest snapshot, as they were at one moment."""
+class HeadState(NamedTuple):
+    """The head and the newest snapshot at one time."""
 
     head: ReadHead | None
     manifest: Document[Manifest] | None
 
     @property
     def references(self) -> dict[str, TaskManifestReference]:
-        """Where the parts lie, by task."""
+        """References to the task manifests, by task."""
         return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
 
     @property
@@ -34,39 +34,32 @@ class Seen(NamedTuple):
 
 
 class HeadReader:
-    """Reads what counts, and parts that are known by their hash no second time.
+    """Reads the head, and each task manifest once (cached by document hash in ``known``)."""
 
-    Args:
-        shelf: where.
-
-    Attributes:
-        known: the parts that were read, by the hash of their documents.
-    """
-
-    def __init__(self, shelf: ApplicationRepository) -> None:
-        self._shelf = shelf
+    def __init__(self, app_repository: ApplicationRepository) -> None:
+        self._app_repository = app_repository
         self.known: dict[str, ReadTaskManifest] = {}
 
-    def look(self) -> Seen:
-        """What counts now.
+    def read(self) -> HeadState:
+        """Read the head and the newest manifest.
 
         Raises:
             Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
         """
-        head = self._shelf.read_head()
+        head = self._app_repository.read_head()
         newest = None if head is None else head.head.newest
-        with self._shelf.read_to_publish():
-            return Seen(head, None if newest is None else self._shelf.manifest(newest))
+        with self._app_repository.read_to_publish():
+            return HeadState(head, None if newest is None else self._app_repository.manifest(newest))
 
     def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
-        """Some parts, by task; those that lie in one blob come in one request.
+        """Task manifests by task; those in one blob are read in one request.
 
         Raises:
             Corrupted, Invalid, Retryable: one cannot be used.
         """
         wanted = list(references)
-        with self._shelf.read_to_publish():
-            found = self._shelf.parts([one for one in wanted if one.sha256 not in self.known])
+        with self._app_repository.read_to_publish():
+            found = self._app_repository.parts([one for one in wanted if one.sha256 not in self.known])
         self.known |= {one.sha256: found[one.task] for one in wanted if one.task in found}
         return {one.task: self._as_known(one) for one in wanted}
 

@@ -1,23 +1,24 @@
-"""A head that is lost or damaged is made anew, from the manifests that are there.
+"""Rebuilds a lost or damaged head from the manifests.
 
-Manifests are never changed. Each says for which head it was made, by epoch and generation, and which snapshot was the
-newest before it. That is enough to find the chain again::
+Manifests are never changed. Each records the epoch and generation of the head it was made for, and the snapshot that
+was newest before it. That is enough to find the chain again::
 
     generation 7, previous 6 ──▶ generation 6, previous 5 ──▶ generation 5, previous 4 ──▶ ...
-    generation 6, previous 5     lost its race for the head, and nobody goes back to it: left out
+    generation 6, previous 5     lost its race for the head, and no manifest refers to it: left out
 
 **Without a head** the newest is the one of the highest epoch and generation (made last, where two are equal), then come
-those before it, each the previous one of the next. Where one cannot be used, its own previous one is next; where nobody
-can read it, the newest of those before it. A manifest counts if its seal holds, its parts can be read and their files
-are there. One that was put just before its writer died, and that no head ever named, cannot be told from one that was:
-what it names is whole all the same. Of these the new head names as many as any (:mod:`statecore.repository.retention`).
-Which were pinned stood in the head alone, and is lost with it.
+those before it, each the previous one of the next. Where one cannot be used, its own previous one is next; where it
+cannot be read, the newest of those before it. A manifest is usable if its seal holds, its task manifests can be read
+and their files exist. One that was put just before its writer died, and that no head ever named, cannot be told from a
+published one: what it names is complete all the same. The new head names as many of them as any
+(:mod:`statecore.repository.retention`). Pins are recorded in the head alone, and are lost with it.
 
-**With a head** that can be read, it alone says what counts. It is made anew without the snapshots of which manifest or
-parts are damaged, because who publishes has to read those; what it does not name stays unnamed.
+**With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without the snapshots
+whose manifest or task manifests are damaged, because publications have to read those; what it does not name stays
+unnamed.
 
-The new head has a higher epoch than any that is known. Whoever began to publish before is fenced by it. It is swapped
-against the version that was read, so nothing that somebody else does meanwhile is lost, and nothing is ever deleted.
+The new head has a higher epoch than any that is known, which fences publications begun before. It is swapped against
+the version that was read, so no concurrent change is lost, and nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from statecore.repository.retention import retained_entries
 from statecore.repository.verification import AT_ONCE, Damage, Verification
 
 _GREATEST = 1 << 53
-"""What a damaged head says and is not below this is damage."""
+"""Numbers of a damaged head that are not below this are ignored."""
 
 _UNNAMED = "the head that is there does not name it"
-_OLDER = "it is older than the checkpoints and folds that a head names"
+_OLDER = "it is older than the checkpoints and compactions that a head names"
 
 
 class LeftOut(NamedTuple):
     """A manifest, or a snapshot, that the new head does not name.
 
     Attributes:
-        snapshot: its id, as its name has it.
+        snapshot: its id, from the manifest's name.
         why: the reason.
-        code: the reason for machines: that of an error, or ``not-named``, ``older``, ``deleted``, ``copy``,
-            ``superseded`` (another one was published in its stead), ``not-connected``.
+        code: the code of an error, or ``not-named``, ``older``, ``deleted``, ``copy``, ``superseded`` (another one was
+            published instead), ``not-connected``.
     """
 
     snapshot: str
@@ -66,12 +67,12 @@ class RepairPlan:
     """What a repair would do.
 
     Attributes:
-        wrong: what is wrong with the head; ``None`` where nothing is, and nothing is to be done.
-        head: the head as it would be; as it is, where nothing is wrong.
-        left_out: what it would not name; what it does not name, where nothing is wrong.
-        document: the bytes of the new head; empty where nothing is wrong.
+        wrong: what is wrong with the head; ``None`` where no repair is needed.
+        head: the new head; the present one where no repair is needed.
+        left_out: what that head does not name.
+        document: the bytes of the new head; empty where no repair is needed.
         expected: the version of the head that was read; ``None`` where there was none.
-        code: the code of what is wrong; empty where nothing is.
+        code: the code of what is wrong; empty where no repair is needed.
     """
 
     wrong: str | None
@@ -83,7 +84,7 @@ class RepairPlan:
 
 
 class _Found(NamedTuple):
-    """A manifest that was found."""
+    """A manifest and its hex SHA-256."""
 
     manifest: Manifest
     sha256: str
@@ -94,104 +95,112 @@ class _Found(NamedTuple):
         return one.epoch, one.generation, one.made, one.snapshot
 
 
-def plan_repair(shelf: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
-    """Find out what is wrong with a head, and what it should be. Nothing is changed.
-
-    Args:
-        shelf: the application's.
-        advance: told of each snapshot that was looked at.
+def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
+    """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed.
 
     Raises:
         NotFound: there is neither head nor manifest of this application.
-        Invalid: the head, a manifest or a part is of another release; or the head cannot be used, and all manifests are
-            of another repository; or there is no right to look.
-        Retryable: nobody could look.
+        Invalid: the head, a manifest or a task manifest is of another release; or the head cannot be used, and all
+            manifests are of another repository; or there is no right to read.
+        Retryable: the repository could not be read.
     """
-    pointed = shelf.pointers.read(shelf.names.head)
+    pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        return _anew(shelf, ("it is missing", "head-missing"), None, {}, advance)
+        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)
     _refuse_other_release(HEAD, pointed.content)
     try:
-        found = decoded_head(pointed.content, shelf.repository.mark.id, shelf.application_id, shelf.repair)
+        found = decoded_head(
+            pointed.content, app_repository.repository.mark.id, app_repository.application_id, app_repository.repair
+        )
     except (Corrupted, Invalid) as error:
-        return _anew(shelf, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance)
-    return _kept(shelf, ReadHead(found.value, found.raw, pointed.version), advance)
+        return _plan_of_manifests(
+            app_repository, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance
+        )
+    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance)
 
 
-def apply_repair(shelf: ApplicationRepository, plan: RepairPlan) -> None:
-    """Do what a plan says.
+def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> None:
+    """Swap the head as planned.
 
     Raises:
-        Fenced: somebody has swapped the head since it was read, or this is another repository by now; nothing was
-            changed.
-        Corrupted: the repository has lost its mark meanwhile.
-        Invalid, Capacity, Retryable: it could not be swapped, or nobody knows whether it was.
+        Fenced: the head was swapped since it was read, or this is another repository by now; nothing was changed.
+        Corrupted: the repository has lost its descriptor since.
+        Invalid, Capacity, Retryable: it could not be swapped, or it is unknown whether it was.
     """
     if plan.wrong is None:
         return
-    refuse_another_descriptor(shelf.repository)
-    if shelf.pointers.swap(shelf.names.head, plan.document, plan.expected) is None:
-        found = shelf.pointers.read(shelf.names.head)
+    refuse_another_descriptor(app_repository.repository)
+    if app_repository.pointers.swap(app_repository.names.head, plan.document, plan.expected) is None:
+        found = app_repository.pointers.read(app_repository.names.head)
         if found is not None and found.content == plan.document:
             return
         raise Fenced(
-            f"The head of {shelf.application_id} was swapped by somebody else while it was looked at; nothing was "
-            "changed.",
+            f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
+            "nothing was changed.",
             code="head-changed",
-            action=f"Look at it again: {shelf.look}; then, where that is still needed: {shelf.repair}",
-            application_id=shelf.application_id,
-            repository=shelf.url,
+            action=f"List the snapshots: {app_repository.look}; then, where that is still needed: "
+            f"{app_repository.repair}",
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
         )
 
 
-def _kept(shelf: ApplicationRepository, read: ReadHead, advance: Callable[[], None]) -> RepairPlan:
-    """A head that can be read, without the snapshots that cannot."""
-    with Verification(shelf, tolerated=(Corrupted,)) as examination:
-        examined = examination.snapshots(read.head.snapshots, advance)
-    damaged = [LeftOut(one.entry.snapshot, _said(one.damage), _code(one.damage)) for one in examined if one.damage]
+def _plan_of_readable_head(
+    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None]
+) -> RepairPlan:
+    """Plan for a readable head: without the snapshots that cannot be read."""
+    with Verification(app_repository, tolerated=(Corrupted,)) as verification:
+        verified = verification.snapshots(read.head.snapshots, advance)
+    damaged = [LeftOut(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage]
     named = {entry.snapshot for entry in read.head.snapshots}
     if not damaged:
-        there = [_snapshot(shelf, blob.name) for blob in shelf.blobs.list(shelf.names.manifests)]
+        there = [
+            _snapshot_of_name(app_repository, blob.name)
+            for blob in app_repository.blobs.list(app_repository.names.manifests)
+        ]
         unnamed = tuple(LeftOut(one, _UNNAMED, "not-named") for one in there if one not in named)
         return RepairPlan(None, read.head, unnamed, b"", read.version)
-    manifests, unread, _ = _manifests(shelf)
+    manifests, unread, _ = _manifests(app_repository)
     others = [LeftOut(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
-    whole = tuple(one.entry for one in examined if not one.damage)
-    head = _next(shelf, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation})
+    whole = tuple(one.entry for one in verified if not one.damage)
+    head = _next_head(
+        app_repository, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation}
+    )
     wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
     return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
 
 
-def _anew(
-    shelf: ApplicationRepository,
-    said: tuple[str, str],
+def _plan_of_manifests(
+    app_repository: ApplicationRepository,
+    problem: tuple[str, str],
     expected: str | None,
     known: Mapping[str, int],
     advance: Callable[[], None],
 ) -> RepairPlan:
-    """A head of the manifests that are there; ``said`` is what is wrong with the old one, and its code."""
-    wrong, code = said
-    manifests, left_out, others_ids = _manifests(shelf)
-    if not manifests and others_ids:
-        raise _of_another_repository(shelf, others_ids)
+    """Plan a head from the manifests; ``problem`` is what is wrong with the old one, and its code."""
+    wrong, code = problem
+    manifests, left_out, foreign_ids = _manifests(app_repository)
+    if not manifests and foreign_ids:
+        raise _foreign_manifests(app_repository, foreign_ids)
     if not manifests and not left_out and expected is None:
-        there = [name for name in shelf.applications() if name != shelf.application_id]
-        others = f" It has something of {', '.join(there[:10])}." if there else " It has nothing of any other."
+        there = [name for name in app_repository.applications() if name != app_repository.application_id]
+        others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
         raise NotFound(
-            f"There is neither a head nor a manifest of {shelf.application_id} in {shelf.url}.{others}",
+            f"There is neither a head nor a manifest of {app_repository.application_id} in "
+            f"{app_repository.url}.{others}",
             code="application-not-found",
             action="Check the application id and the repository.",
             applications=there[:10],
-            application_id=shelf.application_id,
-            repository=shelf.url,
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
         )
     usable: dict[str, _Found] = {}
-    with Verification(shelf, files=True, tolerated=(Corrupted,)) as examination:
+    with Verification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
         for name, found in manifests.items():
-            damage = examination.damage(found.manifest)
+            damage = verification.damage(found.manifest)
             if damage:
-                left_out.append(LeftOut(name, _said(damage), _code(damage)))
+                left_out.append(LeftOut(name, _describe(damage), _code(damage)))
             else:
                 usable[name] = found
             advance()
@@ -199,58 +208,56 @@ def _anew(
     counted = {found.manifest.snapshot for found in chain}
     for name in sorted(usable.keys() - counted):
         rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
-        why = "no snapshot that is kept goes back to it"
+        why = "no published snapshot refers to it"
         if rival is not None:
-            why += f": {rival.manifest.snapshot} was published in its stead"
+            why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(LeftOut(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = _entries(shelf, chain)
+    entries, older = _entries(app_repository, chain)
     left_out += [LeftOut(name, _OLDER, "older") for name in older]
-    head = _next(shelf, entries, manifests.values(), known)
+    head = _next_head(app_repository, entries, manifests.values(), known)
     return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
-def _of_another_repository(shelf: ApplicationRepository, ids: Sequence[str]) -> Invalid:
-    """The error where a new head would be empty although there are manifests: the mark is wrong, or they are."""
-    init = shlex.join(["statecore", "init", "--repository", shelf.url])
+def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
+    """The error where all manifests are of other repositories, so the new head would be empty."""
+    init = shlex.join(["statecore", "init", "--repository", app_repository.url])
     return Invalid(
-        f"All manifests of {shelf.application_id} in {shelf.url} that can be read are of the repository "
-        f"{', '.join(ids[:5])}, and this one is {shelf.repository.mark.id}. Nothing was changed: the new head would be "
-        "empty.",
+        f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
+        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.mark.id}. Nothing was changed: "
+        "the new head would be empty.",
         code="repository-id-mismatch",
-        action=f"If this repository has lost its mark and got another one, delete {MARK_NAME} there and run init, "
-        f"which puts back the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
-        f"away and run this again: {shelf.repair} --apply",
-        repository_id=shelf.repository.mark.id,
+        action=f"If the repository descriptor was lost and replaced, delete {MARK_NAME} there and run init, "
+        f"which restores the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
+        f"away and run this again: {app_repository.repair} --apply",
+        repository_id=app_repository.repository.mark.id,
         found_repository_ids=list(ids[:5]),
-        application_id=shelf.application_id,
-        repository=shelf.url,
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
     )
 
 
-def _manifests(shelf: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
-    """The manifests of this application that can be read, by snapshot, newest first; the others; and the ids of other
-    repositories that some of these are of.
-    """
-    names = [blob.name for blob in shelf.blobs.list(shelf.names.manifests)]
+def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
+    """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
+    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
     found: list[_Found] = []
     left_out: list[LeftOut] = []
     others: set[str] = set()
-    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        for name, content in zip(names, pool.map(lambda name: _content(shelf, name), names), strict=True):
-            snapshot = _snapshot(shelf, name)
+    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+        for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):
+            snapshot = _snapshot_of_name(app_repository, name)
             if content is None:
-                left_out.append(LeftOut(snapshot, "it was deleted meanwhile", "deleted"))
+                left_out.append(LeftOut(snapshot, "it was deleted during the inspection", "deleted"))
                 continue
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
-                if manifest.repository != shelf.repository.mark.id:
+                if manifest.repository != app_repository.repository.mark.id:
                     others.add(manifest.repository)
-                shelf.check_own(manifest)
+                app_repository.check_own(manifest)
             except Invalid as error:
                 left_out.append(LeftOut(snapshot, error.what, error.code))
                 continue
-            if shelf.names.manifest(manifest.snapshot) != name:
+            if app_repository.names.manifest(manifest.snapshot) != name:
                 left_out.append(LeftOut(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy"))
                 continue
             found.append(_Found(manifest, sha256(content).hexdigest()))
@@ -258,32 +265,27 @@ def _manifests(shelf: ApplicationRepository) -> tuple[dict[str, _Found], list[Le
     return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
 
 
-def _snapshot(shelf: ApplicationRepository, name: str) -> str:
-    """The snapshot that the name of a manifest says."""
-    return name.removeprefix(shelf.names.manifests).removesuffix(".json")
+def _snapshot_of_name(app_repository: ApplicationRepository, name: str) -> str:
+    """The snapshot id in a manifest's name."""
+    return name.removeprefix(app_repository.names.manifests).removesuffix(".json")
 
 
-def _content(shelf: ApplicationRepository, name: str) -> bytes | None:
+def _content(app_repository: ApplicationRepository, name: str) -> bytes | None:
     try:
-        return shelf.blobs.get(name)
+        return app_repository.blobs.get(name)
     except NotFound:
         return None
 
 
 def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> list[_Found]:
-    """The newest and those before it, newest first.
-
-    Args:
-        usable: those that may be named, newest first.
-        manifests: all that can be read.
-    """
+    """The newest manifest and its predecessors, newest first; both arguments are sorted newest first."""
     chain: list[_Found] = []
     following = next(iter(usable.values()), None)
     while following is not None:
         chain.append(following)
         last, previous = following, following.manifest.previous
         seen = {last.manifest.snapshot}
-        unusable = manifests.keys() - usable.keys()  # known, and damaged below
+        unusable = manifests.keys() - usable.keys()  # readable, and damaged below
         while previous is not None and previous in unusable - seen:
             seen.add(previous)
             last, previous = manifests[previous], manifests[previous].manifest.previous
@@ -291,13 +293,15 @@ def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> lis
             break
         before = [one for one in usable.values() if one.order < min(last.order, chain[-1].order)]
         following = next((one for one in before if one.manifest.snapshot == previous), None)
-        if following is None:  # nobody knows what came before the one that cannot be read
+        if following is None:  # the predecessor of a manifest that cannot be read is unknown
             following = next((one for one in before if one.order[:2] < last.order[:2]), None)
     return chain
 
 
-def _entries(shelf: ApplicationRepository, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
-    """What a head says of the snapshots of a chain; and those that it leaves out, because it would have too many."""
+def _entries(
+    app_repository: ApplicationRepository, chain: Sequence[_Found]
+) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
+    """Head entries for a chain; and the snapshots that retention leaves out."""
     before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
     found = {one.manifest.snapshot: one.manifest for one in chain}
     entries = [
@@ -316,42 +320,45 @@ def _entries(shelf: ApplicationRepository, chain: Sequence[_Found]) -> tuple[tup
         for one in chain
     ]
     kept = tuple(
-        replace(entry, new_bytes=_new_bytes(shelf, found[entry.snapshot], before.get(entry.snapshot)))
+        replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
         for entry in retained_entries(entries)
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
 
-def _new_bytes(shelf: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
+def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
     older = {} if before is None else {part.task: part for part in before.parts}
     changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
 
-    now, known = shelf.parts(changed), shelf.parts([older[part.task] for part in changed if part.task in older])
+    now, known = (
+        app_repository.parts(changed),
+        app_repository.parts([older[part.task] for part in changed if part.task in older]),
+    )
     return new_bytes([read.part for read in now.values()], [read.part for read in known.values()])
 
 
-def _next(
-    shelf: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
+def _next_head(
+    app_repository: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
 ) -> Head:
-    """The head that follows all that is known."""
+    """A head with the next epoch and generation above all known."""
     found = [one.manifest for one in manifests]
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
     generation = max([known.get("generation", 0), *(one.generation for one in found)])
-    return Head(shelf.repository.mark.id, shelf.application_id, epoch + 1, generation + 1, entries)
+    return Head(app_repository.repository.mark.id, app_repository.application_id, epoch + 1, generation + 1, entries)
 
 
 def _code(damage: Mapping[str, Damage]) -> str:
     return next(iter(damage.values())).code
 
 
-def _said(damage: Mapping[str, Damage]) -> str:
+def _describe(damage: Mapping[str, Damage]) -> str:
     first = next(iter(damage.values())).what
     return first if len(damage) == 1 else f"{first} {len(damage) - 1} other tasks of it are damaged, too."
 
 
 def _salvaged(content: bytes) -> dict[str, int]:
-    """The epoch and the generation that a damaged head says, if it says any."""
+    """Epoch and generation from a damaged head, where readable."""
     try:
         document = parsed(content)
     except ValueError:
@@ -366,10 +373,6 @@ def _salvaged(content: bytes) -> dict[str, int]:
 
 
 def _refuse_other_release(kind: DocumentType[Any], content: bytes) -> None:
-    """Refuse to decide without what this release cannot read, and what is not damaged.
-
-    Raises:
-        Invalid: it is of another version.
-    """
+    """Refuse with ``Invalid`` an intact document of another version, rather than decide without it."""
     if kind.seal_holds(content):
         kind.check_version(parsed(content))

@@ -1,4 +1,4 @@
-"""The identity of a store of a snapshot: what an image of it will have, known without building one."""
+"""The identity of a store in a snapshot: what an image of it will have, computed without building one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ def store_identity(
 ) -> str:
     """The hash of what a store is made of (:mod:`statecore.images.identity`).
 
-    Args:
-        kind: its kind.
-        databases: its databases.
-        offsets: what they say.
-        segment: where it has none, the one that an image has all the same: of its stream time, where it has segments.
+    ``segment`` is the segment that an image has where the store has no databases: that of its stream time, or ``None``
+    for a store without segments.
     """
     made_of = {
         one.segment: (base_identity(one.base) if one.base else None, [stored.run for stored in one.runs])

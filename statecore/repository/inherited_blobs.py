@@ -1,11 +1,11 @@
-"""Whether what a snapshot takes over from the one before is there: whoever publishes has none of these files.
+"""Checks that files inherited from the previous snapshot exist; the publishing job has no copies of them.
 
-A job that has made some tasks publishes them beside the others as they are. Where files of these are gone, what it has
-made is published all the same, because it is worth more there than not; but nobody can fetch the others any more, and
-whoever reads its last words is told so, and by what they come back. Names and sizes are looked at, each blob once.
+A job that rebuilt some tasks publishes them beside the other tasks as they are. Where files of the others are missing,
+the job publishes all the same, because its tasks are worth more published than not; warnings name the tasks that cannot
+be fetched any more, and how to restore them. Names and sizes are checked, each blob once.
 
-A job that puts a tail above runs that are there names these too, and has not their files; so it looks at its own parts
-as well, and once an hour, because a request for each blob every few minutes would cost more than the snapshot.
+A job that appends a tail names the runs of its base too, without having these files; so its own task manifests are
+checked as well, and once an hour, because a request for each blob every few minutes would cost more than the snapshot.
 """
 
 from __future__ import annotations
@@ -21,60 +21,61 @@ _MANY = 20
 
 
 def warnings_of(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
     known: Mapping[str, ReadTaskManifest],
 ) -> tuple[str, ...]:
-    """What is to be said of all that a snapshot takes over; nothing where it is there.
+    """Warnings about missing inherited files.
 
     Args:
-        shelf: where the snapshot is.
-        references: the parts of tasks that are taken over whole.
-        stores: the stores that are taken over, by the task that others of it were made of.
-        known: parts that were read a moment ago, by the hash of their documents.
+        app_repository: the application's repository.
+        references: task manifests that are inherited whole.
+        stores: inherited stores, by task, of task manifests that were written again.
+        known: task manifests that were just read, by the hash of their documents.
     """
     if not references and not any(stores.values()):
         return ()
     try:
-        damage = _damage(shelf, references, stores, known)
+        damage = _damage(app_repository, references, stores, known)
     except StatecoreError as error:
         return (
-            "Nobody could look whether the files of the tasks that were taken over from the snapshot before are there: "
-            f"{error.what} What this job made is published.",
+            "The files of the tasks that were inherited from the previous snapshot could not be checked: "
+            f"{error.what} What this job built is published.",
         )
     if not damage:
         return ()
     tasks = sorted(damage)
     named = ", ".join(tasks[:_MANY]) + (f" and {len(tasks) - _MANY} others" if len(tasks) > _MANY else "")
     return (
-        f"Tasks {named} were taken over from the snapshot before, and nobody can fetch them: {damage[tasks[0]]} What "
-        "this job made is published. Publish these tasks again: statecore snapshot on an instance that has them, or "
-        "statecore restore --from none of the whole application; and look who deletes from the object store.",
+        f"Tasks {named} were inherited from the previous snapshot and cannot be fetched: {damage[tasks[0]]} What "
+        "this job built is published. Publish these tasks again: statecore snapshot on an instance that has them, "
+        "or statecore restore --from none of the whole application; and check which process deletes from the object "
+        "store.",
     )
 
 
 def _damage(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
     known: Mapping[str, ReadTaskManifest],
 ) -> dict[str, str]:
-    """What is wrong, by task."""
+    """The first damage found, by task."""
     by_blob: dict[str, list[TaskManifestReference]] = {}
     damage: dict[str, str] = {}
-    taken = {task: list(found) for task, found in stores.items()}
+    inherited = {task: list(found) for task, found in stores.items()}
     for reference in references:
         if (read := known.get(reference.sha256)) is not None:
-            taken[reference.task] = list(read.part.stores)
+            inherited[reference.task] = list(read.part.stores)
         else:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
-    for whole, wrong in each(lambda together: _read(shelf, together), list(by_blob.values())):
-        taken |= whole
+    for whole, wrong in each(lambda together: _read(app_repository, together), list(by_blob.values())):
+        inherited |= whole
         damage |= wrong
-    named = {extent.blob for found in taken.values() for store in found for _, extent in store.extents}
-    there = sizes(shelf.blobs, named, shelf.names.root)
-    for task, found in taken.items():
+    named = {extent.blob for found in inherited.values() for store in found for _, extent in store.extents}
+    there = sizes(app_repository.blobs, named, app_repository.names.root)
+    for task, found in inherited.items():
         for store in found:
             for _, extent in store.extents:
                 size = there.get(extent.blob)
@@ -85,18 +86,18 @@ def _damage(
 
 
 def _read(
-    shelf: ApplicationRepository, together: Sequence[TaskManifestReference]
+    app_repository: ApplicationRepository, together: Sequence[TaskManifestReference]
 ) -> tuple[dict[str, list[StoreSnapshot]], dict[str, str]]:
-    """The stores of parts that lie in one blob, by task, and what is wrong with those that cannot be read."""
+    """Stores of task manifests in one blob, by task; and damage, by task."""
     try:
-        return {task: list(read.part.stores) for task, read in shelf.parts(together).items()}, {}
+        return {task: list(read.part.stores) for task, read in app_repository.parts(together).items()}, {}
     except (Corrupted, Invalid) as error:
         if len(together) == 1:
             return {}, {together[0].task: error.what}
-    taken: dict[str, list[StoreSnapshot]] = {}
+    inherited: dict[str, list[StoreSnapshot]] = {}
     damage: dict[str, str] = {}
     for reference in together:
-        found, wrong = _read(shelf, [reference])
-        taken |= found
+        found, wrong = _read(app_repository, [reference])
+        inherited |= found
         damage |= wrong
-    return taken, damage
+    return inherited, damage

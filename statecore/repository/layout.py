@@ -1,21 +1,22 @@
-"""Where things lie in a repository: the one place that makes names.
+"""Names of blobs and pointers in a repository.
 
 ::
 
-    repository.json                           the mark (repository.py)
+    repository.json                           the repository descriptor (repository.py)
     apps/<application id>/
-      head                                    pointer: which snapshots count (head.py)
+      head                                    pointer: the published snapshots (head.py)
       manifests/<snapshot>.json               a snapshot (manifest.py)
-      parts/<sha256>                          parts of manifests, one a task, as many as one job has written
+      parts/<sha256>                          task manifests, as many as one job has written
       files/<2 hex>/<sha256>                  a run, or a file that RocksDB wrote
-      packs/<sha256>                          small ones of these, one after the other (upload.py)
-      contents/<identity>.json                what a store holds, once somebody has read all of it (contents.py)
-      jobs/<request>.<what>                   pointers: plans and words of jobs that have no state directory; swept
-      jobs/checkpoint.under-way               said by a checkpoint that takes long (statecore.jobs.in_progress_marker)
-      staging/<plan>/...                      what the tasks of a job tell one another; swept
+      packs/<sha256>                          small ones of these, concatenated (upload.py)
+      contents/<identity>.json                digest of a store's content, after a full read (content_digests.py)
+      jobs/<request>.<what>                   pointers: plans and records of jobs without a state directory; swept
+      jobs/checkpoint.under-way               in-progress marker of a long checkpoint
+      (statecore.jobs.in_progress_marker) staging/<plan>/...                      files between the tasks of a job;
+      swept
 
-Everything but ``head``, ``jobs`` and ``staging`` is named by what it holds, or by an id that no other has, and is never
-changed. All hashes are SHA-256 of the bytes as they lie there.
+Everything but ``head``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
+hashes are SHA-256 of the stored bytes.
 """
 
 from __future__ import annotations
@@ -25,16 +26,13 @@ from statecore.errors import Invalid
 APPLICATIONS = "apps"
 
 NEWEST = "newest"
-"""Names the newest snapshot where a snapshot is asked for; no id is it."""
+"""Stands for the newest snapshot where a snapshot id is expected; no id equals it."""
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class Layout:
-    """The names of what one application has in a repository.
-
-    Args:
-        application_id: Kafka Streams' ``application.id``.
+    """Names of one application's blobs and pointers.
 
     Raises:
         Invalid: no application can have that id.
@@ -43,7 +41,7 @@ class Layout:
     def __init__(self, application_id: str) -> None:
         if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
             raise Invalid(
-                f"{application_id!a} is no application id.",
+                f"{application_id!a} is not a valid application id.",
                 code="application-id-invalid",
                 action="Give Kafka Streams' application.id: letters, digits, dots, dashes and underscores.",
                 application_id=application_id,
@@ -53,25 +51,25 @@ class Layout:
 
     @property
     def root(self) -> str:
-        """What the names of all that the application has begin with."""
+        """Prefix of all names of the application."""
         return f"{self._root}/"
 
     @property
     def head(self) -> str:
-        """The pointer that says which snapshots count."""
+        """The pointer to the published snapshots."""
         return f"{self._root}/head"
 
     @property
     def manifests(self) -> str:
-        """What the names of all manifests begin with."""
+        """Prefix of all manifests."""
         return f"{self._root}/manifests/"
 
     def manifest(self, snapshot: str) -> str:
-        """A snapshot."""
+        """Manifest of a snapshot."""
         return f"{self.manifests}{snapshot}.json"
 
     def parts(self, sha256: str) -> str:
-        """The parts of manifests that one job has written."""
+        """Blob of the task manifests that one job has written."""
         return f"{self._root}/parts/{sha256}"
 
     def file(self, sha256: str) -> str:
@@ -79,16 +77,16 @@ class Layout:
         return f"{self._root}/files/{sha256[:2]}/{sha256}"
 
     def pack(self, sha256: str) -> str:
-        """Small files, one after the other."""
+        """Blob of concatenated small files."""
         return f"{self._root}/packs/{sha256}"
 
     def content(self, identity: str) -> str:
-        """What a store of this identity holds."""
+        """Content digest of a store, by its identity."""
         return f"{self._root}/contents/{identity}.json"
 
     @property
     def requests(self) -> str:
-        """What the names of all pointers of jobs begin with."""
+        """Prefix of all pointers of jobs."""
         return f"{self._root}/jobs/"
 
     def job(self, request: str, what: str) -> str:
@@ -97,14 +95,14 @@ class Layout:
 
     @property
     def under_way(self) -> str:
-        """The word of a checkpoint that takes long."""
+        """In-progress marker of a long checkpoint."""
         return f"{self.requests}checkpoint.under-way"
 
     @property
     def stagings(self) -> str:
-        """What the names of all staging begin with."""
+        """Prefix of all staging blobs."""
         return f"{self._root}/staging/"
 
     def staging(self, plan_id: str) -> str:
-        """What the names of a plan's staging begin with, without the last ``/``."""
+        """Prefix of a plan's staging blobs, without the last ``/``."""
         return f"{self.stagings}{plan_id}"

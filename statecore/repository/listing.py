@@ -1,6 +1,6 @@
-"""What there is in a repository: applications, their snapshots, and what is damaged, beside what is not.
+"""Lists applications and snapshots of a repository, with what is damaged.
 
-Damage of one hides no other: it is part of the answer. What nobody could look at ends the look.
+Damage is part of the answer, so damage of one snapshot hides no other. A read that fails otherwise ends the listing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MANY = 10
 
 
 class ApplicationView(NamedTuple):
-    """What a repository has of an application.
+    """An application in a repository.
 
     Attributes:
         application_id: the application.
-        head: its head; ``None`` where nothing of it was published, or the head cannot be used.
+        head: its head; ``None`` where nothing was published, or the head cannot be used.
         trouble: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
     """
 
@@ -42,9 +42,9 @@ class TaskView(NamedTuple):
     """A task of a snapshot.
 
     Attributes:
-        reference: what the manifest says of it.
-        stores: its stores; none where its part is damaged.
-        damage: what is wrong with its part; ``None`` where nothing is.
+        reference: its entry in the manifest.
+        stores: its stores; empty where its task manifest is damaged.
+        damage: what is wrong with its task manifest.
     """
 
     reference: TaskManifestReference
@@ -57,11 +57,11 @@ class SnapshotView:
     """A snapshot in detail.
 
     Attributes:
-        entry: what the head says of it.
+        entry: its entry in the head.
         manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong with the manifest; ``None`` where nothing is.
+        damage: what is wrong with the manifest.
         tasks: its tasks.
-        contents: what its stores hold, by identity, as far as somebody knows it.
+        contents: known content digests of its stores, by identity.
     """
 
     entry: SnapshotEntry
@@ -72,63 +72,56 @@ class SnapshotView:
 
 
 def list_applications(repository: Repository) -> list[ApplicationView]:
-    """Every application that a repository has anything of, by name.
+    """Every application that a repository has files of, by name.
 
     Raises:
-        Invalid, Retryable: nobody could look.
+        Invalid, Retryable: the repository could not be read.
     """
-    shelves = [ApplicationRepository(repository, name) for name in applications_in(repository)]
-    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        return list(pool.map(list_application, shelves))
+    app_repositories = [ApplicationRepository(repository, name) for name in applications_in(repository)]
+    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+        return list(pool.map(list_application, app_repositories))
 
 
-def list_application(shelf: ApplicationRepository) -> ApplicationView:
-    """One application. That nothing of it was published, or that its head is lost or damaged, is part of the answer.
-
-    Raises:
-        Retryable: nobody could look.
-    """
-    name = shelf.application_id
+def list_application(app_repository: ApplicationRepository) -> ApplicationView:
+    """View of one application; a missing, lost or damaged head is part of the answer."""
+    name = app_repository.application_id
     try:
-        found = shelf.read_head()
+        found = app_repository.read_head()
     except (Corrupted, Invalid) as error:
         return ApplicationView(name, None, error)
     if found is not None:
-        return ApplicationView(name, found.head, _trouble_of_newest(shelf, found.head))
-    if next(iter(shelf.blobs.list(shelf.names.manifests)), None) is None:
+        return ApplicationView(name, found.head, _trouble_of_newest(app_repository, found.head))
+    if next(iter(app_repository.blobs.list(app_repository.names.manifests)), None) is None:
         return ApplicationView(name, None, None)
     lost = Corrupted(
-        f"The head of {name} in {shelf.url} is missing although there are manifests.",
+        f"The head of {name} in {app_repository.url} is missing although there are manifests.",
         code="head-missing",
-        action=f"Make it anew from them; without --apply this only says what it would do: {shelf.repair} --apply",
-        repository=shelf.url,
+        action=f"Rebuild it from them; without --apply the command only shows the plan: {app_repository.repair} "
+        "--apply",
+        repository=app_repository.url,
         application_id=name,
     )
     return ApplicationView(name, None, lost)
 
 
-def _trouble_of_newest(shelf: ApplicationRepository, head: Head) -> StatecoreError | None:
-    """Why nobody can publish upon the newest snapshot; ``None`` where one can, or there is none."""
+def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> StatecoreError | None:
+    """Why the newest snapshot cannot be a base of the next; ``None`` where it can, or there is none."""
     try:
         if head.newest is not None:
-            shelf.manifest(head.newest)
+            app_repository.manifest(head.newest)
     except (Corrupted, Invalid) as error:
         return error
     return None
 
 
 def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:
-    """Make sure that a repository has snapshots, or something to be said of them.
-
-    Raises:
-        NotFound: it has none.
-    """
+    """Raise ``NotFound`` where a repository has neither snapshots nor anything damaged."""
     if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
         return
     begun = ", ".join(view.application_id for view in views)
     raise NotFound(
         f"There is no snapshot in {repository.place.url}. "
-        + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
+        + (f"Files of {begun} exist, and nothing was published." if begun else "It is empty."),
         code="snapshots-not-found",
         action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
         repository=repository.place.url,
@@ -136,34 +129,30 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
 
 
 def list_snapshots(
-    shelf: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+    app_repository: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
 ) -> list[VerifiedSnapshot]:
-    """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
+    """The snapshots that a head names, newest first, with damage of their manifests and task manifests.
 
     Args:
-        shelf: where they are.
-        head: the head.
-        advance: told of each snapshot that was looked at.
-        held: whether what each holds is added up, which takes some 100 bytes of memory for each file of each part.
+        app_repository: the application's repository.
+        head: its head.
+        advance: called for each snapshot.
+        held: whether to add up the bytes that only each snapshot holds; takes about 100 bytes of memory for each file
+            of each task manifest.
 
     Raises:
-        Retryable: nobody could look.
+        Retryable: the repository could not be read.
     """
-    with Verification(shelf, named=held) as examination:
-        found = examination.snapshots(head.snapshots, advance)
-        return held_bytes(found, examination.named) if held else found
+    with Verification(app_repository, named=held) as verification:
+        found = verification.snapshots(head.snapshots, advance)
+        return held_bytes(found, verification.named) if held else found
 
 
-def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
-    """What a head says of a snapshot.
-
-    Args:
-        shelf: where it is.
-        head: the head.
-        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
+    """The head's entry of a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
-        NotFound: no such snapshot counts.
+        NotFound: no such snapshot is published.
     """
     entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
     if entry is not None:
@@ -171,46 +160,42 @@ def entry_of(shelf: ApplicationRepository, head: Head, snapshot: str) -> Snapsho
     there = [one.snapshot for one in head.snapshots]
     more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
     raise NotFound(
-        f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has {', '.join(there[:_MANY])}{more}.",
+        f"{app_repository.application_id} has no snapshot {snapshot!a} in {app_repository.url}. It has "
+        f"{', '.join(there[:_MANY])}{more}.",
         code="snapshot-not-found",
         action="Name one of these, or 'newest'.",
-        application_id=shelf.application_id,
-        repository=shelf.url,
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
         snapshot=snapshot,
     )
 
 
-def describe_snapshot(shelf: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
-    """One snapshot in detail.
-
-    Args:
-        shelf: where it is.
-        head: the head.
-        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
+    """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
-        NotFound: no such snapshot counts.
-        Retryable: nobody could look.
+        NotFound: no such snapshot is published.
+        Retryable: the repository could not be read.
     """
-    entry = entry_of(shelf, head, snapshot)
-    with Verification(shelf) as examination:
-        (examined,) = examination.snapshots([entry])
-        if examined.manifest is None:
-            return SnapshotView(entry, None, examined.damage[""], (), {})
-        manifest = examined.manifest.value
-        whole = shelf.parts([part for part in manifest.parts if part.task not in examined.damage])
+    entry = entry_of(app_repository, head, snapshot)
+    with Verification(app_repository) as verification:
+        (verified,) = verification.snapshots([entry])
+        if verified.manifest is None:
+            return SnapshotView(entry, None, verified.damage[""], (), {})
+        manifest = verified.manifest.value
+        whole = app_repository.parts([part for part in manifest.parts if part.task not in verified.damage])
     tasks = tuple(
         TaskView(
-            part, () if part.task in examined.damage else whole[part.task].part.stores, examined.damage.get(part.task)
+            part, () if part.task in verified.damage else whole[part.task].part.stores, verified.damage.get(part.task)
         )
         for part in manifest.parts
     )
-    return SnapshotView(entry, manifest, None, tasks, _contents(shelf, tasks))
+    return SnapshotView(entry, manifest, None, tasks, _contents(app_repository, tasks))
 
 
-def _contents(shelf: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
-    """What stores hold whose part does not say it, as far as somebody has read all of them."""
+def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
+    """Content digests of stores, from their task manifests or saved ones."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
     asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
-    return known | known_contents(shelf, asked)
+    return known | known_contents(app_repository, asked)

@@ -1,26 +1,26 @@
 """A snapshot: what an application's stores are made of, and the offsets they end at.
 
-A snapshot copies nothing. It names, for each database of each store of each task, files that lie in the repository::
+A snapshot copies nothing. It names, for each database of each store of each task, files in the repository::
 
-    manifest ──▶ a part for each task ──▶ stores ──▶ databases ──▶ base files: what Kafka Streams' RocksDB wrote
+    manifest ──▶ a task manifest each ──▶ stores ──▶ databases ──▶ base files: what Kafka Streams' RocksDB wrote
                                                                    runs: sorted rows of one offset range each
 
     a database:   run  [300, 400)   applied last
                   run  [100, 300)
                   base [  0, 100)   RocksDB's own files, where the snapshot is of a state directory
 
-Order is data: runs are applied as they stand here, by offset, in a global store partition by partition. A part is a
-document of its own that is named by its hash, so what a job did not touch is not written again: the new manifest refers
-to the old part. Parts of one job lie compressed, one after the other, in one blob
+Order is data: runs are applied in the order of this list, by offset; those of a global store partition by partition. A
+task manifest is a document of its own, named by its hash, so what a job did not touch is not written again: the new
+manifest refers to the old document. Task manifests of one job are compressed and concatenated in one blob
 (:mod:`statecore.repository.task_manifest_documents`).
 
-What a store holds (rows, bytes, digest) is known where whoever made the snapshot had built an image of it. Where runs
-overlap, or lie on a base, nobody knows it before everything is read; then it is kept beside, by the store's identity,
-once somebody has (:mod:`statecore.repository.content_digests`). It is never a guess, and no part of the identity.
+What a store holds (rows, bytes, digest) is known where the job that made the snapshot had built an image of it. Where
+runs overlap, or are on a base, it is unknown until everything is read; then it is saved beside, by the store's identity
+(:mod:`statecore.repository.content_digests`). It is never a guess, and not part of the identity.
 
-Documents are open: fields that this release does not know stay as they are in parts that it does not write anew. A
-version that it does not know is refused. Every byte is covered: the head has the manifest's hash, the manifest those of
-its parts, and these those of all files. A manifest is sealed besides, for whoever has lost the head.
+Documents are open: unknown fields are preserved in task manifests that are not written again. Unknown versions are
+refused. Every byte is covered by a hash: the head has the manifest's, the manifest those of its task manifests, and
+these those of all files. A manifest is sealed besides, for the case that the head is lost.
 """
 
 from __future__ import annotations
@@ -39,23 +39,17 @@ from statecore.images.model import Run, Segmentation, StoreDigest
 from statecore.spec.model import ProcessingGuarantee
 
 LAYOUT = "4.3"
-"""The first release of Kafka Streams with the layout that the databases have; 4.4 has it, too."""
+"""The first release of Kafka Streams with the layout of the databases; 4.4 has the same."""
 
 VERSION = 0
-"""Of manifests, parts and heads. It is 0 until the format has been reviewed, and may change until then."""
+"""Version of manifests, task manifests and heads; 0 until the format has been reviewed, and may change until then."""
 
 OTHER_RELEASE = "Use the release of statecore that made the snapshot, or make a new one."
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Where bytes lie: in a blob, from ``start`` on.
-
-    Attributes:
-        blob: the blob's name, whole.
-        start: first byte.
-        bytes: how many.
-    """
+    """A range of bytes in a blob, given by its whole name."""
 
     blob: str
     start: int
@@ -64,7 +58,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run, and where its bytes lie."""
+    """A run and its bytes in the repository."""
 
     run: Run
     extent: Extent
@@ -72,13 +66,7 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class BaseFile:
-    """A file that RocksDB wrote.
-
-    Attributes:
-        name: its name in the database's directory.
-        sha256: hex digest of it.
-        extent: where its bytes lie.
-    """
+    """A file that RocksDB wrote; ``name`` is its name in the database's directory."""
 
     name: str
     sha256: str
@@ -90,9 +78,9 @@ class StoredDatabase:
     """One database of a store.
 
     Attributes:
-        segment: id of the segment that it is; ``None`` where the store has none.
+        segment: id of its segment; ``None`` where the store has none.
         runs: in the order they are applied.
-        base: the files below them; none where the runs are all.
+        base: files below the runs; empty where there is no base.
     """
 
     segment: int | None
@@ -101,7 +89,7 @@ class StoredDatabase:
 
     @property
     def extents(self) -> Iterator[tuple[str, Extent]]:
-        """SHA-256 and place of every file."""
+        """SHA-256 and extent of every file."""
         for stored in self.runs:
             yield stored.run.sha256, stored.extent
         for file in self.base:
@@ -110,17 +98,17 @@ class StoredDatabase:
 
 @dataclass(frozen=True)
 class ChangelogEnd:
-    """How far a store has applied one partition of its changelog, and what the log was like then.
+    """How far a store has applied one partition of its changelog, and the state of the log then.
 
     Attributes:
         topic: the topic.
         partition: the partition.
-        topic_id: the topic's id, 32 hex digits; empty where nobody asked a broker.
-        offset: what the store's databases say: the last applied offset (a global store: the next one), or -4.
+        topic_id: the topic's id, 32 hex digits; empty where no broker was asked.
+        offset: the offset in the store's databases: the last applied one (a global store: the next one), or -4.
         end: the offset that the data end before; ``offset + 1``, except of a global store and of -4.
-        log_start: first offset of the log when the end was read; -1 where nobody asked a broker.
+        log_start: first offset of the log when the end was read; -1 where no broker was asked.
         log_end: its log end offset then; -1 likewise.
-        leader_epoch: the leader's epoch then; -1 where it is not known.
+        leader_epoch: the leader's epoch then; -1 where it is unknown.
     """
 
     topic: str
@@ -134,7 +122,7 @@ class ChangelogEnd:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition."""
+        """The topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -146,26 +134,26 @@ class StoreSnapshot:
         store: its name.
         kind: its kind.
         identity: hash of what it is made of (:mod:`statecore.images.identity`).
-        changelogs: how far it has come, by partition; one, except of a global store.
+        changelogs: ends by partition; one, except of a global store.
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
-        cut_ms: when the ends were read, in ms since the epoch; ``None`` where nobody knows it, as of a directory behind
-            whose offsets there were records already. By the cluster's clock where ``horizon_ms`` is known, else by that
-            of the machine that made it, which proves no age.
-        stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where nobody knows it.
+        cut_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
+            records existed beyond its offsets. By the cluster's clock where ``horizon_ms`` is known, else by that of
+            the machine that made it, which proves no age.
+        stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        left_to_restore: the store is empty and its offset -4: Kafka Streams is to restore it from the start.
-        rows: live rows; ``None`` where that was not known.
+        left_to_restore: the store is empty and its offset -4: Kafka Streams restores it from the start.
+        rows: live rows; ``None`` where unknown.
         bytes: bytes of keys and values of the rows; ``None`` likewise.
         digest: order-free digest of the rows; ``None`` likewise.
         spec_digest: hash of the spec that it was made by.
         layout: the release of Kafka Streams whose layout its databases have.
         made_by: the release of statecore that made it.
-        advanced_from: the snapshot above whose store the newest runs were put; ``None`` where it was made whole.
-        horizon_ms: how long deletes were kept in the changelog, at least, as it was configured at ``cut_ms``:
-            ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where nobody knows it, or
-            the cluster did not tell the time; then a tail above it has to be whole.
+        advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
+        horizon_ms: how long deletes were kept in the changelog, at least, as configured at ``cut_ms``:
+            ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
+            cluster did not tell the time; then a tail appended to it must be complete.
     """
 
     store: str
@@ -190,26 +178,26 @@ class StoreSnapshot:
 
     @property
     def content(self) -> StoreDigest | None:
-        """What it holds; ``None`` where that was not known."""
+        """Digest of its rows; ``None`` where unknown."""
         if self.rows is None or self.bytes is None or self.digest is None:
             return None
         return StoreDigest(self.rows, self.bytes, self.digest)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """What its databases say."""
+        """Offsets in its databases."""
         return {one.topic_partition: one.offset for one in self.changelogs}
 
     @property
     def segmentation(self) -> Segmentation | None:
-        """How it is divided by time, if it is."""
+        """How its rows are segmented by time; ``None`` where they are not."""
         if self.retention_ms is None or self.segment_interval_ms is None:
             return None
         return Segmentation(self.retention_ms, self.segment_interval_ms)
 
     @property
     def extents(self) -> Iterator[tuple[str, Extent]]:
-        """SHA-256 and place of every file."""
+        """SHA-256 and extent of every file."""
         for database in self.databases:
             yield from database.extents
 
@@ -221,12 +209,7 @@ class StoreSnapshot:
 
 @dataclass(frozen=True)
 class TaskManifest:
-    """The part of a manifest that is of one task.
-
-    Attributes:
-        task: Kafka Streams' task id, or ``global``.
-        stores: its stores, by name.
-    """
+    """The stores of one task (Kafka Streams' task id, or ``global``), by name."""
 
     task: str
     stores: tuple[StoreSnapshot, ...]
@@ -238,12 +221,12 @@ class TaskManifest:
 
     @property
     def cut_ms(self) -> int | None:
-        """When the first of its ends was read, in ms since the epoch; ``None`` where nobody knows it."""
+        """When the first of its ends was read, in ms since the epoch; ``None`` where it is unknown."""
         return least_known(store.cut_ms for store in self.stores if not store.left_to_restore)
 
     @property
     def horizon_ms(self) -> int | None:
-        """The least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it."""
+        """The least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown."""
         return least_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
 
     @property
@@ -252,10 +235,10 @@ class TaskManifest:
         return _hash_of([store.store, store.identity] for store in self.stores)
 
     def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
-        """The part, where its manifest knows a later moment at which nothing lay behind its ends than it does itself.
+        """The task manifest with the later time at which its manifest knows that no record existed beyond its ends.
 
         Args:
-            cut_ms: that moment, in ms since the epoch.
+            cut_ms: that time, in ms since the epoch.
             horizon_ms: how long deletes were kept then.
         """
         known = [_is_cut(store, cut_ms, horizon_ms) for store in self.stores]
@@ -270,17 +253,17 @@ class TaskManifest:
 
 @dataclass(frozen=True)
 class TaskManifestReference:
-    """Where the part of a task lies.
+    """Reference to a task manifest.
 
     Attributes:
         task: the task.
         identity: hash of what its stores are made of.
-        sha256: hex digest of the part's document, compressed as it lies there.
-        extent: where that lies.
+        sha256: hex digest of the compressed document.
+        extent: the compressed document.
         file_bytes: bytes of all files that it names.
-        cut_ms: when the first of its ends was read, or a later moment at which nothing lay behind any of them, in ms
-            since the epoch; ``None`` where nobody knows it.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it,
+        cut_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them, in
+            ms since the epoch; ``None`` where it is unknown.
+        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
             and then ``cut_ms`` is not by the cluster's clock.
     """
 
@@ -298,20 +281,20 @@ class Manifest:
     """A snapshot of an application.
 
     Attributes:
-        snapshot: its id, unlike that of any other.
-        repository: id of the repository that it lies in.
+        snapshot: its unique id.
+        repository: id of the repository.
         application_id: Kafka Streams' ``application.id``.
-        epoch: of the head that it was made for; one who repairs a head that is lost knows by it which came before.
-        generation: of the head that was to name it, unlike that of any other snapshot that counts.
+        epoch: of the head that it was made for; orders manifests when a lost head is repaired.
+        generation: of the head that was to name it; unique among published snapshots.
         previous: the snapshot that was the newest before; ``None`` for the first.
         made: when it was published (ISO 8601, UTC).
         made_by: the release of statecore that made it.
         origin: the command that made it: ``restore``, ``snapshot``, ``checkpoint``, ``fold``.
-        request: by which a retry recognises what an earlier try has published.
+        request: request id, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
-        spec: the declared stores, as ``stores.yaml`` would say them, without how Kafka is reached.
+        spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.
         spec_digest: hash of that.
-        parts: the part of each task, by task.
+        parts: references to the task manifests, by task.
     """
 
     snapshot: str
@@ -331,7 +314,7 @@ class Manifest:
 
     @property
     def identity(self) -> str:
-        """Hash of what all stores are made of: equal runs, in the same order, up to the same offsets."""
+        """Hash of what all stores are made of: equal runs, in equal order, up to equal offsets."""
         return _hash_of([part.task, part.identity] for part in self.parts)
 
     @property
@@ -340,55 +323,58 @@ class Manifest:
         return sum(part.file_bytes for part in self.parts)
 
     def part(self, task: str) -> TaskManifestReference | None:
-        """The part of a task, if it has one."""
+        """Reference to the task manifest of a task, if it has one."""
         return next((part for part in self.parts if part.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
-PART = DocumentType("part of a manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
+PART = DocumentType("task manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
 
 
 def checked(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
-    """Bytes whose hash is known, if they are those.
+    """Return ``content`` if it has the expected SHA-256.
 
     Args:
         content: the bytes.
         expected: their SHA-256, in hex.
-        what: what they are, for messages.
-        action: what to do where they are not.
-        context: names as fields, for machines.
+        what: their name for messages.
+        action: what to do where they differ.
+        context: fields of the error for machines.
 
     Raises:
-        Corrupted: they are not.
+        Corrupted: the hash differs.
     """
     if sha256(content).hexdigest() != expected:
         raise Corrupted(
-            f"{what} is not what was written (its SHA-256 differs).", code="manifest-damaged", action=action, **context
+            f"{what} is damaged (its SHA-256 differs from the recorded one).",
+            code="manifest-damaged",
+            action=action,
+            **context,
         )
     return content
 
 
 def extents_of(parts: Iterable[TaskManifest]) -> dict[str, Extent]:
-    """Where the files lie that some parts name, by hash."""
+    """Extents of the files that task manifests name, by hash."""
     return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
 
 
 def new_bytes(parts: Iterable[TaskManifest], before: Iterable[TaskManifest]) -> int:
-    """Bytes of the files that some parts name, and those that were there before do not."""
+    """Bytes of the files in task manifests that earlier ones do not name."""
     known = extents_of(before)
     return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)
 
 
 def least_known(values: Iterable[int | None]) -> int | None:
-    """The first of some moments, or the least of some times; ``None`` where one is not known, or there is none."""
+    """The least value; ``None`` where one is unknown, or there is none."""
     known = list(values)
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
 def _is_cut(store: StoreSnapshot, cut_ms: int | None, horizon_ms: int | None) -> bool:
-    """Whether a store knows of itself as much as its manifest does of a moment at which nothing lay behind its ends.
+    """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
 
-    Of two moments of which one is by the cluster's clock, that one counts.
+    A time by the cluster's clock takes precedence over any other.
     """
     if store.left_to_restore or cut_ms is None:
         return True

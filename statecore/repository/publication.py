@@ -1,32 +1,29 @@
-"""Publishing a snapshot: what it names is durable first, then it is named, by one swap of the head.
+"""Publishes a snapshot: first everything that it names is made durable, then one swap of the head names it.
 
 The order of writes, and what a kill leaves after each::
 
-    files, packs       put by whoever made them              garbage, or what a retry finds
-    parts, manifest    put by the driver                     the same
-    head               swapped by the driver                 the snapshot counts; nothing is left to do
+    files, packs               put by the tasks that made them      garbage, or what a retry finds
+    task manifests, manifest   put by the driver                    the same
+    head                       swapped by the driver                the snapshot is published; nothing is left to do
 
-**Many writers.** A driver looks at the head when it begins, and again when it swaps. Where others have published
-meanwhile and none of the tasks that it has worked on is among theirs, its parts are put beside theirs and it tries
-again. Where one is, the job says what becomes of its part (*rebase*, :mod:`statecore.repository.rebase`), or it is
-``Fenced``. It is, too, where the head has another epoch, and where a snapshot that counts is ahead of it: heads only go
-forward, but for stores that the job has refused with evidence.
+**Many writers.** A driver reads the head when it begins, and again when it swaps. Where other jobs have published in
+between, and none of its own tasks, its task manifests are put beside theirs and it tries again. Where one of its tasks
+was published, *rebase* (:mod:`statecore.repository.rebase`) combines both, or the job is ``Fenced``. It is fenced, too,
+where the head has another epoch, and where a published snapshot is ahead of it: heads only go forward, except for
+stores that the job has refused with evidence.
 
-**Another mark.** Where the place has become another repository since it was opened, nobody would find what the head
-names. So the mark is read again before each swap, and a driver that finds another id is ``Fenced``.
+**Another descriptor.** Where the place has become another repository since it was opened, what the head names could not
+be found. So the repository descriptor is read again before each swap, and a driver that finds another id is ``Fenced``.
 
-**A lost reply.** A driver knows its own swap by the id of its snapshot. A retry knows what an earlier try has published
-by the request, as long as the head still has that snapshot. So does a try that finds the head swapped by another try of
-its own request: one whose reply came late, or that was taken for dead.
+**A lost reply.** A driver recognises its own swap by the id of its snapshot. A retry recognises what an earlier attempt
+has published by the request id, as long as the head still has that snapshot. So does an attempt that finds the head
+swapped by another attempt of its own request, whose reply came late, or that was taken for dead.
 
-**Failures.** A job of which one store partition failed publishes nothing: a snapshot is of one application, and a task
-that is older than its siblings would be a surprise to whoever starts from it. What was uploaded stays, and is found by
-the retry.
+**Failures.** A job with one failed store partition publishes nothing: a snapshot is of one application, and a task that
+is older than the others would surprise its readers. What was uploaded stays, and is found by the retry.
 
-**What is taken over** from the snapshot before, because the job did not touch it, is looked at when the snapshot
-counts: who publishes is told where files of it are gone (:mod:`statecore.repository.inherited_blobs`). Who publishes
-    every
-few minutes looks once an hour.
+**Inherited files** of the previous snapshot are checked once the snapshot is published: warnings name tasks with
+missing files (:mod:`statecore.repository.inherited_blobs`). A job that publishes every few minutes checks once an hour.
 """
 
 from __future__ import annotations
@@ -43,9 +40,9 @@ from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.conflicts import Asked, Conflicts, Rebase
+from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
-from statecore.repository.head_reader import HeadReader, Seen
+from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import warnings_of
 from statecore.repository.manifest import (
     MANIFEST,
@@ -57,8 +54,8 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.repository import refuse_another_descriptor
 from statecore.repository.retention import retained_entries
-from statecore.repository.snapshot_composition import Cut, SnapshotComposition, blob_of, composed
-from statecore.repository.task_manifest_structure import check_made
+from statecore.repository.snapshot_composition import Cut, SnapshotComposition, compose, task_manifest_blob
+from statecore.repository.task_manifest_structure import check_consistent
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
@@ -69,21 +66,21 @@ _NOT_DECLARED = ("bootstrap_servers", "kafka", "kafka_connection", "spark")
 
 @dataclass(frozen=True)
 class Published:
-    """A snapshot that counts.
+    """A published snapshot.
 
     Attributes:
         snapshot: its id.
         identity: hash of what all its stores are made of.
         made: when it was published (ISO 8601, UTC).
-        tasks: how many tasks it has.
+        tasks: number of tasks.
         file_bytes: bytes of all files that it names.
-        new_bytes: bytes of those that the snapshot before it does not name.
-        earlier: whether an earlier try of the same request had published it.
-        beside: snapshots of others that were published while this one was made.
-        warnings: what an operator should know of tasks that it takes over from the snapshot before, or has no more.
-        made_tasks: tasks whose parts were written for it; nobody knows them of an earlier try.
-        kept_tasks: tasks that stay as the snapshot before it has them; likewise.
-        dropped_tasks: tasks that the snapshot before it has, and it has not; likewise.
+        new_bytes: bytes of those that the previous snapshot does not name.
+        earlier: whether an earlier attempt of the same request had published it.
+        beside: snapshots of other jobs that were published while this one was built.
+        warnings: what an operator should know of inherited and of dropped tasks.
+        made_tasks: tasks whose task manifests were written for it; unknown (empty) for an earlier attempt.
+        kept_tasks: tasks that stay as in the previous snapshot; likewise.
+        dropped_tasks: tasks of the previous snapshot that it does not have; likewise.
     """
 
     snapshot: str
@@ -101,16 +98,16 @@ class Published:
 
 
 class Publication:
-    """One publication: made when a job begins, so that it knows what others publish meanwhile.
+    """One publication; made when a job begins, to detect what other jobs publish while it runs.
 
     Args:
-        shelf: where.
-        spec: the application as it is declared.
-        request: by which a retry recognises what an earlier try has published.
+        app_repository: the application's repository.
+        spec: the application's spec.
+        request: request id, by which a retry recognises what an earlier attempt has published.
         origin: the command.
         clock: seconds since the epoch.
         name: makes the random part of a snapshot's id.
-        faults: points at which tests let the process die.
+        faults: fault points of tests.
 
     Raises:
         Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
@@ -118,7 +115,7 @@ class Publication:
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        app_repository: ApplicationRepository,
         spec: ApplicationSpec,
         *,
         request: str,
@@ -127,14 +124,14 @@ class Publication:
         name: Callable[[], str] = lambda: uuid.uuid4().hex[:8],
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
-        self._shelf, self._spec, self._request, self._origin = shelf, spec, request, origin
+        self._app_repository, self._spec, self._request, self._origin = app_repository, spec, request, origin
         self._clock, self._name, self._faults = clock, name, faults
-        self._reader = HeadReader(shelf)
-        self._put: set[str] = set()
-        self._begun = self._reader.look()
-        if self._begun.head is None and shelf.has_lost_head():
-            raise shelf.lost_head()  # to publish now would lose them
-        self._others = Conflicts(shelf, self._reader, self._begun)
+        self._reader = HeadReader(app_repository)
+        self._put_blobs: set[str] = set()
+        self._begun = self._reader.read()
+        if self._begun.head is None and app_repository.has_lost_head():
+            raise app_repository.lost_head()  # publishing now would lose its snapshots
+        self._conflicts = Conflicts(app_repository, self._reader, self._begun)
 
     @property
     def newest(self) -> Manifest | None:
@@ -143,11 +140,11 @@ class Publication:
 
     @property
     def entries(self) -> tuple[SnapshotEntry, ...]:
-        """The snapshots that counted when the job began, newest first."""
+        """The snapshots that were published when the job began, newest first."""
         return () if self._begun.head is None else self._begun.head.head.snapshots
 
     def parts(self) -> dict[str, TaskManifest]:
-        """All parts of the newest snapshot as it was when the job began, by task; they are read once.
+        """All task manifests of the newest snapshot when the job began, by task; read once.
 
         Raises:
             Corrupted, Invalid, Retryable: one cannot be used.
@@ -155,12 +152,12 @@ class Publication:
         return {task: read.part for task, read in self._reader.parts(self._begun.references.values()).items()}
 
     def earlier(self) -> Published | None:
-        """What an earlier try of the same request has published, as long as it counts."""
-        return self._own(self._begun)
+        """What an earlier attempt of the same request has published, while the head names it."""
+        return self._published_by_request(self._begun)
 
-    def _own(self, seen: Seen) -> Published | None:
-        """The snapshot of this request that counts, if there is one."""
-        entries = () if seen.head is None else seen.head.head.snapshots
+    def _published_by_request(self, current: HeadState) -> Published | None:
+        """The published snapshot of this request, if there is one."""
+        entries = () if current.head is None else current.head.head.snapshots
         entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
@@ -175,109 +172,115 @@ class Publication:
         cuts: Mapping[str, Cut] | None = None,
         hourly: bool = False,
     ) -> Published | None:
-        """Publish what a job has made.
+        """Publish what a job has built.
 
         Args:
-            parts: the stores that it has made, by task; all that they name is durable.
-            whole: whether these are all stores of all tasks that the application has: all others are dropped. Else
-                they stay as the newest snapshot has them, unless ``tasks`` says more.
+            parts: task manifests with the stores that it has built; all that they name is durable.
+            whole: whether these are all stores of all tasks of the application: all others are dropped. Else the others
+                stay as in the newest snapshot, unless ``tasks`` says more.
             tasks: all tasks that the application has now, where the job knows them. The others are dropped, and so are
                 stores that the spec does not declare any more, or declares otherwise; warnings say so.
-            rebase: asked, on every try, for each part whose task the newest snapshot has: also where that is still the
-                one that the job began with, because the plan of a retry may be older. Without it a task that others
+            rebase: called, on every attempt, for each task that the newest snapshot has: also where that is still the
+                one that the job began with, because the plan of a retry may be older. Without it a task that other jobs
                 have published since the job began is ``Fenced``.
-            refused: stores, as task and name, whose newest ends were refused with evidence: to go back behind these is
-                no reason to stop, as long as nobody else has published the store.
-            cuts: by task, a moment at which nothing lay behind the ends of any of its stores. It is said in the
-                manifest of tasks that are not made and that nobody else has published; their parts are not written.
-            hourly: whether to look at everything that is taken over, and only in the first publication of an hour of
-                the clock. Else what the job did not make is looked at, each time, and what its stores stand upon.
+            refused: stores, as task and name, whose newest ends were refused with evidence: these may go back, as long
+                as no other job has published the store.
+            cuts: by task, a time at which no record existed beyond the ends of any of its stores. It is recorded in the
+                manifest for tasks that are neither built nor published by other jobs; their task manifests are not
+                written.
+            hourly: whether to check everything inherited, and only in the first publication of an hour of the clock.
+                Else what the job did not build, and the bases of its stores, are checked each time.
 
         Returns:
-            The snapshot; where another try of the same request was first, that one, also while this one was at work.
-            ``None`` where there was nothing left to publish.
+            The snapshot; where another attempt of the same request was first, that one. ``None`` where there was
+            nothing left to publish.
 
         Raises:
-            Fenced: others have published one of these tasks meanwhile, or are ahead of it; or the place has become
-                another repository.
-            Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or nobody knows whether it was
-                published: a retry of the same request finds out.
-            StatecoreError: a part contradicts itself, and nothing was put.
+            Fenced: other jobs have published one of these tasks since, or are ahead; or the place has become another
+                repository.
+            Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or it is unknown whether the
+                snapshot was published: a retry of the same request finds out.
+            StatecoreError: a task manifest contradicts itself, and nothing was put.
         """
-        if (own := self.earlier()) is not None:
-            return own
-        check_made(parts)
+        if (earlier := self.earlier()) is not None:
+            return earlier
+        check_consistent(parts)
         self._faults.reach("publish.before-parts")
-        asked = Asked(tuple(parts), whole, tasks, rebase, refused, cuts or {})
-        seen = self._begun
+        wanted = PublicationRequest(tuple(parts), whole, tasks, rebase, refused, cuts or {})
+        current = self._begun
         for _ in range(_TRIES):
-            self._others.refuse(seen, asked)
-            made = self._others.above(seen, asked)
-            new = self._composed(seen, asked, made)
+            self._conflicts.refuse(current, wanted)
+            made = self._conflicts.rebased(current, wanted)
+            new = self._composed(current, wanted, made)
             if not new.has_news:
                 return None
-            references = self._placed(new)
+            references = self._put_task_manifests(new)
             self._faults.reach("publish.after-parts")
             size = new_bytes((one.part for one in new.written), (one.before.part for one in new.written if one.before))
-            published = self._swap(seen, self._manifest(seen, references), size)
+            published = self._swap(current, self._manifest(current, references), size)
             if published is not None:
                 return replace(
                     published,
-                    warnings=(*new.warnings, *self._warnings(seen, new, published, hourly=hourly)),
+                    warnings=(*new.warnings, *self._warnings(current, new, published, hourly=hourly)),
                     made_tasks=tuple(sorted(one.part.task for one in new.written)),
                     kept_tasks=tuple(sorted(new.kept)),
                     dropped_tasks=new.dropped,
                 )
-            seen = self._reader.look()
-            if (own := self._own(seen)) is not None:
-                return own
+            current = self._reader.read()
+            if (earlier := self._published_by_request(current)) is not None:
+                return earlier
         raise Retryable(
-            f"The head of {self._shelf.application_id} was swapped by others {_TRIES} times while this job tried.",
+            f"The head of {self._app_repository.application_id} was swapped by other jobs {_TRIES} times while this "
+            "job tried.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
-            application_id=self._shelf.application_id,
+            application_id=self._app_repository.application_id,
         )
 
-    def _composed(self, seen: Seen, asked: Asked, made: Sequence[TaskManifest]) -> SnapshotComposition:
-        changed = self._others.changed(seen)
-        return composed(
+    def _composed(
+        self, current: HeadState, wanted: PublicationRequest, made: Sequence[TaskManifest]
+    ) -> SnapshotComposition:
+        changed = self._conflicts.changed(current)
+        return compose(
             made,
-            seen.references,
+            current.references,
             self._reader.parts,
             self._spec,
-            standing=asked.made - {part.task for part in made},
-            whole=asked.whole,
-            tasks=asked.tasks,
-            cuts={task: cut for task, cut in asked.cuts.items() if task not in changed | asked.made},
+            standing=wanted.made - {part.task for part in made},
+            whole=wanted.whole,
+            tasks=wanted.tasks,
+            cuts={task: cut for task, cut in wanted.cuts.items() if task not in changed | wanted.made},
         )
 
-    def _placed(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
-        """Where all parts lie, when those that are written are there."""
+    def _put_task_manifests(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
+        """Put the written task manifests; references to all task manifests of the snapshot."""
         if not new.written:
             return new.kept
-        name, content, references = blob_of(new, self._reader.known, self._shelf.names.parts)
-        if name not in self._put:
-            put_whole(self._shelf.blobs, name, content, len(content))
-            self._put.add(name)
+        name, content, references = task_manifest_blob(new, self._reader.known, self._app_repository.names.parts)
+        if name not in self._put_blobs:
+            put_whole(self._app_repository.blobs, name, content, len(content))
+            self._put_blobs.add(name)
         return references
 
-    def _warnings(self, seen: Seen, new: SnapshotComposition, published: Published, *, hourly: bool) -> Iterable[str]:
-        """What is to be said of what the snapshot takes over."""
-        stores = {one.part.task: one.part.stores if hourly else one.taken_over for one in new.written}
-        if hourly and seen.manifest is not None and _hour(seen.manifest.value.made) == _hour(published.made):
+    def _warnings(
+        self, current: HeadState, new: SnapshotComposition, published: Published, *, hourly: bool
+    ) -> Iterable[str]:
+        """Warnings about inherited files."""
+        stores = {one.part.task: one.part.stores if hourly else one.inherited for one in new.written}
+        if hourly and current.manifest is not None and _hour(current.manifest.value.made) == _hour(published.made):
             return ()
-        return warnings_of(self._shelf, list(new.kept.values()), stores, self._reader.known)
+        return warnings_of(self._app_repository, list(new.kept.values()), stores, self._reader.known)
 
-    def _manifest(self, seen: Seen, parts: Mapping[str, TaskManifestReference]) -> Manifest:
+    def _manifest(self, current: HeadState, parts: Mapping[str, TaskManifestReference]) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
-        newest = None if seen.head is None else seen.head.head.newest
+        newest = None if current.head is None else current.head.head.newest
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
-            repository=self._shelf.repository.mark.id,
-            application_id=self._shelf.application_id,
-            epoch=seen.epoch,
-            generation=seen.generation + 1,
+            repository=self._app_repository.repository.mark.id,
+            application_id=self._app_repository.application_id,
+            epoch=current.epoch,
+            generation=current.generation + 1,
             previous=None if newest is None else newest.snapshot,
             made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             made_by=__version__,
@@ -289,13 +292,13 @@ class Publication:
             parts=tuple(parts[task] for task in sorted(parts)),
         )
 
-    def _swap(self, seen: Seen, manifest: Manifest, size: int) -> Published | None:
-        """Put the manifest and swap the head; ``None`` where somebody else was first, with either."""
-        shelf = self._shelf
-        content = self._encoded(manifest, seen)
-        name = shelf.names.manifest(manifest.snapshot)
-        if not shelf.blobs.put_if_absent(name, content):
-            return None  # it would be named with a hash that is not its own
+    def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:
+        """Put the manifest and swap the head; ``None`` where another job was first with either."""
+        app_repository = self._app_repository
+        content = self._encoded(manifest, current)
+        name = app_repository.names.manifest(manifest.snapshot)
+        if not app_repository.blobs.put_if_absent(name, content):
+            return None  # the head would name it with a wrong hash
         self._faults.reach("publish.after-manifest")
         entry = SnapshotEntry(
             manifest.snapshot,
@@ -309,47 +312,47 @@ class Publication:
             manifest.file_bytes,
             size,
         )
-        before = None if seen.head is None else seen.head.head
+        before = None if current.head is None else current.head.head
         head = Head(
             manifest.repository,
             manifest.application_id,
-            seen.epoch,
+            current.epoch,
             manifest.generation,
             retained_entries((entry, *(before.snapshots if before else ()))),
         )
-        version = None if seen.head is None else seen.head.version
-        document = encoded_head(head, None if seen.head is None else seen.head.raw)
+        version = None if current.head is None else current.head.version
+        document = encoded_head(head, None if current.head is None else current.head.raw)
         self._faults.reach("publish.before-head")
-        self._refuse_another_mark(name)
-        if shelf.pointers.swap(shelf.names.head, document, version) is None:
-            found = shelf.read_head()
+        self._refuse_another_descriptor(name)
+        if app_repository.pointers.swap(app_repository.names.head, document, version) is None:
+            found = app_repository.read_head()
             if found is None or found.head.entry(manifest.snapshot) is None:
-                self._delete(name)
+                self._delete_manifest(name)
                 return None
         self._faults.reach("publish.after-head")
-        return _published(entry, beside=seen.generation - self._begun.generation)
+        return _published(entry, beside=current.generation - self._begun.generation)
 
-    def _refuse_another_mark(self, manifest: str) -> None:
+    def _refuse_another_descriptor(self, manifest: str) -> None:
         try:
-            refuse_another_descriptor(self._shelf.repository)
+            refuse_another_descriptor(self._app_repository.repository)
         except Fenced:
-            self._delete(manifest)  # whoever looked for ids would find that of the repository that is no more
+            self._delete_manifest(manifest)  # else it would carry the id of a repository that no longer exists
             raise
 
-    def _delete(self, manifest: str) -> None:
-        with suppress(StatecoreError):  # it is garbage, and no more than that
-            self._shelf.blobs.delete(manifest)
+    def _delete_manifest(self, manifest: str) -> None:
+        with suppress(StatecoreError):  # it is only garbage
+            self._app_repository.blobs.delete(manifest)
 
-    def _encoded(self, manifest: Manifest, seen: Seen) -> bytes:
+    def _encoded(self, manifest: Manifest, current: HeadState) -> bytes:
         document = MANIFEST.to_json(manifest)
-        if seen.manifest is not None:
-            document |= MANIFEST.unknown(seen.manifest.raw)
-            document["parts"] = kept(document["parts"], seen.manifest.raw["parts"], "task")
+        if current.manifest is not None:
+            document |= MANIFEST.unknown(current.manifest.raw)
+            document["parts"] = kept(document["parts"], current.manifest.raw["parts"], "task")
         return encoded(MANIFEST.sealed(document))
 
 
 def _hour(made: str) -> str:
-    """The hour of the clock of a moment: ``2026-11-23T01``."""
+    """The hour of a timestamp: ``2026-11-23T01``."""
     return made[:13]
 
 

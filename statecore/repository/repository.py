@@ -1,14 +1,14 @@
-"""A repository: a place for blobs and pointers with a mark that says what lies there.
+"""A repository: blobs and pointers at a URL, with a repository descriptor.
 
 ::
 
-    <url>/repository.json       the mark: format version, id, hash; made once by ``statecore init``, never changed
+    <url>/repository.json       the descriptor: format version, id, hash; made once by ``statecore init``, never changed
 
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
-machines share; with ``?copy=1`` no blob of it is a second name of a file elsewhere
-(:class:`statecore.objectstore.directory.Sharing`). The mark is put before anything else and looked for by whoever opens
-the place, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is refused by name.
-A mark that is lost or damaged is put back with the id that heads and manifests carry
+machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
+(:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
+repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
+refused by name. A lost or damaged descriptor is restored with the id that heads and manifests carry
 (:mod:`statecore.repository.repository_id_recovery`).
 """
 
@@ -33,25 +33,25 @@ from statecore.objectstore.directory import DirectoryBlobs, Sharing
 from statecore.objectstore.directory_pointers import DirectoryPointers
 from statecore.objectstore.pointers import Pointed, Pointers
 from statecore.objectstore.probe import probe
-from statecore.repository.repository_id_recovery import carried_ids
+from statecore.repository.repository_id_recovery import recorded_ids
 
 MARK_NAME = "repository.json"
-"""The name of the mark's blob."""
+"""Name of the descriptor's blob."""
 
 HASH = "sha256"
-"""What names blobs, and is compared when they are read."""
+"""The hash that names blobs, and is verified when they are read."""
 
 _COPY = "copy=1"
-"""Of a repository in a directory: nothing in it is ever a second name of a file elsewhere."""
+"""Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere."""
 
 
 @dataclass(frozen=True)
 class RepositoryDescriptor:
-    """What a repository says of itself.
+    """The repository descriptor.
 
     Attributes:
-        id: random, and unlike that of any other repository.
-        hash: what blobs are named by.
+        id: random, unique.
+        hash: the hash that blobs are named by.
         made: when, in ISO 8601 and UTC.
         made_by: the release of statecore that made it.
     """
@@ -63,7 +63,7 @@ class RepositoryDescriptor:
 
 
 MARK = DocumentType(
-    "mark of a repository",
+    "repository descriptor",
     0,
     RepositoryDescriptor,
     "Use the release of statecore that made the repository, or name another place.",
@@ -73,13 +73,13 @@ MARK = DocumentType(
 
 
 class Place(NamedTuple):
-    """A place for blobs and pointers, whatever it is.
+    """A place for blobs and pointers.
 
     Attributes:
-        url: the place, as it can be given again.
+        url: the URL, as it can be given again.
         blobs: its blobs.
         pointers: its pointers.
-        probe: puts it to the test.
+        probe: tests that it keeps what concurrent writers rely on.
     """
 
     url: str
@@ -89,24 +89,19 @@ class Place(NamedTuple):
 
 
 class Repository(NamedTuple):
-    """A repository that was opened.
-
-    Attributes:
-        place: where it is.
-        mark: what it says of itself.
-    """
+    """An open repository: its place and its descriptor."""
 
     place: Place
     mark: RepositoryDescriptor
 
 
 class Made(NamedTuple):
-    """A repository that somebody wanted to be there.
+    """Result of :func:`make_repository`.
 
     Attributes:
         repository: the repository.
-        now: whether its mark was put now.
-        again: whether that has the id of one that was lost or damaged, because heads and manifests carry it.
+        now: whether its descriptor was put now.
+        again: whether that restores the id of a lost or damaged one, because heads and manifests carry it.
     """
 
     repository: Repository
@@ -115,27 +110,23 @@ class Made(NamedTuple):
 
 
 def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
-    """The repository at a URL.
-
-    Args:
-        url: of the repository.
-        patience: how long its server may let this process wait.
+    """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
 
     Raises:
         NotFound: there is none.
-        Corrupted: there was one, and its mark is missing or damaged.
-        Invalid: the URL names no place; the place cannot be used; what is there is of another format.
+        Corrupted: there was one, and its descriptor is missing or damaged.
+        Invalid: the URL is invalid; the place cannot be used; or it has another format.
         Retryable: the place cannot be reached.
     """
     return _open(place_of(url, patience))
 
 
 def _open(place: Place) -> Repository:
-    found = _mark(place)
+    found = _read_descriptor(place)
     if found is not None:
         _opened[place.url] = place.blobs
         return Repository(place, found)
-    one = next(carried_ids(place.blobs, place.pointers), None)
+    one = next(recorded_ids(place.blobs, place.pointers), None)
     if one is not None:
         raise _missing(place, f"{one.name} is of the repository {one.repository}")
     raise NotFound(
@@ -147,12 +138,9 @@ def _open(place: Place) -> Repository:
 
 
 def opened_blobs(url: str) -> Blobs | None:
-    """The blobs of a repository that somebody in this process has open; ``None`` where nobody has.
+    """The blobs of a repository that this process has open, by :attr:`Place.url`; ``None`` where it has not.
 
-    A client of an object store takes longer to make than most requests, and has connections of its own.
-
-    Args:
-        url: as :attr:`Place.url` has it.
+    Saves making another client of the object store, which takes longer than most requests.
     """
     return _opened.get(url)
 
@@ -161,52 +149,48 @@ _opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 
 def make_repository(url: str) -> Made:
-    """Make a repository, if there is none; of one whose mark is missing or damaged the mark alone.
-
-    Returns:
-        The repository, and whether it was made now.
+    """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that.
 
     Raises:
-        Invalid: the URL names no place; the place cannot be used, or does not keep what writers need to work at the
-            same time; what is there is of another format; or the mark is lost, and what is there is of several
-            repositories.
+        Invalid: the URL is invalid; the place cannot be used, or does not keep what concurrent writers rely on; it has
+            another format; or the descriptor is lost, and the content is of several repositories.
         Capacity, Retryable: the place is full, or cannot be reached.
     """
     return make_repository_in(place_of(url))
 
 
 def make_repository_in(place: Place) -> Made:
-    """The same in a place that the caller has; see :func:`make_repository`."""
-    found, _ = _usable_mark(place)
+    """Make a repository in a place; see :func:`make_repository`."""
+    found, _ = _usable_descriptor(place)
     if found is None:
-        _carried_id(place)  # which may refuse
+        _recorded_id(place)  # raises where it is ambiguous
         place.probe()
-        found, damaged = _usable_mark(place)  # somebody else may have made it meanwhile
+        found, damaged = _usable_descriptor(place)  # another process may have made it since
     if found is not None:
         return Made(Repository(place, found), now=False)
-    carried = _carried_id(place)  # after the mark was looked at: see refuse_another_mark
+    recorded = _recorded_id(place)  # only after the descriptor was read: see refuse_another_descriptor
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = MARK.encode(RepositoryDescriptor(carried or str(uuid.uuid4()), HASH, now, __version__))
+    content = MARK.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
     if damaged is None:
         made = place.blobs.put_if_absent(MARK_NAME, content)
     else:
         made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
-    return Made(_open(place), now=made, again=made and bool(carried))
+    return Made(_open(place), now=made, again=made and bool(recorded))
 
 
 def refuse_another_descriptor(repository: Repository) -> None:
-    """Refuse to go on in a repository that has become another one since it was opened: nobody would find what is named.
+    """Refuse to continue in a place that has become another repository since it was opened.
 
-    Whoever names something asks this when a document that carries the id is there, and before a head names it. Whoever
-    makes a mark looks first that there is none, then for that id. So one of the two sees the other.
+    A publisher calls this once a document that carries the id exists, and before a head names it. A process that makes
+    a descriptor first checks that there is none, then reads that id. So one of the two detects the other.
 
     Raises:
-        Fenced: the mark has another id.
-        Corrupted: there is no mark, or it is damaged.
-        Invalid, Retryable: nobody could look.
+        Fenced: the descriptor has another id.
+        Corrupted: there is no descriptor, or it is damaged.
+        Invalid, Retryable: it could not be read.
     """
     place, before = repository.place, repository.mark.id
-    found = _mark(place)
+    found = _read_descriptor(place)
     if found is None:
         raise _missing(place, f"this job began in the repository {before}")
     if found.id != before:
@@ -214,31 +198,31 @@ def refuse_another_descriptor(repository: Repository) -> None:
             f"The place {place.url} was the repository {before} when this job began, and is the repository {found.id} "
             "now.",
             code="repository-replaced",
-            action="Look who has made or copied a mark there (statecore init), and start a new job (under a new "
-            "request id).",
+            action="Check which process made or copied a repository descriptor there (statecore init), and start a new "
+            "job (under a new request id).",
             repository=place.url,
             repository_id=before,
             found_repository_id=found.id,
         )
 
 
-def _carried_id(place: Place) -> str:
-    """The id that everything in a place without a mark carries; empty where nothing does.
+def _recorded_id(place: Place) -> str:
+    """The id that everything in a place without a descriptor carries; empty where nothing does.
 
     Raises:
-        Invalid: some of it carries another one.
+        Invalid: there are several ids.
     """
     by_id: dict[str, str] = {}
-    for one in carried_ids(place.blobs, place.pointers):
+    for one in recorded_ids(place.blobs, place.pointers):
         by_id.setdefault(one.repository, one.name)
     if len(by_id) > 1:
         each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
         raise Invalid(
-            f"{place.url} has no mark ({MARK_NAME}) that can be read, and what is there is of {len(by_id)} "
-            f"repositories: {each}. Nobody can tell which of them it is.",
+            f"{place.url} has no readable repository descriptor ({MARK_NAME}), and its content is of {len(by_id)} "
+            f"repositories: {each}. Which of them it is cannot be told.",
             code="repository-ambiguous",
-            action="Move the heads and manifests of the others away, or put a copy of the mark back, then run this "
-            f"again: {_init(place)}",
+            action="Move the heads and manifests of the others away, or restore a copy of the descriptor, then run "
+            f"this again: {_init(place)}",
             repository=place.url,
             repository_ids=sorted(by_id),
         )
@@ -251,14 +235,14 @@ def _init(place: Place) -> str:
 
 def _missing(place: Place, because: str) -> Corrupted:
     return Corrupted(
-        f"The mark of the repository at {place.url} ({MARK_NAME}) is missing: {because}.",
+        f"The descriptor of the repository at {place.url} ({MARK_NAME}) is missing: {because}.",
         code="repository-descriptor-missing",
-        action=f"Put it back, then run this again: {_init(place)}",
+        action=f"Restore it, then run this again: {_init(place)}",
         repository=place.url,
     )
 
 
-def _mark(place: Place) -> RepositoryDescriptor | None:
+def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
     try:
         content = place.blobs.get(MARK_NAME)
     except NotFound:
@@ -266,8 +250,8 @@ def _mark(place: Place) -> RepositoryDescriptor | None:
     return _decoded(place, content)
 
 
-def _usable_mark(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
-    """The mark, or the damaged one that is in its place, if any: the one document that is both a blob and a pointer."""
+def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
+    """The descriptor, or the damaged document in its place; the one document that is both a blob and a pointer."""
     found = place.pointers.read(MARK_NAME)
     if found is None:
         return None, None
@@ -281,13 +265,13 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
     try:
         found = MARK.decode(content)
     except Invalid as error:
-        if MARK.seal_holds(content):  # of a version that this release does not know
+        if MARK.seal_holds(content):  # a version that this release does not know
             error.context.setdefault("repository", place.url)
             raise
         raise Corrupted(
-            f"The mark of the repository at {place.url} ({MARK_NAME}) is damaged: {error.what}",
+            f"The descriptor of the repository at {place.url} ({MARK_NAME}) is damaged: {error.what}",
             code="repository-descriptor-damaged",
-            action=f"Make it anew; it gets the id that heads and manifests carry: {_init(place)}",
+            action=f"Rebuild it with the id that heads and manifests carry: {_init(place)}",
             repository=place.url,
         ) from error
     if found.hash != HASH:
@@ -303,14 +287,10 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
 
 
 def place_of(url: str, patience: Patience = PATIENT) -> Place:
-    """The place that a URL names; nothing is asked of it yet.
-
-    Args:
-        url: of the place.
-        patience: how long its server may let this process wait.
+    """The place that a URL names; nothing is requested from it yet.
 
     Raises:
-        Invalid: it names none.
+        Invalid: the URL is invalid.
         MissingExtra: it is in S3, and boto3 is not installed.
     """
     parts = urlsplit(url)
@@ -327,24 +307,24 @@ def place_of(url: str, patience: Patience = PATIENT) -> Place:
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
         raise Invalid(
-            f"{url!a} names no place for a repository.",
+            f"{url!a} is not the URL of a repository.",
             code="repository-url-invalid",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
             url=url,
         )
     if parts.query not in ("", _COPY):
         raise Invalid(
-            f"{parts.query!a}: no such setting of a repository in a directory.",
+            f"{parts.query!a}: a repository in a directory has no such setting.",
             code="repository-url-invalid",
-            action=f"Give {_COPY} behind the question mark, for copies instead of hard links, or nothing.",
+            action=f"Give {_COPY} after the question mark, for copies instead of hard links, or nothing.",
             settings=[parts.query],
         )
     if path == Path("/") or (path.exists() and not path.is_dir()):
         raise Invalid(
-            f"{path} is {'the root directory' if path == Path('/') else 'no directory'}, and no place for a "
+            f"{path} is {'the root directory' if path == Path('/') else 'not a directory'}, and cannot be a "
             "repository.",
             code="repository-url-invalid",
-            action="Name a directory; it is made where it is missing.",
+            action="Name a directory; it is created where it is missing.",
             path=str(path),
         )
     sharing = Sharing.CLONES if parts.query else Sharing.ROOM

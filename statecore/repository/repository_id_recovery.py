@@ -1,7 +1,7 @@
-"""The id of a repository whose mark is lost: every head and every manifest repeats it.
+"""Recovers the id of a repository whose descriptor is lost: every head and every manifest repeats it.
 
-Without the mark a place is no repository any more, and with another one all that lies there is another repository's. So
-whoever makes a mark looks first whether there was one.
+With another id in the descriptor, all content would belong to another repository. So the id is looked for before a
+descriptor is made.
 """
 
 from __future__ import annotations
@@ -19,23 +19,18 @@ from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import MANIFEST
 
 
-class Carried(NamedTuple):
-    """An id that something carries.
-
-    Attributes:
-        repository: the id.
-        name: of the head or the manifest.
-    """
+class RecordedId(NamedTuple):
+    """A repository id, and the name of the head or manifest that carries it."""
 
     repository: str
     name: str
 
 
-def carried_ids(blobs: Blobs, pointers: Pointers) -> Iterator[Carried]:
-    """The ids that heads and manifests carry, heads first; what is damaged carries none.
+def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
+    """The ids that heads and manifests carry, heads first; damaged documents are skipped.
 
     Raises:
-        Invalid, Retryable: nobody could look.
+        Invalid, Retryable: the repository could not be read.
     """
     applications = []
     for name in sorted(blobs.directories(APPLICATIONS)):
@@ -43,14 +38,14 @@ def carried_ids(blobs: Blobs, pointers: Pointers) -> Iterator[Carried]:
             applications.append(Layout(name))
     for names in applications:
         found = pointers.read(names.head)
-        yield from _carried(HEAD, names.head, None if found is None else found.content)
+        yield from _recorded(HEAD, names.head, None if found is None else found.content)
     for names in applications:
         for blob in blobs.list(names.manifests):
-            with suppress(NotFound):  # deleted meanwhile
-                yield from _carried(MANIFEST, blob.name, blobs.get(blob.name))
+            with suppress(NotFound):  # deleted since
+                yield from _recorded(MANIFEST, blob.name, blobs.get(blob.name))
 
 
-def _carried(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[Carried]:
-    """The id of a document of whatever version, if its seal holds."""
+def _recorded(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[RecordedId]:
+    """The id in a document of any version, if its seal holds."""
     if content is not None and kind.seal_holds(content) and isinstance(found := parsed(content).get("repository"), str):
-        yield Carried(found, name)
+        yield RecordedId(found, name)

@@ -1,12 +1,12 @@
-"""A file on its way: its pieces come in any order, are written where they belong, and hashed in their order.
+"""A file being downloaded: pieces arrive in any order, are written in place, and hashed in order.
 
 ::
 
     hashed ──────────────▶│ wait  │ missing │ wait │         a piece that comes next is hashed from memory,
-    0                     │       │         │      │  bytes  and after it those that had waited, from the file
+    0                     │       │         │      │  bytes  and after it those that waited, from the file
 
-Nothing but the file holds a piece that waits, so memory does not grow where one piece is late. Whoever brings the piece
-that was missing hashes; others bring more meanwhile.
+Only the file holds a waiting piece, so memory does not grow where one piece is late. The thread that brings the missing
+piece hashes, while other threads download more.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CHUNK = 1 << 20
 
 
 class ResumableFile:
-    """A file of which some has come. It is opened when the first piece comes.
+    """A partial file, opened when the first piece arrives.
 
     Args:
-        size: its bytes.
-        directory: where it lies until it is whole.
-        keeps: whether files that are whole stay there when others fail.
+        size: its size in bytes.
+        directory: holds it until it is complete.
+        keeps: whether complete files stay when others fail; for the operator's message.
         clock: ns since the epoch, by the clock of the file system.
     """
 
@@ -50,16 +50,12 @@ class ResumableFile:
         self._opened: IO[bytes] | None = None
 
     def take(self, start: int, piece: memoryview) -> bool:
-        """Write a piece; several threads may do so at once.
-
-        Args:
-            start: where it begins in the file.
-            piece: its bytes; the file's empty one counts, too.
+        """Write a piece at an offset; several threads may do so at once. An empty file has one empty piece.
 
         Returns:
-            Whether the file is whole now, and hashed: true once.
+            Whether the file is complete and hashed now: true once.
         """
-        with said(self._path, keeps=self._keeps):
+        with translated_errors(self._path, keeps=self._keeps):
             with self._lock:
                 if self._opened is None:
                     self._opened = self._path.open("x+b", buffering=0)
@@ -73,10 +69,10 @@ class ResumableFile:
                     return False
                 self._is_hashing = True
             self._digest.update(piece)
-            return self._hash_on(descriptor, start + len(piece))
+            return self._hash_waiting(descriptor, start + len(piece))
 
-    def _hash_on(self, descriptor: int, end: int) -> bool:
-        """Hash what has waited for the piece that ends here."""
+    def _hash_waiting(self, descriptor: int, end: int) -> bool:
+        """Hash the pieces that waited for the one that ends here."""
         while True:
             with self._lock:
                 self._hashed = end
@@ -95,9 +91,9 @@ class ResumableFile:
         return self._digest.hexdigest()
 
     def finish(self, final: Path) -> FileMoment | None:
-        """Give it its name, durable; what it is then, as far as that can be told."""
+        """Sync the file and rename it to its final name; its state then, as far as that can be told."""
         assert self._opened is not None
-        with said(self._path, keeps=self._keeps):
+        with translated_errors(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
             moment = FileMoment.of(self._path, self._clock)
@@ -106,28 +102,23 @@ class ResumableFile:
         return moment
 
     def discard(self) -> None:
-        """Take away what is not finished."""
+        """Delete the file if it is unfinished."""
         if self._opened is not None:
             self._opened.close()
             self._path.unlink(missing_ok=True)
 
 
 @contextmanager
-def said(path: Path, *, keeps: bool = True) -> Iterator[None]:
-    """What the system says of a file, as one of the kinds of error.
-
-    Args:
-        path: the file.
-        keeps: whether files that came whole stay when the job has failed.
-    """
-    again = "run this again: files that came whole are kept." if keeps else "run this again; nothing is kept meanwhile."
+def translated_errors(path: Path, *, keeps: bool = True) -> Iterator[None]:
+    """Convert ``OSError`` on a file into one of statecore's errors; ``keeps`` says whether complete files are kept."""
+    retry = "run this again: complete files are kept." if keeps else "run this again; nothing is kept."
     try:
         yield
     except OSError as error:
         raise system_error(
             error,
             f"{path} could not be written",
-            action=f"Look at the disk, then {again}",
-            room=f"Free room there{'' if keeps else ', or let TMPDIR name a larger disk'}, then {again}",
+            action=f"Check the disk, then {retry}",
+            room=f"Free space there{'' if keeps else ', or let TMPDIR name a larger disk'}, then {retry}",
             path=str(path),
         ) from error

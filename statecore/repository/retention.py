@@ -1,23 +1,22 @@
-"""Which snapshots a new head goes on naming, so that a checkpoint every five minutes does not make it grow for ever.
+"""Decides which snapshots a new head keeps, so that frequent checkpoints do not grow it without bound.
 
-What was made by hand or on purpose is kept, and what is pinned. Of what is made as a matter of routine, checkpoints and
-folds, these stay::
+Pinned snapshots are kept, and all but those of routine. Of checkpoints and compactions these stay::
 
     the newest                        12      an hour of a checkpoint every five minutes
     the newest of each hour of UTC    24      hours that have one
     the newest of each day of UTC      7      days that have one
     the newest of each week            4      weeks that have one; a week begins on Monday
 
-Hours, days and weeks that have no snapshot are not counted, and no clock is asked. So what an application that rests
-had last is kept until newer ones take its place, and one clock that is wrong costs no more than one of the hours, days
-and weeks. Newer is what stands further ahead in the head.
+Hours, days and weeks without a snapshot are not counted, and no clock is read. So the last snapshots of an idle
+application are kept until newer ones replace them, and a wrong clock costs no more than one of the hours, days and
+weeks. Newer means further ahead in the head.
 
 **A snapshot that was left out is never wanted again.** The newest of an hour can only be followed by a newer one, and
-an hour only move away from the newest. So to thin a head step by step leaves what thinning all that there ever was
-would.
+an hour only move away from the newest. So thinning a head step by step leaves the same as thinning all snapshots at
+once.
 
-What a head does not name any more does not count. Its manifest, parts and files stay where they are, as garbage for
-whoever collects it.
+A snapshot that the head does not name any more is not published. Its manifest, task manifests and files stay, as
+garbage to be collected.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from itertools import islice
 from statecore.repository.head import SnapshotEntry
 
 ROUTINE = ("checkpoint", "fold")
-"""Origins of snapshots of which a head names some only."""
+"""Origins of snapshots that are thinned."""
 
 NEWEST = 12
 """How many of the newest are kept."""
@@ -39,28 +38,24 @@ SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (
     (7, lambda made: made.date()),
     (4, lambda made: made.isocalendar()[:2]),
 )
-"""How many spans of a kind have their newest kept, and the span that a moment is in."""
+"""For each kind of span: how many have their newest kept, and the span of a time."""
 
 
 def retained_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
-    """The entries that a new head keeps, in their order.
-
-    Args:
-        entries: all that there are, newest first.
-    """
+    """The entries that a new head keeps, in their order (newest first)."""
     routine = [entry for entry in entries if entry.origin in ROUTINE]
     wanted = {entry.snapshot for entry in routine[:NEWEST]}
-    made = [_moment(entry.made) for entry in routine]
+    made = [_made_at(entry.made) for entry in routine]
     for count, span in SPANS:
         newest: dict[Hashable, str] = {}
-        for entry, moment in zip(routine, made, strict=True):
-            newest.setdefault(span(moment), entry.snapshot)
+        for entry, time in zip(routine, made, strict=True):
+            newest.setdefault(span(time), entry.snapshot)
         wanted |= set(islice(newest.values(), count))
     return tuple(entry for entry in entries if entry.origin not in ROUTINE or entry.pinned or entry.snapshot in wanted)
 
 
-def _moment(made: str) -> datetime:
-    """When a snapshot was made. All whose time cannot be read were made in one hour, a long time ago."""
+def _made_at(made: str) -> datetime:
+    """When a snapshot was made; unreadable times all fall into one hour, long ago."""
     try:
         found = datetime.fromisoformat(made)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

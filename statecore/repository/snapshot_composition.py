@@ -1,19 +1,19 @@
-"""What the next snapshot is made of, task by task: parts that are written anew, parts that stay, tasks that go.
+"""Composes the next snapshot task by task: task manifests to write, to keep, and tasks to drop.
 
 ====================  =================================================================================================
 a task                becomes
 ====================  =================================================================================================
-that a job has made   a part that is written, with the stores of the task that the job did not make and the application
-                      still has
-of the others         *kept*: the new manifest refers to the part that is there; nothing is read, and nothing written.
-                      Where the job knows all tasks of the application, stores that are not declared any more are left
-                      out, and then the part is written without them
-that the application  *dropped*
-has no more
+built by the job      a task manifest that is written, with the stores of the task that the job did not build and the
+                      application still has
+any other             *kept*: the new manifest refers to the existing task manifest; nothing is read or written. Where
+                      the job knows all tasks of the application, stores that are no longer declared are left out, and
+                      then the task manifest is written without them
+no longer in the      *dropped*
+application
 ====================  =================================================================================================
 
-A kept part may be copied all the same, byte for byte: where parts have come to lie in many blobs, whoever writes some
-puts those that it has read beside them, so that reading all of them stays a few requests.
+A kept task manifest may be copied all the same, byte for byte: where they are spread over many blobs, those that were
+read are written into the new blob, so that reading all of them stays a few requests.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from statecore.repository.manifest import (
     TaskManifest,
     TaskManifestReference,
 )
-from statecore.repository.task_manifest_documents import joined_parts
+from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
 MOST_BLOBS = 8
-"""Blobs that the parts of a snapshot may lie in before those at hand are put into one."""
+"""Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one."""
 
 
 class Cut(NamedTuple):
-    """A moment at which nothing lay behind the ends of a task.
+    """A time at which no record existed beyond the ends of a task.
 
     Attributes:
         at_ms: in ms since the epoch.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where nobody knows it,
-            and then the moment is not by the cluster's clock.
+        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
+            and then the time is not by the cluster's clock.
     """
 
     at_ms: int
@@ -53,12 +53,12 @@ class Cut(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A part that is to be written.
+    """A task manifest to write.
 
     Attributes:
-        part: the part.
-        before: what the newest snapshot has of the task; ``None`` where it has none.
-        made: the stores that the job has made.
+        part: the task manifest.
+        before: that of the newest snapshot; ``None`` where it has none.
+        made: the stores that the job has built.
     """
 
     part: TaskManifest
@@ -66,26 +66,26 @@ class Written(NamedTuple):
     made: frozenset[str]
 
     @property
-    def taken_over(self) -> list[StoreSnapshot]:
-        """The stores that are as they were, or stand upon runs of another snapshot."""
+    def inherited(self) -> list[StoreSnapshot]:
+        """The stores that are unchanged, or based on runs of another snapshot."""
         return [store for store in self.part.stores if store.store not in self.made or store.advanced_from is not None]
 
     @property
     def raw(self) -> Mapping[str, Any] | None:
-        """The document that it replaces."""
+        """The JSON that it replaces."""
         return None if self.before is None else self.before.raw
 
 
 @dataclass(frozen=True)
 class SnapshotComposition:
-    """A snapshot in the making.
+    """The content of the next snapshot.
 
     Attributes:
-        written: parts that are written anew.
-        kept: the references that stay, by task.
-        dropped: tasks that the snapshot does not have any more.
+        written: task manifests to write.
+        kept: references to keep, by task.
+        dropped: tasks of the newest snapshot that it does not have.
         has_news: whether it differs from the newest snapshot.
-        warnings: what is said of tasks and stores that it does not have any more.
+        warnings: about tasks and stores that it does not have any more.
     """
 
     written: tuple[Written, ...]
@@ -95,7 +95,7 @@ class SnapshotComposition:
     warnings: tuple[str, ...]
 
 
-def composed(
+def compose(
     made: Sequence[TaskManifest],
     newest: Mapping[str, TaskManifestReference],
     read: Callable[[Collection[TaskManifestReference]], Mapping[str, ReadTaskManifest]],
@@ -106,53 +106,53 @@ def composed(
     tasks: Collection[str] | None,
     cuts: Mapping[str, Cut],
 ) -> SnapshotComposition:
-    """What the next snapshot is made of.
+    """Compose the next snapshot.
 
     Args:
-        made: the parts that a job has made.
-        newest: where the parts of the newest snapshot lie, by task.
-        read: reads some of them.
-        spec: the application as it is declared.
-        standing: tasks of the job that stay as the newest snapshot has them.
-        whole: whether the parts are all that the application has; other tasks and stores are dropped.
+        made: task manifests that a job has built.
+        newest: references of the newest snapshot, by task.
+        read: reads task manifests.
+        spec: the application's spec.
+        standing: tasks of the job that stay as in the newest snapshot.
+        whole: whether ``made`` is all that the application has; other tasks and stores are dropped.
         tasks: all tasks that the application has; ``None`` where the job does not know them.
-        cuts: moments at which nothing lay behind the ends of kept tasks, by task; of all their stores.
+        cuts: for kept tasks, a time at which no record existed beyond the ends of any of their stores.
     """
     touched = {part.task for part in made}
     before = read([reference for task, reference in newest.items() if task in touched])
     written = [_completed(part, before.get(part.task), spec, whole=whole) for part in made]
-    warnings = [] if whole else list(_left_out(written, spec, undeclared=tasks is not None))
+    warnings = [] if whole else list(_undeclared_warnings(written, spec, undeclared=tasks is not None))
     others = {task: reference for task, reference in newest.items() if task not in touched}
     kept = {task: reference for task, reference in others.items() if not whole or task in standing}
     if tasks is not None:
         kept = {task: reference for task, reference in kept.items() if task in tasks}
         for task, there in read(list(kept.values())).items():
-            less = _completed(TaskManifest(task, ()), there, spec, whole=False)
-            if len(less.part.stores) < len(there.part.stores):
+            reduced = _completed(TaskManifest(task, ()), there, spec, whole=False)
+            if len(reduced.part.stores) < len(there.part.stores):
                 del kept[task]
-                warnings += _left_out([less], spec, undeclared=True)
-                written += [less] if less.part.stores else []
+                warnings += _undeclared_warnings([reduced], spec, undeclared=True)
+                written += [reduced] if reduced.part.stores else []
     cut = {task: _later(reference, cuts[task]) for task, reference in kept.items() if task in cuts}
     news = {task for task, reference in cut.items() if reference != kept[task]}
     dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
     if tasks is not None and dropped:
-        warnings.append(_gone(dropped))
+        warnings.append(_dropped_warning(dropped))
     return SnapshotComposition(
         tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings)
     )
 
 
-def blob_of(
+def task_manifest_blob(
     composition: SnapshotComposition, known: Mapping[str, ReadTaskManifest], name: Callable[[str], str]
 ) -> tuple[str, bytes, dict[str, TaskManifestReference]]:
-    """The blob of the parts that are written: its name, its bytes, and where all parts of the snapshot lie, by task.
+    """The blob of written task manifests: its name, its bytes, and references to all task manifests, by task.
 
     Args:
         composition: what is written; something is.
-        known: parts that were read, by the hash of their documents.
-        name: the name of a blob of parts, by its hash.
+        known: task manifests that were read, by the hash of their documents.
+        name: makes the blob's name from its hash.
     """
-    content, references = joined_parts([(one.part, one.raw) for one in composition.written])
+    content, references = encode_task_manifests([(one.part, one.raw) for one in composition.written])
     kept = composition.kept
     if len({reference.extent.blob for reference in kept.values()}) >= MOST_BLOBS:
         copied = []
@@ -167,10 +167,10 @@ def blob_of(
 
 
 def behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
-    """What of a part is behind what counts already: the store, its end, and the end that counts.
+    """Stores that end before the published ones: the store, its end, and the published end.
 
-    A topic that was made anew begins anew; where nobody asked a broker it is taken for the same. Versioned stores are
-    left to Kafka Streams by whoever asks for it; another store that is left is empty.
+    A recreated topic begins anew; a topic of unknown id is taken for the same. A versioned store that Kafka Streams
+    restores was requested so and does not count; any other store left to restore is empty.
     """
     ends = {
         (store.store, end.topic_partition): end
@@ -187,7 +187,7 @@ def behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnaps
 
 
 def _later(reference: TaskManifestReference, cut: Cut) -> TaskManifestReference:
-    """A reference as of a moment, where it is not as of a later one, or of one that proves more."""
+    """The reference with a later time without further records, unless its own is later or proves more."""
     if (reference.horizon_ms is None) == (cut.horizon_ms is None):
         stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
     else:
@@ -196,7 +196,7 @@ def _later(reference: TaskManifestReference, cut: Cut) -> TaskManifestReference:
 
 
 def _completed(part: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool) -> Written:
-    """The part with the stores of its task that the job did not make and the application still has, as they were."""
+    """The task manifest with the task's unchanged stores that the application still has."""
     made = frozenset(store.store for store in part.stores)
     others = [
         store
@@ -209,26 +209,26 @@ def _completed(part: TaskManifest, before: ReadTaskManifest | None, spec: Applic
     return Written(replace(part, stores=tuple(stores)), before, made)
 
 
-def _left_out(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
-    """What is said of stores that were not made, and that are not what is declared any more."""
+def _undeclared_warnings(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
+    """Warnings about stores that were not built and do not match the spec any more."""
     for part, before, _ in written:
         stays = {store.store for store in part.stores}
         for store in before.part.stores if before is not None else ():
             if store.store in stays:
                 continue
-            gone = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
+            prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
             if spec.store(store.store) is None and undeclared:
-                yield f"{gone}the spec does not declare it."
+                yield f"{prefix}the spec does not declare it."
             for one in differences(part.task, store, spec, empty=store.left_to_restore):
                 yield (
-                    f"{gone}its {one.what} is {one.there} in the one before, and the spec declares {one.declared}. "
-                    "Publish it anew."
+                    f"{prefix}its {one.what} is {one.there} in the previous one, and the spec declares {one.declared}. "
+                    "Publish it again."
                 )
 
 
-def _gone(tasks: Sequence[str]) -> str:
+def _dropped_warning(tasks: Sequence[str]) -> str:
     named = ", ".join(tasks[:20]) + (f" and {len(tasks) - 20} others" if len(tasks) > 20 else "")
     return (
         f"Tasks {named} are not in the snapshot any more: the application has none of their stores or partitions now. "
-        "The snapshot before has them."
+        "The previous snapshot has them."
     )

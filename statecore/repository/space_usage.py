@@ -1,8 +1,8 @@
-"""What history costs: the bytes that a snapshot holds, and no newer one does.
+"""Computes what history costs: the bytes that a snapshot needs and no newer one does.
 
-Each file is counted once, at the newest snapshot that names it. So what all but the newest hold is what the repository
-has beyond the newest state: runs that a fold has replaced, segments that have expired, bases before the last rebuild.
-An older snapshot may name some of these files as well, and then they stay when the newer of the two is let go.
+Each file is counted once, at the newest snapshot that names it. So the sum over all but the newest is what the
+repository has beyond the newest state: runs replaced by compactions, expired segments, bases before the last rebuild.
+An older snapshot may name some of these files as well, and then they stay when the newer of the two is forgotten.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from statecore.repository.verification import PartKey, VerifiedSnapshot, key_of
 
 Files = Mapping[str, int]
-"""Bytes of some files, by hash."""
+"""Bytes of files, by hash."""
 
 
 def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[PartKey, Files]) -> list[VerifiedSnapshot]:
-    """Snapshots, each with the bytes of the files that it names and no newer one does; 0 for the newest.
+    """Add to each snapshot the bytes of the files that no newer one names; 0 for the newest.
 
     Args:
         found: snapshots, newest first, from the newest on.
-        files: the files of each part that can be read.
+        files: the files of each readable task manifest.
 
     Returns:
-        The same; with ``None`` where nobody can tell, because this one or a newer one is damaged.
+        The snapshots; with ``None`` where the bytes are unknown, because this one or a newer one is damaged.
     """
     counted: set[str] = set()
     seen: set[PartKey] = set()

@@ -1,13 +1,12 @@
-"""Parts of manifests as they lie in a repository: each is compressed JSON, one after the other in one blob.
+"""Encodes task manifests: zlib-compressed JSON, concatenated in one blob.
 
-A part says much the same of each of its runs. As JSON for people a store of six runs took 6 KB, and a window of 26
-segments 136 KB; compressed it is a quarter and a sixth of that. What is left are hashes, digests and keys, which
-nothing makes smaller. Measured and left out, because a part should be readable with nothing but zlib: a dictionary of
-the names of fields (a fifth less of a part of 1.6 KB, nothing of a large one), and JSON without the fields that have
-their default (6 % and less).
+A task manifest repeats much for each run. As JSON a store of six runs takes 6 KB, and a window of 26 segments 136 KB;
+compressed a quarter and a sixth of that, mostly hashes, digests and keys. Measured and rejected, because a task
+manifest should be readable with nothing but zlib: a dictionary of field names (a fifth less for 1.6 KB, nothing for a
+large one), and JSON without default values (6 % and less).
 
-Each part is compressed by itself, because it is read by itself. What decompression gives is bounded: a few KB could
-else fill the memory of whoever reads them.
+Each task manifest is compressed and read by itself. The size after decompression is bounded, because a few KB could
+otherwise fill the reader's memory.
 """
 
 from __future__ import annotations
@@ -22,48 +21,52 @@ from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import PART, Extent, TaskManifest, TaskManifestReference
 
 DOCUMENT_BYTES = 32 << 20
-"""The largest document of a part before it is compressed; about 50,000 runs."""
+"""Largest uncompressed task manifest; about 50,000 runs."""
 
 _LEVEL = 6
-"""Of zlib. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
+"""zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
 
 
-def joined_parts(
+def encode_task_manifests(
     parts: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
 ) -> tuple[bytes, tuple[TaskManifestReference, ...]]:
-    """The documents of some parts, one after the other, and where each of them lies, in a blob that has no name yet.
+    """Encode task manifests into one blob that has no name yet; its bytes and the references.
 
     Args:
-        parts: the parts, each with the document that it replaces, if it does.
-        most: bytes of the largest document before it is compressed.
+        parts: task manifests, each with the JSON that it replaces, if any.
+        most: bytes of the largest uncompressed document.
 
     Raises:
-        Invalid: one is larger than whoever reads it would take.
+        Invalid: one is larger than readers accept.
     """
     content = bytearray()
     references = []
-    for part, before in parts:
-        document = _document(part, before, most)
+    for task_manifest, before in parts:
+        document = _document(task_manifest, before, most)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
-        known = part.cut_ms, part.horizon_ms
-        references.append(TaskManifestReference(part.task, part.identity, digest, extent, part.file_bytes, *known))
+        known = task_manifest.cut_ms, task_manifest.horizon_ms
+        references.append(
+            TaskManifestReference(
+                task_manifest.task, task_manifest.identity, digest, extent, task_manifest.file_bytes, *known
+            )
+        )
         content += document
     return bytes(content), tuple(references)
 
 
-def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
-    """The JSON of a part that was read.
+def decompress(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
+    """Decompress a task manifest.
 
     Args:
-        document: its bytes, which were compared with their hash.
-        what: what it is, for messages.
+        document: its bytes, verified by hash.
+        what: its name for messages.
         action: what to do where it cannot be used.
-        most: bytes that it may have.
-        context: names as fields, for machines.
+        most: largest size after decompression.
+        context: fields of errors for machines.
 
     Raises:
-        Corrupted: it is not compressed, broke off, is followed by something else, or gives more than any part has.
+        Corrupted: it is not compressed, truncated, followed by something else, or too large.
     """
     stream = zlib.decompressobj()
     try:
@@ -78,33 +81,33 @@ def opened(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTE
         ) from error
     if len(content) > most:
         raise Corrupted(
-            f"{what} is larger than {most:,} bytes, which no part is.",
+            f"{what} is larger than {most:,} bytes, the limit of a task manifest.",
             code="manifest-malformed",
             action=action,
             reason="too-large",
             **context,
         )
     if not stream.eof or stream.unused_data:
-        why = "has something else behind it" if stream.eof else "broke off"
+        why = "is followed by other data" if stream.eof else "is truncated"
         reason = "trailing-data" if stream.eof else "truncated"
         raise Corrupted(f"{what} {why}.", code="manifest-malformed", action=action, reason=reason, **context)
     return content
 
 
-def _document(part: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
-    fields = PART.to_json(part)
+def _document(task_manifest: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
+    fields = PART.to_json(task_manifest)
     if before is not None:
         fields |= PART.unknown(before)
         fields["stores"] = kept(fields["stores"], before["stores"], "store")
     content = compact(fields)
     if len(content) > most:
-        runs = sum(len(database.runs) for store in part.stores for database in store.databases)
+        runs = sum(len(database.runs) for store in task_manifest.stores for database in store.databases)
         raise Invalid(
-            f"What a snapshot would say of task {part.task} takes {len(content):,} bytes ({runs:,} runs), and nobody "
-            f"reads more than {most:,}.",
+            f"The task manifest of task {task_manifest.task} takes {len(content):,} bytes ({runs:,} runs), and the "
+            f"limit is {most:,}.",
             code="manifest-too-large",
-            action="Make the stores of this task anew, of fewer runs: statecore restore of the whole application.",
-            task=part.task,
+            action="Rebuild the stores of this task with fewer runs: statecore restore of the whole application.",
+            task=task_manifest.task,
             bytes=len(content),
             runs=runs,
         )

@@ -1,4 +1,4 @@
-"""Names in a part that was read: none of them may reach a file that is not the repository's or the store's own."""
+"""Validates names in a task manifest: none may reach a file outside the repository or the store."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?[0-9]+_[0-9]+")
 _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
 
 
-def check_names(part: TaskManifest, blobs: str) -> None:
-    """Refuse names that nobody gives: whoever can write to a repository must not reach other files by them.
+def check_names(task_manifest: TaskManifest, blobs: str) -> None:
+    """Refuse names that statecore never writes: a writer of the repository must not reach other files by them.
 
     Args:
-        part: a part that was read.
-        blobs: what the names of all blobs begin with that it may refer to.
+        task_manifest: a task manifest that was read.
+        blobs: prefix of all blobs that it may refer to.
 
     Raises:
-        Corrupted: it has a task, a store, a file or a place that cannot be.
+        Corrupted: a task, store, file or blob has an invalid name.
     """
-    wrong = [] if _TASK.fullmatch(part.task) else [f"task {part.task!a}"]
-    for store in part.stores:
+    wrong = [] if _TASK.fullmatch(task_manifest.task) else [f"task {task_manifest.task!a}"]
+    for store in task_manifest.stores:
         wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]
         for digest, extent in store.extents:
             wrong += [] if _SHA256.fullmatch(digest) else [f"hash {digest!a}"]
@@ -34,7 +34,7 @@ def check_names(part: TaskManifest, blobs: str) -> None:
         wrong += [f"file {name!a}" for name in files if not _BASE_FILE.fullmatch(name)]
     if wrong:
         raise Corrupted(
-            f"A part of a manifest has names that cannot be: {', '.join(wrong[:5])}.",
+            f"A task manifest has invalid names: {', '.join(wrong[:5])}.",
             code="manifest-names-invalid",
             action="Find out who has written to the repository, and publish a new snapshot.",
         )

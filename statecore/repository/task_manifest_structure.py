@@ -1,7 +1,7 @@
-"""What a part says must fit together: a store that is built of a part that contradicts itself would be another one.
+"""Validates that a task manifest is consistent: a store built of an inconsistent one would be another store.
 
-Hashes say that a part is what was written, and not that it was right. So the same rules hold for a part that is to be
-published and for one that was read::
+Hashes prove that a task manifest is what was written, not that it was right. So the same rules hold before it is
+published and after it was read::
 
     store      ends at the offsets of its changelogs; left to restore, it is empty
     database   each segment once
@@ -33,56 +33,55 @@ _SHOWN = 3
 T = TypeVar("T", bound=Hashable)
 
 
-def check_structure(part: TaskManifest, action: str) -> None:
-    """Refuse a part that was read and cannot be right.
-
-    Args:
-        part: the part; its names have been checked.
-        action: what to do where it contradicts itself.
+def check_structure(task_manifest: TaskManifest, action: str) -> None:
+    """Refuse an inconsistent task manifest that was read; its names have been checked.
 
     Raises:
         Corrupted: it contradicts itself.
         Invalid: its databases have a layout that this release does not know.
     """
-    for store in part.stores:
+    for store in task_manifest.stores:
         if store.layout != LAYOUT:
             raise Invalid(
-                f"Store {store.store!a} of task {part.task} has the layout {store.layout!a}, and not {LAYOUT}.",
+                f"Store {store.store!a} of task {task_manifest.task} has the layout {store.layout!a}, and not "
+                f"{LAYOUT}.",
                 code="format-unsupported",
                 action=OTHER_RELEASE,
-                task=part.task,
+                task=task_manifest.task,
                 store=store.store,
                 expected=LAYOUT,
                 found=store.layout,
             )
-    if wrong := wrong_in(part):
+    if wrong := contradictions_in(task_manifest):
         raise Corrupted(
-            f"A part of a manifest contradicts itself: {_words(wrong)}.",
+            f"A task manifest contradicts itself: {_summary(wrong)}.",
             code="manifest-inconsistent",
             action=action,
-            task=part.task,
+            task=task_manifest.task,
         )
 
 
-def check_made(parts: Iterable[TaskManifest]) -> None:
-    """Refuse parts that are to be published and cannot be right.
-
-    Raises:
-        StatecoreError: one contradicts itself.
-    """
-    if wrong := [one for part in parts for one in wrong_in(part)]:
+def check_consistent(parts: Iterable[TaskManifest]) -> None:
+    """Refuse inconsistent task manifests before they are published, with ``StatecoreError``: a defect."""
+    if wrong := [one for task_manifest in parts for one in contradictions_in(task_manifest)]:
         raise StatecoreError(
-            f"A defect of this program: nothing was published, because a part contradicts itself: {_words(wrong)}.",
+            f"A defect of this program: nothing was published, because a task manifest contradicts itself: "
+            f"{_summary(wrong)}.",
             code="defect",
             action="Report it.",
         )
 
 
-def wrong_in(part: TaskManifest) -> list[str]:
-    """What of a part contradicts the rest, in words; nothing where it fits together."""
-    wrong = [f"task {part.task} has store {name!a} twice" for name in _repeated(one.store for one in part.stores)]
-    for store in part.stores:
-        wrong += [f"store {store.store!a} of task {part.task}: {why}" for why in _of_store(part.task, store)]
+def contradictions_in(task_manifest: TaskManifest) -> list[str]:
+    """Contradictions in a task manifest, in words."""
+    wrong = [
+        f"task {task_manifest.task} has store {name!a} twice"
+        for name in _repeated(one.store for one in task_manifest.stores)
+    ]
+    for store in task_manifest.stores:
+        wrong += [
+            f"store {store.store!a} of task {task_manifest.task}: {why}" for why in _of_store(task_manifest.task, store)
+        ]
     return wrong
 
 
@@ -107,14 +106,14 @@ def _of_store(task: str, store: StoreSnapshot) -> Iterator[str]:
 
 
 def _of_end(end: ChangelogEnd, store: StoreSnapshot, *, is_global: bool) -> Iterator[str]:
-    said = f"it says offset {end.offset} of {end.topic_partition}"
+    said = f"it has offset {end.offset} of {end.topic_partition}"
     if end.offset == OFFSET_UNKNOWN and not is_global:
         if any(database.runs for database in store.databases):
             yield f"{said}, and has runs"
         expected = 0
     else:
         if end.offset < 0:
-            yield f"{said}, which is none"
+            yield f"{said}, which is not an offset"
         elif store.left_to_restore:
             yield f"{said}, and is left to restore"
         expected = end.offset if is_global else end.offset + 1
@@ -131,11 +130,11 @@ def _of_database(database: StoredDatabase, store: StoreSnapshot) -> Iterator[str
         if end is None:
             yield f"run {stored.run.sha256[:12]} is of {changelog}"
         elif stored.run.end > end:
-            yield f"run {stored.run.sha256[:12]} ends at {stored.run.end}, behind the store's end {end}"
-    if not store.kind.is_versioned:  # its runs share no key, and have no offsets
-        for together in runs_of_one_partition([stored.run for stored in database.runs], several=len(ends) > 1):
+            yield f"run {stored.run.sha256[:12]} ends at {stored.run.end}, beyond the store's end {end}"
+    if not store.kind.is_versioned:  # runs of versioned stores share no key, and have no offsets
+        for runs in runs_of_one_partition([stored.run for stored in database.runs], several=len(ends) > 1):
             try:
-                check_order(together)
+                check_order(runs)
             except Invalid as error:
                 yield error.what.rstrip(".")
 
@@ -164,6 +163,6 @@ def _repeated(values: Iterable[T]) -> list[T]:
     return [value for value, times in Counter(values).items() if times > 1]
 
 
-def _words(wrong: list[str]) -> str:
+def _summary(wrong: list[str]) -> str:
     more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     return "; ".join(wrong[:_SHOWN]) + more

@@ -1,11 +1,11 @@
-"""Ways into a repository for files: each once, under its hash; small ones together in a pack.
+"""Uploads files: each once, named by its hash; small ones together in a pack.
 
-What is small costs a request and nothing else, so files below :data:`SMALL` that are put together share a blob::
+A small file costs a request and nothing else, so files below :data:`SMALL` that are put together share a blob::
 
-    packs/<sha256 of the whole>     file │ file │ file │ ...      each found by its place, and known by its own hash
+    packs/<sha256 of the whole>     file │ file │ file │ ...      each found by its extent, and verified by its own hash
 
-The same files in the same order make the same pack, so a second attempt moves no byte. What is there already is looked
-at, and put in the place of what is damaged (:mod:`statecore.repository.blob_verification`).
+The same files in the same order make the same pack, so a second attempt moves no byte. Existing blobs are verified, and
+damaged ones replaced (:mod:`statecore.repository.blob_verification`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from statecore.repository.manifest import Extent
 from statecore.system_errors import system_error
 
 SMALL = 1 << 20
-"""Bytes from which on a file is a blob of its own."""
+"""Files of this size and more are blobs of their own."""
 
 PACK_BYTES = 64 << 20
-"""Bytes of small files from which on another pack is begun."""
+"""Size from which on another pack is begun."""
 
 _AT_ONCE = 8
 _TRIES = 8
@@ -36,13 +36,7 @@ _TRIES = 8
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A finished file of this machine.
-
-    Attributes:
-        path: the file.
-        sha256: hex digest of it.
-        bytes: its size.
-    """
+    """A finished local file, its hex SHA-256 and its size."""
 
     path: Path
     sha256: str
@@ -58,29 +52,29 @@ def put_files(
     small: int = SMALL,
     pack_bytes: int = PACK_BYTES,
 ) -> list[Extent]:
-    """Put files, and say where each of them lies, in their order. All are durable when this returns.
+    """Upload files; their extents, in order. All are durable when this returns.
 
     Args:
-        blobs: the repository's.
-        names: of the application.
-        files: what is put; two may be the same.
-        done: told the bytes of each that is there.
-        small: bytes from which on a file is a blob of its own.
-        pack_bytes: bytes of small files from which on another pack is begun.
+        blobs: the repository's blobs.
+        names: the application's names.
+        files: the files; two may be the same.
+        done: gets the bytes of each file once it is there.
+        small: files of this size and more are blobs of their own.
+        pack_bytes: size from which on another pack is begun.
 
     Raises:
-        Corrupted: a file is not what its hash says, or has another size.
-        NotFound: a file is not there.
+        Corrupted: a file does not match its hash or size.
+        NotFound: a file does not exist.
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
     found: dict[str, Extent] = {}
     large = {file.sha256: file for file in files if file.bytes >= small}
     packed = list({file.sha256: file for file in files if file.bytes < small}.values())
     if len(packed) == 1:
-        alone = packed.pop()
-        large[alone.sha256] = alone
+        single = packed.pop()
+        large[single.sha256] = single
 
-    def put_alone(file: LocalFile) -> None:
+    def put_single(file: LocalFile) -> None:
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
             raise changed(file.path, file.bytes, file.sha256)
@@ -89,10 +83,10 @@ def put_files(
         done(file.bytes)
 
     if len(large) == 1:
-        put_alone(*large.values())
+        put_single(*large.values())
     elif large:
         with ThreadPoolExecutor(min(_AT_ONCE, len(large)), "statecore-upload") as pool:
-            for _ in pool.map(put_alone, large.values()):
+            for _ in pool.map(put_single, large.values()):
                 pass
     for together in _packs(packed, pack_bytes):
         content = b"".join(map(_content, together))
@@ -107,29 +101,29 @@ def put_files(
 
 
 def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
-    """Put a blob that is named by what it holds; one of that name that is seen to be damaged is replaced.
+    """Put a blob that is named by its hash; an existing one is replaced if it is damaged.
 
     Raises:
-        Corrupted: a file differs from the blob, and is not what its hash says: the blob stays as it is.
+        Corrupted: the local file differs from the blob, and does not match its hash: the blob stays as it is.
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
     for _ in range(_TRIES):
         if blobs.put_if_absent(name, content):
             return
-        with suppress(NotFound):  # of a blob that is said to be there: it was deleted just now, or is there and hidden
+        with suppress(NotFound):  # of a blob that exists: it was deleted just now, or is hidden
             if not is_whole(blobs, name, content, size):
                 blobs.replace(name, content)
             return
     raise Retryable(
-        f"The blob {name} could not be put: {_TRIES} times there was one, and none when it was looked at.",
+        f"The blob {name} could not be put: {_TRIES} times it existed, and could not be read then.",
         code="object-store-inconsistent",
-        action="Look at the object store and who else writes to it, then try again.",
+        action="Check the object store and which processes write to it, then try again.",
         blob=name,
     )
 
 
 def _size(file: LocalFile) -> int | None:
-    """The size of a file; that of one which cannot be looked at is for those to say who read it."""
+    """The size of a file; for an unreadable one the expected size, because reading it raises a better error."""
     try:
         return file.path.stat().st_size
     except OSError:
@@ -137,14 +131,14 @@ def _size(file: LocalFile) -> int | None:
 
 
 def _content(file: LocalFile) -> bytes:
-    """The bytes of a small file, which share their blob with others: what is wrong with one is not found later."""
+    """The bytes of a small file, verified: damage of one file in a pack would not be found later."""
     try:
         content = file.path.read_bytes()
     except FileNotFoundError as error:
         raise NotFound(
-            f"There is no file {file.path} to be put.",
+            f"The file {file.path} to be uploaded does not exist.",
             code="upload-file-missing",
-            action="Make it anew.",
+            action="Rebuild it.",
             path=str(file.path),
         ) from error
     except OSError as error:

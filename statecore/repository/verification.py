@@ -1,4 +1,4 @@
-"""What is damaged in snapshots: each part and each blob is looked at once, however many snapshots name it."""
+"""Verifies snapshots: each task manifest and each blob is checked once, however many snapshots name it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
 Damage = Corrupted | Invalid
-"""Bytes that are not what was written, or what this release cannot read."""
+"""Bytes that were changed, or that this release cannot read."""
 
 AT_ONCE = 8
 
 
 class VerifiedSnapshot(NamedTuple):
-    """A snapshot, as it was found.
+    """A verified snapshot.
 
     Attributes:
-        entry: what the head says of it.
+        entry: its entry in the head.
         manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong, by task; by ``""`` what is wrong with the manifest.
-        held_bytes: bytes of the files that it names and no newer one does; ``None`` where nobody has asked for that, or
-            nobody can tell (:mod:`statecore.repository.space_usage`).
+        damage: what is wrong, by task; that of the manifest under ``""``.
+        held_bytes: bytes of the files that it names and no newer one does; ``None`` where they were not requested or
+            are unknown (:mod:`statecore.repository.space_usage`).
     """
 
     entry: SnapshotEntry
@@ -38,40 +38,40 @@ class VerifiedSnapshot(NamedTuple):
 
 
 PartKey = tuple[str, Extent]
-"""A part, whatever a manifest says of it besides: its hash, and where it lies."""
+"""Identifies a task manifest: its hash and its extent."""
 
 
 def key_of(reference: TaskManifestReference) -> PartKey:
-    """The part that a manifest refers to."""
+    """The key of the task manifest that a reference names."""
     return reference.sha256, reference.extent
 
 
 class Verification:
-    """Looks at snapshots; a context manager, because it looks at several things at once.
+    """Verifies snapshots with several threads; a context manager.
 
     Args:
-        shelf: where they are.
-        files: whether their files are looked at, too: that each is there and as long as it should be.
-        named: whether it is remembered which files each part names.
-        tolerated: which errors are damage; any other ends the examination.
+        app_repository: the application's repository.
+        files: whether to check that files exist and have their length, too.
+        named: whether to record the files of each task manifest.
+        tolerated: the errors that count as damage; any other ends the verification.
 
     Attributes:
-        named: bytes of the files that each part names, by hash, where that is remembered.
+        named: recorded bytes of files, by hash, for each task manifest.
     """
 
     def __init__(
         self,
-        shelf: ApplicationRepository,
+        app_repository: ApplicationRepository,
         *,
         files: bool = False,
         named: bool = False,
         tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
     ) -> None:
-        self._shelf, self._files, self._named, self._tolerated = shelf, files, named, tolerated
+        self._app_repository, self._files, self._named, self._tolerated = app_repository, files, named, tolerated
         self.named: dict[PartKey, dict[str, int]] = {}
         self._parts: dict[PartKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
-        self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-look")
+        self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-verify")
 
     def __enter__(self) -> Self:
         return self
@@ -84,10 +84,10 @@ class Verification:
     def snapshots(
         self, entries: Sequence[SnapshotEntry], advance: Callable[[], None] = lambda: None
     ) -> list[VerifiedSnapshot]:
-        """Snapshots that a head names, in their order.
+        """Verify snapshots that a head names, in their order.
 
         Raises:
-            Retryable: nobody could look.
+            Retryable: the repository could not be read.
             Invalid: the same, where it is not tolerated.
         """
         found = []
@@ -99,15 +99,15 @@ class Verification:
 
     def _manifest(self, entry: SnapshotEntry) -> tuple[Document[Manifest] | None, Damage | None]:
         try:
-            return self._shelf.manifest(entry), None
+            return self._app_repository.manifest(entry), None
         except self._tolerated as error:
             return None, error
 
     def damage(self, manifest: Manifest) -> dict[str, Damage]:
-        """What is wrong with the parts of a manifest, and with the files that they name, by task.
+        """Damage of a manifest's task manifests, and of the files that they name, by task.
 
         Raises:
-            Retryable: nobody could look.
+            Retryable: the repository could not be read.
             Invalid: the same, where it is not tolerated.
         """
         by_blob: dict[str, list[TaskManifestReference]] = {}
@@ -115,27 +115,27 @@ class Verification:
             if key_of(reference) not in self._parts:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
-            self._look_at_files([found for _, found in together if isinstance(found, TaskManifest)])
+            self._check_files([found for _, found in together if isinstance(found, TaskManifest)])
             for reference, found in together:
                 if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
                     self.named[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
-                self._parts[key_of(reference)] = self._lacking(found) if isinstance(found, TaskManifest) else found
+                self._parts[key_of(reference)] = self._missing_file(found) if isinstance(found, TaskManifest) else found
         return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
 
     def _read(
         self, together: Sequence[TaskManifestReference]
     ) -> list[tuple[TaskManifestReference, TaskManifest | Damage]]:
-        """Parts that lie in one blob: at once, and each alone where one of them is damaged."""
+        """Read task manifests of one blob: together, or each alone where one is damaged."""
         try:
-            found = self._shelf.parts(together)
+            found = self._app_repository.parts(together)
             return [(reference, found[reference.task].part) for reference in together]
         except self._tolerated as error:
             if len(together) == 1:
                 return [(together[0], error)]
             return [one for reference in together for one in self._read([reference])]
 
-    def _look_at_files(self, parts: Iterable[TaskManifest]) -> None:
+    def _check_files(self, parts: Iterable[TaskManifest]) -> None:
         if not self._files:
             return
         named = {extent.blob for part in parts for store in part.stores for _, extent in store.extents}
@@ -144,11 +144,11 @@ class Verification:
 
     def _size(self, blob: str) -> int | None:
         with suppress(NotFound):
-            return self._shelf.blobs.head(blob).size
+            return self._app_repository.blobs.head(blob).size
         return None
 
-    def _lacking(self, part: TaskManifest) -> Damage | None:
-        """The first file of a part that is not there."""
+    def _missing_file(self, part: TaskManifest) -> Damage | None:
+        """The error for the first missing or truncated file of a task manifest."""
         if not self._files:
             return None
         for store in part.stores:
@@ -157,10 +157,10 @@ class Verification:
                 if size is None or size < extent.start + extent.bytes:
                     why = "is missing" if size is None else f"has {size} bytes"
                     return Corrupted(
-                        f"A file of store {store.store} of task {part.task} is not there: the blob {extent.blob} "
+                        f"A file of store {store.store} of task {part.task} is missing: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
                         code="blob-missing" if size is None else "blob-truncated",
-                        action=self._shelf.instead,
+                        action=self._app_repository.instead,
                         blob=extent.blob,
                         task=part.task,
                         store=store.store,

@@ -1,4 +1,4 @@
-"""What an active task, its processor and its Kafka clients are to each other."""
+"""Protocols between an active task, its processor and its Kafka clients."""
 
 from __future__ import annotations
 
@@ -43,56 +43,56 @@ class InputRecord(Protocol):
 
 
 class Processor(Protocol):
-    """What an application does with its records."""
+    """An application's processing of its records."""
 
     def init(self, context: ProcessorContext) -> None:
-        """The stores are at the end of their changelogs; called before the first record, and again after an abort."""
+        """Called before the first record, and again after an abort, with the stores at the end of their changelogs."""
 
     def process(self, record: InputRecord) -> None:
         """Process one record."""
 
     def close(self) -> None:
-        """No record comes any more, until :meth:`init` is called again. Nothing may be written."""
+        """Called after the last record, until :meth:`init` is called again. Nothing may be written."""
 
 
 class TransactionalProducer(Producer, Protocol):
-    """kafka-python's ``KafkaProducer``, of one task alone; without a ``transactional_id`` under at-least-once."""
+    """kafka-python's ``KafkaProducer`` of one task alone; without a ``transactional_id`` under at-least-once."""
 
     def init_transactions(self) -> None:
-        """End what a predecessor with this id has left open, and fence it."""
+        """End the open transaction of an earlier producer with this id, and fence it."""
 
     def begin_transaction(self) -> None:
-        """Begin."""
+        """Begin a transaction."""
 
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
-        """Have input offsets committed with the transaction."""
+        """Commit input offsets with the transaction."""
 
     def commit_transaction(self) -> None:
-        """Commit."""
+        """Commit the transaction."""
 
     def abort_transaction(self) -> None:
-        """Abort."""
+        """Abort the transaction."""
 
 
 class Consumer(Protocol):
-    """What is needed of kafka-python's ``KafkaConsumer``; who polls it is the caller's business."""
+    """The methods used of kafka-python's ``KafkaConsumer``; polling is the caller's business."""
 
     def commit(self, offsets: Any, timeout_ms: int | None = None) -> Any:
         """Commit input offsets, at-least-once, within so many ms."""
 
     def group_metadata(self) -> Any:
-        """Who this member is to its group, so that the brokers refuse one that was thrown out."""
+        """The member's generation in its group, by which brokers refuse an expelled member."""
 
 
 class ProcessorContext:
-    """What a processor may use; one for each time that a task begins to run.
+    """What a processor may use; a new one each time that a task begins to run.
 
     Args:
         task: the task.
         stores: its stores by name.
-        producer: where output goes.
-        sent: told of each record sent.
-        request_commit: asks for a commit after the record that is processed.
+        producer: sends output records.
+        sent: called for each record sent.
+        request_commit: requests a commit after the present record.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ProcessorContext:
         """A store of the task, open for reading and writing.
 
         Raises:
-            NotFound: the task has no such store that a processor can have.
+            NotFound: the task has no such store for a processor.
         """
         if name not in self._stores:
             raise NotFound(
@@ -135,7 +135,7 @@ class ProcessorContext:
         timestamp: int | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
-        """Send a record to an output topic; it counts when the task commits."""
+        """Send a record to an output topic; it counts once the task commits."""
         self._sent(
             self._producer.send(
                 topic, value=value, key=key, headers=list(headers), partition=partition, timestamp_ms=timestamp
@@ -143,5 +143,5 @@ class ProcessorContext:
         )
 
     def commit(self) -> None:
-        """Have the task commit soon (``ProcessorContext.commit``)."""
+        """Request a commit of the task soon (``ProcessorContext.commit``)."""
         self._request_commit()

@@ -1,4 +1,4 @@
-"""An active task: its processor writes to its stores, to their changelogs and to output topics, and it commits.
+"""An active task: its processor writes to stores, changelogs and output topics, and the task commits.
 
 ::
 
@@ -9,11 +9,11 @@
     restoring, running, failed --recycle()--> handed over        created ... failed --close()--> closed
     running --a Kafka client failed--> failed
 
-A store is never ahead of its changelog, and never without the offset that its rows belong to: Kafka is committed to
-first (:mod:`statecore.tasks.kafka_commits`), then the stores.
+A store is never ahead of its changelog, and always has the offset that its rows belong to: Kafka is committed to first
+(:mod:`statecore.tasks.kafka_commits`), then the stores.
 
-A process that dies, or aborts, has its stores at their last commit. What the changelogs have beyond that is applied by
-:meth:`ActiveTask.catch_up`, with the columnar reader, as a standby task does it. Nothing is wiped for that.
+A process that dies, or aborts, leaves its stores at their last commit. What the changelogs have beyond that is applied
+by :meth:`ActiveTask.catch_up`, with the columnar reader, as in a standby task. Nothing is wiped for that.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.task_offsets import MeantFor
 from statecore.tasks.task_stores import TaskStores
 
-_LOOK_SECONDS = 300.0
-"""After these the brokers are asked again what the changelogs are like, so that what is written of them stays young."""
+_REFRESH_SECONDS = 300.0
+"""Interval at which the brokers are asked for the changelogs again, so that the recorded ends stay recent."""
 
 
 class TaskState(Enum):
-    """Where an active task is; the diagram of the module shows how it gets there."""
+    """State of an active task; see the diagram of the module."""
 
     CREATED = "created"
     RESTORING = "restoring"
@@ -59,11 +59,11 @@ class TaskState(Enum):
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """What one call of :meth:`ActiveTask.catch_up` did.
+    """Result of one call of :meth:`ActiveTask.catch_up`.
 
     Attributes:
         is_complete: whether the stores are at the end of their changelogs, and the task runs.
-        records: how many records were read.
+        records: records read.
         rebuilt: by store why its rows could not be continued: it was emptied, and the next call reads it from the
             start.
     """
@@ -74,26 +74,26 @@ class CaughtUp:
 
 
 class ActiveTask:
-    """The stores of a task, open, with a processor; for one thread.
+    """A task with open stores and a processor; for one thread.
 
     Args:
-        stores: the stores, open (``recycle()`` of a standby task gives them) or not yet.
-        spec: the application.
-        cluster: where the changelogs are.
-        processor: what is done with the records.
-        producer: of this task alone; under exactly-once with a ``transactional_id`` that every active instance of the
-            task has, such as ``<application>-<task>``, so that a later one fences an earlier one.
+        stores: the stores, open (from ``recycle()`` of a standby task) or not yet.
+        spec: the application's spec.
+        cluster: the cluster with the changelogs.
+        processor: processes the records.
+        producer: of this task alone; under exactly-once with a ``transactional_id`` that all active instances of the
+            task share, such as ``<application>-<task>``, so that a later one fences an earlier one.
         consumer: of the application's group.
         sources: the partitions of the source topics that belong to the task.
         settings: how much is restored at once.
-        commits: how often it is to be committed; by default Kafka Streams' intervals.
-        checkpoints: how often ``.checkpoint`` is written.
-        faults: where tests let the process die.
-        clock: seconds that never go back.
+        commits: when to commit; by default Kafka Streams' intervals.
+        checkpoints: when to write ``.checkpoint``.
+        faults: fault points of tests.
+        clock: seconds, monotonic.
 
     Raises:
         Invalid: a store has a kind that a processor cannot write to record by record, or a source topic as changelog.
-            The stores are the caller's then, as they were.
+            The stores stay with the caller, unchanged.
     """
 
     def __init__(
@@ -134,10 +134,12 @@ class ActiveTask:
         self._follower = StandbyTask(stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints)
         self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)
         self._faults = faults
-        how = ExactlyOnce if self._exactly_once else AtLeastOnce
-        self._work: KafkaCommits = how(stores.name, producer, consumer, self._commits.max_block_ms, faults)
+        commits_class = ExactlyOnce if self._exactly_once else AtLeastOnce
+        self._kafka_commits: KafkaCommits = commits_class(
+            stores.name, producer, consumer, self._commits.max_block_ms, faults
+        )
         self._clock = clock
-        self._looked_at = 0.0
+        self._ends_read_at = 0.0
         self._state = TaskState.CREATED
         self._logged: dict[str, ChangeLoggingStore] = {}
         self._policy = CommitPolicy(self._commits, clock=clock)
@@ -147,12 +149,12 @@ class ActiveTask:
 
     @property
     def name(self) -> str:
-        """The task: ``0_1``."""
+        """The task id: ``0_1``."""
         return self.stores.name
 
     @property
     def state(self) -> TaskState:
-        """Where it is."""
+        """The present state."""
         return self._state
 
     def offsets(self) -> dict[TopicPartition, int]:
@@ -160,9 +162,9 @@ class ActiveTask:
         return self.stores.offsets()
 
     def positions(self) -> dict[TopicPartition, int | None]:
-        """The next record to process of each source partition; ``None`` where the application has consumed none.
+        """The next offset to process of each source partition; ``None`` where the application has consumed none.
 
-        Whoever polls seeks to these whenever :meth:`catch_up` has completed.
+        The caller seeks its consumer to these whenever :meth:`catch_up` has completed.
         """
         return dict(self._positions)
 
@@ -171,36 +173,36 @@ class ActiveTask:
 
         Raises:
             Invalid: it was opened before.
-            Retryable, Fenced: the producer could not begin, within ``max.block.ms``; the task has failed.
+            Retryable, Fenced: the producer could not begin within ``max.block.ms``; the task has failed.
             StatecoreError: see :meth:`TaskStores.open`.
         """
         self._check(TaskState.CREATED)
         self._follower.open()
         self._state = TaskState.RESTORING
-        with self._kafka():
-            self._work.start()
+        with self._kafka_errors():
+            self._kafka_commits.start()
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> CaughtUp:
-        """Bring the stores to the end of their changelogs; the task runs when they are there.
+        """Bring the stores to the end of their changelogs; the task runs once they are there.
 
-        Under exactly-once that is also a moment at which no transaction is open over a changelog, and the application's
-        input offsets are the same before and after: what an instance that works elsewhere is just committing belongs
-        both to the stores and to the input, or to neither.
+        Under exactly-once that requires a time without open transactions on the changelogs, with equal input offsets
+        before and after: what another instance is just committing belongs both to the stores and to the input, or to
+        neither.
 
         Args:
-            stopped: asked between two pieces: whether to end early.
+            stopped: called between two batches: whether to end early.
 
         Returns:
             Whether it runs; else call again, after the caller's own pause.
 
         Raises:
-            Invalid: it is not restoring; or a changelog is another topic than it was, and a person has to look.
+            Invalid: it is not restoring; or a changelog is another topic than it was, which needs an operator.
             Retryable: a broker did not answer.
-            StatecoreError: a store could not be followed, or the processor's ``init`` raised.
+            StatecoreError: a store could not be updated, or the processor's ``init`` raised.
         """
         self._check(TaskState.RESTORING)
         before = committed_offsets(self._cluster, self._spec.application_id, self._sources)
-        ends = self._look()
+        ends = self._read_ends()
         done = self._follower.follow(ends, stopped)
         if done.failed:
             raise next(iter(done.failed.values()))
@@ -216,25 +218,25 @@ class ActiveTask:
         self._begin()
         return CaughtUp(True, done.records)
 
-    def _look(self) -> dict[TopicPartition, ChangelogEnd]:
+    def _read_ends(self) -> dict[TopicPartition, ChangelogEnd]:
         """Ask the brokers for the changelogs."""
-        self._looked_at = self._clock()
+        self._ends_read_at = self._clock()
         specs = [store.spec for store in self.stores.stores]
         return changelog_ends(self._cluster, self._spec, specs, self._follower.epochs())
 
-    def _look_again(self) -> None:
-        """Ask the brokers for the changelogs, now and then: the age of what is written counts from the last time."""
-        if self._clock() - self._looked_at >= _LOOK_SECONDS:
-            with suppress(StatecoreError):  # what was told before is true, and only older
-                self._follower.see(self._look())
+    def _refresh_ends(self) -> None:
+        """Ask the brokers again every :data:`_REFRESH_SECONDS`, which bounds the age of recorded ends."""
+        if self._clock() - self._ends_read_at >= _REFRESH_SECONDS:
+            with suppress(StatecoreError):  # the earlier answer is still true, and only older
+                self._follower.see(self._read_ends())
 
     def process(self, records: Iterable[InputRecord]) -> None:
-        """Process records, each source partition's in order; nothing of it counts until :meth:`commit`.
+        """Process records, in order within each source partition; they count once :meth:`commit` is called.
 
         Raises:
-            Invalid: it is not running, or a record is of a partition that is none of its sources, or was processed.
+            Invalid: it is not running, or a record is of a partition that is not a source, or was processed before.
             Retryable, Fenced: a Kafka client failed.
-            Exception: what the processor raised; what was written since the last commit was aborted.
+            Exception: raised by the processor; what was written since the last commit was aborted.
         """
         self._check(TaskState.RUNNING)
         for record in records:
@@ -246,7 +248,7 @@ class ActiveTask:
         if at not in self._sources or (due is not None and record.offset < due):
             raise Invalid(
                 f"Task {self.name} does not process offset {record.offset} of {at}: "
-                + ("it is none of its sources." if at not in self._sources else f"it goes on at offset {due}."),
+                + ("it is not one of its sources." if at not in self._sources else f"it continues at offset {due}."),
                 code="partition-unexpected" if at not in self._sources else "offset-unexpected",
                 action="Seek the consumer to the positions of the task.",
                 task=self.name,
@@ -255,37 +257,37 @@ class ActiveTask:
                 offset=record.offset,
                 expected=due,
             )
-        if not self._work.has_begun:
-            with self._kafka():
-                self._work.begin()
+        if not self._kafka_commits.has_begun:
+            with self._kafka_errors():
+                self._kafka_commits.begin()
         for store in self._logged.values():
             store.record_timestamp = record.timestamp
         try:
             self._processor.process(record)
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell; where Kafka failed, the task has
+            with suppress(Exception):  # the first error is the one to raise; where Kafka failed, the task has
                 self.abort()
             raise
         self._positions[at] = self._consumed[at] = record.offset + 1
 
     def commit_due(self) -> bool:
-        """Whether the interval has elapsed, the processor has asked, or the stores have staged much."""
+        """Whether the interval has elapsed, the processor has requested a commit, or the stores have staged much."""
         return self._state is TaskState.RUNNING and self._policy.due()
 
     def commit(self) -> None:
-        """Commit to Kafka, then the stores; nothing where nothing was processed.
+        """Commit to Kafka, then the stores; does nothing where nothing was processed.
 
         Raises:
             Invalid: it is not running.
-            Fenced: another instance has taken over. The stores stand at their last commit.
-            Retryable: a Kafka client failed, or was not answered within ``max.block.ms``, and nobody knows whether the
-                commit has happened. The same.
-            Capacity: no room; the stores are behind their changelogs, and the next instance brings them up.
+            Fenced: another instance runs the task. The stores are at their last commit.
+            Retryable: a Kafka client failed, or was not answered within ``max.block.ms``, and it is unknown whether the
+                commit has happened. The stores are at their last commit.
+            Capacity: the disk is full; the stores are behind their changelogs, and the next instance catches up.
         """
         self._check(TaskState.RUNNING)
-        if self._work.has_begun:
-            with self._kafka():
-                self._work.commit(self._logged.values(), self._consumed)
+        if self._kafka_commits.has_begun:
+            with self._kafka_errors():
+                self._kafka_commits.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
             try:
                 for number, store in enumerate(self._logged.values()):
@@ -296,33 +298,33 @@ class ActiveTask:
             except BaseException:
                 self._fail()
                 raise
-            self._look_again()  # with no transaction open, which brokers that are slow would let expire
+            self._refresh_ends()  # with no transaction open, which slow brokers would let expire
             self._faults.reach("active.after-commit")
         self._consumed.clear()
         self._policy.committed()
 
     def abort(self) -> None:
-        """Drop what was written since the last commit; the stores stand there, and the task is restoring again.
+        """Drop what was written since the last commit; the task is restoring again.
 
         The changelogs may have records that the stores lack (at-least-once), and the source records come again, from
         :meth:`positions` on.
 
         Raises:
             Invalid: it is not running.
-            Fenced, Retryable: the transaction could not be aborted, or what was sent not be waited for; the task has
-                failed. The stores were set back.
-            Exception: what the processor's ``close`` raised; the task is restoring all the same.
+            Fenced, Retryable: the transaction could not be aborted, or records sent were not acknowledged; the task has
+                failed. The stores were reset.
+            Exception: raised by the processor's ``close``; the task is restoring all the same.
         """
         self._check(TaskState.RUNNING)
         self._state = TaskState.RESTORING
         try:
-            self._end()
+            self._reset_stores()
         finally:
-            with self._kafka():
-                self._work.abort()
+            with self._kafka_errors():
+                self._kafka_commits.abort()
 
     def recycle(self) -> TaskStores:
-        """Give the open stores away, to a standby task for instance. Nothing is closed, no lock is let go.
+        """Give the open stores away, to a standby task for instance; nothing is closed, and no lock is released.
 
         What was not committed is aborted: call :meth:`commit` before. The clients stay the caller's.
 
@@ -331,24 +333,24 @@ class ActiveTask:
 
         Raises:
             Invalid: it has no open stores.
-            Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
+            Invalid, Capacity: the changelog ends cannot be recorded; the stores were not given away.
         """
         self._check(TaskState.RUNNING, TaskState.RESTORING, TaskState.FAILED)
         if self._state is TaskState.RUNNING:
-            with suppress(Retryable, Fenced):  # the stores are at their last commit, whatever becomes of Kafka's
+            with suppress(Retryable, Fenced):  # the stores are at their last commit whatever Kafka does
                 self.abort()
         stores = self._follower.recycle()
         self._state = TaskState.HANDED_OVER
         return stores
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
-        """Close the stores for whoever comes next; again is fine, and nothing where they were given away.
+        """Close the stores for the reader ``meant_for``; idempotent, and does nothing where they were given away.
 
         What was not committed is aborted: call :meth:`commit` before. The clients stay the caller's.
 
         Raises:
             StatecoreError: see :meth:`TaskStores.close`.
-            Exception: what the processor's ``close`` raised; the stores were closed all the same.
+            Exception: raised by the processor's ``close``; the stores were closed all the same.
         """
         if self._state in (TaskState.CLOSED, TaskState.HANDED_OVER):
             return
@@ -359,7 +361,7 @@ class ActiveTask:
         finally:
             try:
                 if self._state is not TaskState.CREATED:
-                    # A record of the changelogs that is behind the stores still says what is needed.
+                    # A record of changelog ends that is older than the stores is still valid.
                     with suppress(StatecoreError):
                         self._follower.recycle()
                 self.stores.close(meant_for)
@@ -368,20 +370,20 @@ class ActiveTask:
                     self._state = TaskState.CLOSED
 
     def _begin(self) -> None:
-        """Let the processor have the stores."""
+        """Give the stores to the processor."""
         self._logged = {
             store.name: ChangeLoggingStore(
-                store.database, self._work.producer, store.changelog, transactional=self._exactly_once
+                store.database, self._kafka_commits.producer, store.changelog, transactional=self._exactly_once
             )
             for store in self.stores.stores
         }
         self._policy = CommitPolicy(self._commits, tuple(self._logged.values()), self._clock)
         self._state = TaskState.RUNNING
         try:
-            with self._kafka():
-                self._work.begin()  # the processor's init may write too
+            with self._kafka_errors():
+                self._kafka_commits.begin()  # the processor's init may write too
             context = ProcessorContext(
-                self.name, self._logged, self._work.producer, self._work.sent, self._policy.request
+                self.name, self._logged, self._kafka_commits.producer, self._kafka_commits.sent, self._policy.request
             )
             self._is_initialised = True
             self._processor.init(context)
@@ -391,31 +393,31 @@ class ActiveTask:
                     self.abort()
             raise
 
-    def _kafka(self) -> AbstractContextManager[None]:
+    def _kafka_errors(self) -> AbstractContextManager[None]:
         return kafka_errors(self.name, self._fail)
 
-    def _end(self) -> None:
-        """Take the stores from the processor, and set them back to their last commit."""
+    def _reset_stores(self) -> None:
+        """Take the stores from the processor, and reset them to their last commit."""
         for store in self._logged.values():
             store.abort()
         self._logged = {}
         self._consumed.clear()
-        self._work.forget()
+        self._kafka_commits.forget()
         if self._is_initialised:
             self._is_initialised = False
             self._processor.close()
 
     def _fail(self) -> None:
-        """A client, or a commit of the stores, has failed: only :meth:`recycle` and :meth:`close` are left."""
+        """Mark the task as failed: only :meth:`recycle` and :meth:`close` remain."""
         self._state = TaskState.FAILED
         try:
-            with suppress(Exception):  # of the processor's close; what failed before is the one to tell
-                self._end()
+            with suppress(Exception):  # of the processor's close; the earlier error is the one to raise
+                self._reset_stores()
         finally:
             for store in self.stores.stores:
-                with suppress(StatecoreError):  # a database that cannot be read stands where it is known to have stood
+                with suppress(StatecoreError):  # an unreadable database keeps its last known offset
                     store.take_offset()
-            self._work.give_up()
+            self._kafka_commits.give_up()
 
     def _check(self, *allowed: TaskState) -> None:
         if self._state not in allowed:

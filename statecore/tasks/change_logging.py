@@ -1,6 +1,6 @@
-"""A store whose every write is also sent to its changelog (``ChangeLoggingKeyValueBytesStore`` and its like).
+"""A store that sends every write to its changelog too (``ChangeLoggingKeyValueBytesStore`` and its like).
 
-The changelog is always first, so that the store can be behind it and never ahead::
+The changelog always comes first, so that the store can be behind it and never ahead::
 
     exactly-once     producer.begin_transaction()      at-least-once    store.put(...)
                      store.put(...)                                     store.commit()      flushes the producer first
@@ -8,8 +8,8 @@ The changelog is always first, so that the store can be behind it and never ahea
                      store.commit()
 
 A kill between Kafka's commit and the store's leaves the store behind by exactly the records between its offset and the
-end; :func:`~statecore.tasks.restoration.restore.restore` applies them at the next start. What is sent is what Kafka
-Streams sends: the value without the timestamp and headers that the row has in front of it, these as the record's own.
+end; :func:`~statecore.tasks.restoration.restore.restore` applies them at the next start. The record is that of Kafka
+Streams: the value without the timestamp and headers in front of it in the row, which become the record's own.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 _MOST_IN_FLIGHT = 10_000
 FENCING = ("ProducerFencedError", "InvalidProducerEpochError", "InvalidPidMappingError")
-"""Names of a producer's errors that mean: another one has taken over."""
+"""Names of a producer's errors which mean that it was fenced."""
 
 
 class Acknowledgement(Protocol):
-    """What a producer returns for a record that was sent."""
+    """What a producer returns for a sent record."""
 
     def get(self, timeout: float | None = None) -> Any:
-        """Wait until it is acknowledged; the result's ``offset`` is the record's."""
+        """Wait for the acknowledgement; the result's ``offset`` is the record's."""
 
 
 class Producer(Protocol):
-    """What is needed of a producer: kafka-python's ``KafkaProducer``, or one like it."""
+    """The methods used of a producer such as kafka-python's ``KafkaProducer``."""
 
     def send(
         self,
@@ -62,11 +62,11 @@ class ChangeLoggingStore(DelegatingStore):
 
     Args:
         store: the store.
-        producer: where records are sent.
+        producer: sends the records.
         changelog: the changelog partition.
         transactional: whether the records are part of transactions of the producer. Then the caller calls
             ``commit_transaction()`` before :meth:`commit`, and ``abort_transaction()`` with :meth:`abort`.
-        kind: what the store is; by default a :class:`RocksDBStore` knows, and any other is ``key-value``.
+        kind: the store's kind; by default that of a :class:`RocksDBStore`, else ``key-value``.
         timeout: seconds to wait for an acknowledgement.
 
     Attributes:
@@ -98,7 +98,7 @@ class ChangeLoggingStore(DelegatingStore):
         self._timeout = timeout
         self._sent: deque[Acknowledgement] = deque()
         self._acknowledged: int | None = None
-        self._behind = False
+        self._is_changelog_ahead = False
         self.record_timestamp: int | None = None
 
     @property
@@ -107,14 +107,14 @@ class ChangeLoggingStore(DelegatingStore):
         return self._changelog
 
     def open(self) -> None:
-        """Open the store inside; nothing is sent yet."""
+        """Open the wrapped store; nothing is sent yet."""
         if not self._store.is_open:
             self._forget()
-            self._behind = False
+            self._is_changelog_ahead = False
         self._store.open()
 
     def close(self) -> None:
-        """Close the store inside; what was not committed is dropped, and the next restore brings what was sent."""
+        """Close the wrapped store; uncommitted writes are dropped, and the next restore applies what was sent."""
         self._forget()
         super().close()
 
@@ -122,11 +122,11 @@ class ChangeLoggingStore(DelegatingStore):
         """Write the row, and send it.
 
         Raises:
-            Invalid: see :meth:`StateStore.put`; or the value is no row of the store's kind, or cannot be sent.
+            Invalid: see :meth:`StateStore.put`; or the value is not a row of the store's kind, or cannot be sent.
             Retryable: the producer does not take the record.
-            Fenced: another producer has taken over.
+            Fenced: another producer has the transactional id.
         """
-        self._check_level()
+        self._check_not_ahead()
         record = self._record_of(value) if type(value) is bytes else None
         self._store.put(key, value)
         timestamp = self.record_timestamp if record is None or record.timestamp is None else record.timestamp
@@ -141,7 +141,7 @@ class ChangeLoggingStore(DelegatingStore):
                 timestamp_ms=timestamp,
             )
         except (TypeError, ValueError) as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             raise Invalid(
                 f"The producer cannot send a record of {self._changelog}: {error}.",
                 code="record-not-sendable",
@@ -151,13 +151,13 @@ class ChangeLoggingStore(DelegatingStore):
                 partition=self._changelog.partition,
             ) from error
         except BaseException as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             if isinstance(error, Exception):
                 self._refuse(error)
-            raise  # a signal handler's: nobody knows whether it was sent
+            raise  # from a signal handler: it is unknown whether the record was sent
         self._sent.append(sent)
         if len(self._sent) > self._most_in_flight:
-            self._take(self._sent.popleft())
+            self._await_offset(self._sent.popleft())
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """:meth:`put` for each of the rows."""
@@ -173,28 +173,28 @@ class ChangeLoggingStore(DelegatingStore):
         return present
 
     def settle(self) -> None:
-        """Wait until every record that was sent is acknowledged, before input is said to be consumed.
+        """Wait until every sent record is acknowledged, before input is committed.
 
         Raises:
             Retryable, Fenced: one was not; see :meth:`commit`.
         """
-        self._settle()
+        self._await_all()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None] | None = None) -> None:
         """Commit the store at the greatest offset that the changelog has acknowledged.
 
         Without transactions the producer is flushed first. With them Kafka's transaction must have been committed: the
-        store would else be ahead of a transaction that may still be aborted.
+        store would otherwise be ahead of a transaction that may still be aborted.
 
         Args:
-            offsets: further offsets; one given for the changelog itself is taken as it is.
+            offsets: further offsets; one given for the changelog itself takes precedence.
 
         Raises:
             Retryable, Fenced: a record was not acknowledged. Nothing was committed; the changelog may have the records,
                 so close the store and restore it.
             Invalid, Capacity: see :meth:`StateStore.commit`; the call may be repeated.
         """
-        self._settle()
+        self._await_all()
         known = dict(offsets or {})
         if self._acknowledged is not None:
             known.setdefault(self._changelog, self._acknowledged)
@@ -204,22 +204,22 @@ class ChangeLoggingStore(DelegatingStore):
         self._acknowledged = None
 
     def forget_offsets(self) -> None:
-        """See :meth:`StateStore.forget_offsets`; what was sent must be acknowledged, as for :meth:`commit`."""
-        self._settle()
+        """See :meth:`StateStore.forget_offsets`; waits for acknowledgements, as :meth:`commit`."""
+        self._await_all()
         self._store.forget_offsets()
         self._acknowledged = None
 
     def abort(self) -> None:
         """Drop what was written since the last commit.
 
-        With transactions, abort the producer's too. Without, what was sent stays in the changelog and the store lacks
-        it: it takes no more writes until it was closed, opened and restored.
+        With transactions, abort the producer's too. Without, records that were sent stay in the changelog and the store
+        lacks them: it refuses writes until it is closed, opened and restored.
         """
         self._store.abort()
         if self._transactional:
-            self._behind = False
+            self._is_changelog_ahead = False
         elif self._sent or self._acknowledged is not None:
-            self._behind = True
+            self._is_changelog_ahead = True
         self._forget()
 
     def _record_of(self, row: bytes) -> StoredValue:
@@ -230,39 +230,38 @@ class ChangeLoggingStore(DelegatingStore):
             return decode_value(self._kind, row)
         except Corrupted as error:
             raise Invalid(
-                f"Nothing was written: a value is no row of a {self._kind.value} store. {error.what}",
+                f"Nothing was written: a value is not a row of a {self._kind.value} store. {error.what}",
                 code="row-format-invalid",
                 action="Put the timestamp (and the headers) in front of the value, as encode_value does.",
                 kind=self._kind.value,
             ) from error
 
-    def _settle(self) -> None:
-        """Have every record that was sent acknowledged."""
-        self._check_level()
+    def _await_all(self) -> None:
+        """Wait until every sent record is acknowledged."""
+        self._check_not_ahead()
         if self._sent and not self._transactional:
             try:
                 self._producer.flush(self._timeout)
             except Exception as error:
                 self._refuse(error)
         while self._sent:
-            self._take(self._sent[0])
+            self._await_offset(self._sent[0])
             self._sent.popleft()
 
     def _forget(self) -> None:
         self._sent.clear()
         self._acknowledged = None
 
-    def _take(self, sent: Acknowledgement) -> None:
+    def _await_offset(self, sent: Acknowledgement) -> None:
         try:
             offset = int(sent.get(self._timeout).offset)
         except Exception as error:
-            self._behind = True
+            self._is_changelog_ahead = True
             self._refuse(error)
         if offset < 0:
-            self._behind = True
+            self._is_changelog_ahead = True
             raise Invalid(
-                f"The producer does not learn at which offsets of {self._changelog} its records are; nothing was "
-                "committed.",
+                f"The producer does not learn the offsets of its records in {self._changelog}; nothing was committed.",
                 code="acks-insufficient",
                 action="Give it acks='all', then close the store, open it, and restore it.",
                 topic=self._changelog.topic,
@@ -270,8 +269,8 @@ class ChangeLoggingStore(DelegatingStore):
             )
         self._acknowledged = offset if self._acknowledged is None else max(offset, self._acknowledged)
 
-    def _check_level(self) -> None:
-        if self._behind:
+    def _check_not_ahead(self) -> None:
+        if self._is_changelog_ahead:
             raise Invalid(
                 f"The changelog {self._changelog} may have records that the store lacks: writes were dropped, or not "
                 "acknowledged, after they had been sent.",
@@ -286,7 +285,7 @@ class ChangeLoggingStore(DelegatingStore):
         raise kind(
             f"A record of {self._changelog} was not acknowledged: {type(error).__name__} {error}".rstrip(". ") + ".",
             code="producer-fenced" if kind is Fenced else "record-not-acknowledged",
-            action="Another producer with this transactional id has taken over; stop this one."
+            action="Another producer has this transactional id; stop this one."
             if kind is Fenced
             else "Check the brokers; close the store, open it, and restore it: nothing was committed.",
             topic=self._changelog.topic,

@@ -1,7 +1,7 @@
-"""How far the changelogs of tasks can be followed at one moment, and what has to be known to judge whether they may be.
+"""How far changelogs can be applied now, and what is needed to validate that they may be.
 
-The end is the last stable offset under exactly-once, the log's end otherwise. Of a source topic it is at most what the
-application has consumed: a store that held later records would be ahead of its input.
+The end is the last stable offset under exactly-once, else the log's end. Of a source topic it is at most what the
+application has consumed: a store with later records would be ahead of its input.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from statecore.tasks.standby_store import FollowedSpec
 
 @dataclass(frozen=True)
 class ChangelogEnd:
-    """A changelog partition at one moment.
+    """A changelog partition at one time.
 
     Attributes:
-        end: the offset that a store may be followed up to, exclusive.
+        end: the offset that a store may be updated up to, exclusive.
         log: where the log begins and ends.
         topic: the topic.
-        epoch_end: where the leader epoch ends that was asked for; ``None`` where nobody asked, or the brokers do not
+        epoch_end: end of the leader epoch that was asked for; ``None`` where none was asked for, or the brokers do not
             tell it.
-        asked_at_ms: a moment before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None``
-            where that does not tell it.
-        here_ms: the same moment by :func:`uptime_ms`; ``None`` where it is not known.
+        asked_at_ms: a time before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None`` where
+            the cluster does not tell the time.
+        here_ms: the same time by :func:`uptime_ms`; ``None`` where it is unknown.
     """
 
     end: int
@@ -44,41 +44,41 @@ class ChangelogEnd:
 
     @property
     def horizon_ms(self) -> int | None:
-        """How long deletes were kept at that moment; ``None`` where nobody knows when that was."""
+        """How long deletes were kept at that time; ``None`` where the time is unknown."""
         return None if self.asked_at_ms is None else horizon_seen(self.topic)
 
 
 def uptime_ms() -> int:
-    """How long this machine has been up, in ms, suspended or not: a clock for times that one process measures alone."""
+    """Uptime of this machine in ms, including suspension: a clock for times that one process measures alone."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-class AgesHere:
-    """How old stores are by what this process has seen itself: it counts where the cluster tells no time."""
+class LocalAges:
+    """Ages of stores by what this process has observed itself; used where the cluster does not tell the time."""
 
     def __init__(self) -> None:
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+        self._observed: dict[TopicPartition, tuple[int, int]] = {}
 
-    def see(self, now: ChangelogEnd, changelog: TopicPartition, *, nothing_behind: bool) -> None:
-        """The brokers were asked for a changelog, and whether anything lay behind the store's position then."""
-        horizon_ms, known = horizon_seen(now.topic), self._seen.get(changelog)
-        if nothing_behind and now.here_ms is not None:
-            self._seen[changelog] = now.here_ms, horizon_ms
+    def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
+        """Record an answer of the brokers, and whether no record was beyond the store's position then."""
+        horizon_ms, known = horizon_seen(now.topic), self._observed.get(changelog)
+        if is_at_end and now.here_ms is not None:
+            self._observed[changelog] = now.here_ms, horizon_ms
         elif known is not None:
-            self._seen[changelog] = known[0], min(known[1], horizon_ms)
+            self._observed[changelog] = known[0], min(known[1], horizon_ms)
 
-    def instead_of(self, known: BaseEnd) -> BaseEnd:
-        """An end whose age is by :func:`uptime_ms`; unknown where this process has not seen it."""
-        read_at_ms, horizon_ms = self._seen.get(known.topic_partition, (None, None))
+    def with_local_age(self, known: BaseEnd) -> BaseEnd:
+        """The end with its age by :func:`uptime_ms`; unknown where this process has not observed it."""
+        read_at_ms, horizon_ms = self._observed.get(known.topic_partition, (None, None))
         return replace(known, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
 
     def clear(self) -> None:
-        """Others may have worked on the stores."""
-        self._seen.clear()
+        """Forget all ages, because other processes may have changed the stores."""
+        self._observed.clear()
 
 
 def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
-    """How the changelogs of an application are read."""
+    """The isolation level by which changelogs of an application are read."""
     exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     return IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED
 
@@ -89,13 +89,13 @@ def changelog_ends(
     stores: Collection[FollowedSpec],
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, ChangelogEnd]:
-    """Ask for the changelogs of stores, all at once.
+    """Ask the brokers for the changelogs of stores, all at once.
 
     Args:
         cluster: the cluster.
-        spec: the application.
+        spec: the application's spec.
         stores: the stores.
-        epochs: by changelog the leader epoch whose end is to be found out.
+        epochs: by changelog the leader epoch whose end is asked for.
 
     Raises:
         NotFound: a topic or partition does not exist.

@@ -1,4 +1,4 @@
-"""When offsets are written beside the stores: on a commit, once the checkpoint interval has elapsed (KIP-116).
+"""Writes offsets beside the stores: on a commit, once the checkpoint interval has elapsed (KIP-116).
 
 A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
 writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a task
@@ -41,7 +41,7 @@ DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """How often.
+    """The checkpoint interval.
 
     Attributes:
         interval_ms: ``statestore.checkpoint.interval.ms``: least milliseconds between two checkpoints of a task; 0 is
@@ -59,10 +59,10 @@ class CheckpointSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> CheckpointSettings:
-        """The settings in an application's properties; what is not named has its default.
+        """The settings in an application's properties, with defaults.
 
         Raises:
-            Invalid: the value is no number of milliseconds.
+            Invalid: the value is not a number of milliseconds.
         """
         value = properties.get(INTERVAL_PROPERTY, DEFAULT_INTERVAL_MS)
         if not isinstance(value, str | int) or isinstance(value, bool):
@@ -74,12 +74,7 @@ class CheckpointSettings:
 
 
 class CheckpointPolicy:
-    """Whether it is time: a clock and the moment of the last checkpoint.
-
-    Args:
-        settings: the interval.
-        clock: seconds that never go back.
-    """
+    """Tells whether a checkpoint is due, by a monotonic clock in seconds."""
 
     def __init__(self, settings: CheckpointSettings, clock: Clock = time.monotonic) -> None:
         self._interval = settings.interval_ms / 1000
@@ -97,18 +92,18 @@ class CheckpointPolicy:
         return self.age >= self._interval
 
     def restart(self) -> None:
-        """A checkpoint was written, or the stores were opened: the interval begins now."""
+        """Begin the interval now: a checkpoint was written, or the stores were opened."""
         self._last = self._clock()
 
 
 class TaskCheckpointer:
-    """Opens and closes the stores of a task, and writes their offsets in between when it is time.
+    """Opens and closes the stores of a task, and writes their offsets when a checkpoint is due.
 
     Args:
         offsets: the task's stores and files.
         settings: the interval.
-        clock: seconds that never go back.
-        metrics: who is told of checkpoints and their age.
+        clock: seconds, monotonic.
+        metrics: gets the checkpoints and their age.
         task: the tag ``task-id``; by default the directory's name (``0_1``, ``global``).
     """
 
@@ -134,7 +129,7 @@ class TaskCheckpointer:
         return self._policy.age
 
     def open(self, *, ignore_foreign: bool = False) -> TakenOver:
-        """Open the stores and take over older offsets; see :meth:`TaskOffsets.open`. The interval begins."""
+        """Open the stores and adopt older offsets; see :meth:`TaskOffsets.open`. The interval begins."""
         taken = self._offsets.open(ignore_foreign=ignore_foreign)
         self._policy.restart()
         if self._end is None:
@@ -142,10 +137,10 @@ class TaskCheckpointer:
         return taken
 
     def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
-        """Commit stores of the task, and write a checkpoint when it is time.
+        """Commit stores of the task, and write a checkpoint when it is due.
 
         Args:
-            offsets: by store what to commit; see :meth:`TaskOffsets.commit`.
+            offsets: offsets to commit, by store; see :meth:`TaskOffsets.commit`.
 
         Returns:
             Whether a checkpoint was written.
@@ -157,9 +152,9 @@ class TaskCheckpointer:
         return self.committed()
 
     def committed(self) -> bool:
-        """To be called after every commit of the task's stores that did not go through :meth:`commit`.
+        """Write a checkpoint when it is due; call this after every commit that did not go through :meth:`commit`.
 
-        A store that was set back below what the file says does not wait for the interval; still, a process that dies
+        A store that was reset below the file's offset does not wait for the interval; still, a process that dies
         between that commit and this call leaves a file that is ahead. :meth:`commit` lowers the file first.
 
         Returns:
@@ -179,7 +174,7 @@ class TaskCheckpointer:
         return True
 
     def close(self) -> None:
-        """Close the stores and leave the files for whoever comes next; see :meth:`TaskOffsets.close`."""
+        """Close the stores and write the final offsets; see :meth:`TaskOffsets.close`."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -188,7 +183,7 @@ class TaskCheckpointer:
 
 def _invalid(value: object) -> Invalid:
     return Invalid(
-        f"{INTERVAL_PROPERTY} is {value!r}, which is no number of milliseconds.",
+        f"{INTERVAL_PROPERTY} is {value!r}, which is not a number of milliseconds.",
         code="setting-invalid",
         action="Give 0 (a checkpoint at every commit) or more.",
         setting=INTERVAL_PROPERTY,

@@ -1,13 +1,12 @@
-"""What the stores of a task had when this library closed them, noted where Kafka Streams does not look.
+"""The clean-close record: offsets of a task's stores when this library closed them, hidden from Kafka Streams.
 
-A ``.checkpoint`` beside the stores would tell a start how far a closed task is without opening its databases. But Kafka
-Streams 4.3 and later take over whatever such a file says, however old it is, so none may stay for it. This note lies
-below ``.statecore`` instead, and is believed of a store only as long as nobody has opened one of its databases for
-writing since: RocksDB then puts a new ``CURRENT`` in place of the old one. So it is never ahead of the rows, whoever
-comes meanwhile, and whatever directory is put in place of another. A database that has lost a file of rows since, or a
-part of its MANIFEST, is not the one that was closed either.
+A ``.checkpoint`` beside the stores would tell their offsets at the next start without opening databases. But Kafka
+Streams 4.3 and later trust such a file however old it is, so none may stay for them. This record is below
+``.statecore`` instead, and is valid for a store only while no process has opened one of its databases for writing:
+RocksDB then replaces ``CURRENT``. So it is never ahead of the rows, also where a directory was replaced. A database
+that has lost an SST file or a part of its MANIFEST does not match either.
 
-A grace buffer is not in it, because its offset lies in a file of its own, which somebody may take away.
+A grace buffer is not in it, because its offset is in a file of its own, which may be deleted.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from statecore.statedir.work_directory import STANDBY
 
 @dataclass(frozen=True)
 class ClosedDatabase:
-    """A database as it was closed.
+    """A database when it was closed.
 
     Attributes:
-        path: its directory, below that of the task.
+        path: its directory, relative to that of the task.
         inode: of its ``CURRENT``.
-        modified_ns: when that was written, in ns since the epoch.
-        files: a digest of the names and sizes of its files of rows, and of its MANIFEST.
+        modified_ns: when ``CURRENT`` was written, in ns since the epoch.
+        files: a digest of the names and sizes of its data files and its MANIFEST.
     """
 
     path: str
@@ -48,14 +47,7 @@ class ClosedDatabase:
 
 @dataclass(frozen=True)
 class ClosedStore:
-    """A store as it was closed.
-
-    Attributes:
-        topic: its changelog.
-        partition: the partition of it.
-        offset: the last one applied.
-        databases: all that it had.
-    """
+    """A store when it was closed: changelog partition, last applied offset, and databases."""
 
     topic: str
     partition: int
@@ -64,20 +56,17 @@ class ClosedStore:
 
 
 @dataclass(frozen=True)
-class _Closed:
+class _ClosedStores:
     stores: tuple[ClosedStore, ...]
 
 
-_DOCUMENT = DocumentType("note of closed stores", 1, _Closed, "Nothing is to be done: it is made anew.", is_sealed=True)
+_DOCUMENT = DocumentType(
+    "clean-close record", 1, _ClosedStores, "Nothing is to be done: it is rebuilt.", is_sealed=True
+)
 
 
 class CleanCloseRecord:
-    """The note of one task.
-
-    Args:
-        directory: the application's.
-        task: which one.
-    """
+    """The clean-close record of one task."""
 
     def __init__(self, directory: StateDirectory, task: str) -> None:
         self._task = directory.task_path(task)
@@ -85,22 +74,22 @@ class CleanCloseRecord:
         self._stores: dict[TopicPartition, ClosedStore] = {}
 
     def write(self, offsets: Mapping[str, tuple[TopicPartition, int]]) -> None:
-        """Note what was just closed; where that cannot be written, the databases are read at the next start.
+        """Record the stores that were just closed; on a write error the databases are read at the next start.
 
         Args:
-            offsets: of each store's directory (:attr:`StoreDirectory.name`) the changelog, and the last offset applied.
+            offsets: changelog and last applied offset, by store directory (:attr:`StoreDirectory.name`).
         """
         stores = []
         with suppress(OSError):
             for place in stores_in(self._task):
                 if place.name in offsets:
                     changelog, offset = offsets[place.name]
-                    databases = tuple(self._as_it_is(database) for database in place.databases)
+                    databases = tuple(self._read_state(database) for database in place.databases)
                     stores.append(ClosedStore(changelog.topic, changelog.partition, offset, databases))
-            write_durably(self._file, _DOCUMENT.encode(_Closed(tuple(stores))))
+            write_durably(self._file, _DOCUMENT.encode(_ClosedStores(tuple(stores))))
 
     def read(self) -> None:
-        """Take what was noted; nothing where there is no note, or it cannot be understood."""
+        """Read the record; empty where there is none, or it cannot be decoded."""
         try:
             stores = _DOCUMENT.decode(self._file.read_bytes()).stores
         except (OSError, Invalid):
@@ -108,29 +97,29 @@ class CleanCloseRecord:
         self._stores = {TopicPartition(one.topic, one.partition): one for one in stores}
 
     def offset(self, place: StoreDirectory, changelog: TopicPartition) -> int | None:
-        """The last offset that a store has applied; ``None`` where nothing was noted, or it may have changed since."""
+        """The last applied offset of a store; ``None`` where none is recorded, or the store may have changed since."""
         found = self._stores.get(changelog)
         if found is None or not found.databases:
             return None
         try:
-            now = {self._as_it_is(database) for database in place.databases}
+            now = {self._read_state(database) for database in place.databases}
         except OSError:
             return None
         return found.offset if now == set(found.databases) else None
 
     @property
     def untouched(self) -> frozenset[Path]:
-        """The databases that nobody has opened for writing since they were closed."""
+        """Databases that no process has opened for writing since they were closed."""
         found = set()
-        for noted in (database for store in self._stores.values() for database in store.databases):
-            path = self._task / noted.path
+        for recorded in (database for store in self._stores.values() for database in store.databases):
+            path = self._task / recorded.path
             with suppress(OSError):
-                if self._as_it_is(path) == noted:
+                if self._read_state(path) == recorded:
                     found.add(path)
         return frozenset(found)
 
-    def _as_it_is(self, database: Path) -> ClosedDatabase:
-        """Raises ``OSError``: there is no database."""
+    def _read_state(self, database: Path) -> ClosedDatabase:
+        """Raises ``OSError`` where there is no database."""
         current = (database / "CURRENT").stat()
         with os.scandir(database) as entries:
             files = sorted(

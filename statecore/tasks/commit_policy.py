@@ -1,4 +1,4 @@
-"""When a processor's loop commits: at an interval, when the stores ask for it, or on demand.
+"""Decides when a processor's loop commits: at an interval, when stores request it, or on demand.
 
 ::
 
@@ -30,7 +30,7 @@ AT_LEAST_ONCE_INTERVAL_MS = 30_000
 """Kafka Streams' default of ``commit.interval.ms`` under at-least-once."""
 
 EXACTLY_ONCE_INTERVAL_MS = 100
-"""The same under exactly-once: who reads committed records waits that long for them."""
+"""The same under exactly-once: readers of committed records wait that long for them."""
 
 
 MAX_BLOCK_MS = 60_000
@@ -39,7 +39,7 @@ MAX_BLOCK_MS = 60_000
 
 @dataclass(frozen=True)
 class CommitSettings:
-    """How often, and how long brokers are waited for.
+    """Commit interval, and how long to wait for brokers.
 
     Attributes:
         interval_ms: ``commit.interval.ms``: milliseconds between two commits of a task; 0 is one in every round.
@@ -49,7 +49,7 @@ class CommitSettings:
             them at most.
 
     Raises:
-        Invalid: one of them is no such number.
+        Invalid: a value is out of range.
     """
 
     interval_ms: int = AT_LEAST_ONCE_INTERVAL_MS
@@ -69,12 +69,12 @@ class CommitSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], guarantee: ProcessingGuarantee) -> CommitSettings:
-        """The settings in an application's properties; what is not named has Kafka Streams' default.
+        """The settings in an application's properties, with Kafka Streams' defaults.
 
-        ``producer.max.block.ms`` goes before ``max.block.ms``, as in Kafka Streams.
+        ``producer.max.block.ms`` takes precedence over ``max.block.ms``, as in Kafka Streams.
 
         Raises:
-            Invalid: a value is no whole number, or too small.
+            Invalid: a value is not a whole number, or too small.
         """
         exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         default = EXACTLY_ONCE_INTERVAL_MS if exactly_once else AT_LEAST_ONCE_INTERVAL_MS
@@ -86,12 +86,12 @@ class CommitSettings:
 
 
 class CommitPolicy:
-    """Whether it is time to commit.
+    """Tells whether a commit is due.
 
     Args:
         settings: how often.
-        stores: the stores of the task, which ask for a commit when much is staged.
-        clock: seconds that never go back.
+        stores: the stores of the task, which request a commit when much is staged.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class CommitPolicy:
         self._last = clock()
 
     def request(self) -> None:
-        """Have the next :meth:`due` say yes (``ProcessorContext.commit``)."""
+        """Make the next :meth:`due` true (``ProcessorContext.commit``)."""
         self._requested = True
 
     def due(self) -> bool:
@@ -117,6 +117,6 @@ class CommitPolicy:
         )
 
     def committed(self) -> None:
-        """Everything was committed: the interval begins anew, and no request is left."""
+        """Begin the interval again, without a request."""
         self._requested = False
         self._last = self._clock()

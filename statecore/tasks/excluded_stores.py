@@ -1,8 +1,8 @@
-"""Stores on the disk of a warm copy that follow no changelog, left so that Kafka Streams wipes nothing for them.
+"""Stores of a standby task that follow no changelog, prepared so that Kafka Streams does not wipe the task for them.
 
-A versioned store is left empty at -4: Kafka Streams restores it alone. One that has an offset of its own would age, and
-once its changelog begins after that, Kafka Streams under exactly-once wipes the whole task for it. A store without a
-changelog has rows that nobody else has, so it stays; under exactly-once it must have been closed cleanly.
+A versioned store is left empty at -4: Kafka Streams restores it. One with an offset of its own would age, and once its
+changelog begins after that offset, Kafka Streams under exactly-once wipes the whole task. A store without a changelog
+has the only copy of its rows, so it stays; under exactly-once it must have been closed cleanly.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from statecore.tasks.unclean_stores import is_unclean
 def leave_versioned_empty(
     directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, made: Path, now_ms: int
 ) -> None:
-    """See that a versioned store has no rows and stands at -4; what it had is moved aside and kept for a week.
+    """Make a versioned store empty at -4; what it had is moved aside and kept for a week.
 
     Args:
         directory: the application's, locked.
-        task: whose store it is.
-        store: which.
-        changelog: its partition of its changelog.
-        made: where the empty database is made: a name that nothing has, on the same file system.
+        task: the store's task.
+        store: the store.
+        changelog: its changelog partition.
+        made: path for the empty database: unused, on the same file system.
         now_ms: the time.
 
     Raises:
-        Fenced: somebody has it open, or the lock is not held.
+        Fenced: another process has it open, or the lock is not held.
         Invalid: it is a store of another kind, or this user has no right to it.
-        Capacity, Retryable, OSError: it could not be moved, or made.
+        Capacity, Retryable, OSError: it could not be moved, or created.
     """
     path = directory.store_path(task, store.name, store.kind)
     if _is_left_empty(path, store.kind, changelog):
         return
     create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
     make_directories(path.parent)
-    remove_offsets(directory.task_path(task) / CHECKPOINT_FILE)  # it may say that the store stands further
+    remove_offsets(directory.task_path(task) / CHECKPOINT_FILE)  # it may have a later offset of the store
     if path.exists():
         quarantine_store(directory, task, path, STALE, now_ms)
     made.rename(path)
@@ -77,9 +77,9 @@ def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bo
 
 
 def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> None:
-    """See that Kafka Streams wipes no task under exactly-once for a store without a changelog.
+    """Close a store without a changelog cleanly, so that Kafka Streams does not wipe the task under exactly-once.
 
-    What this library wrote to last and did not close is closed cleanly here. Nothing else is changed.
+    Only what this library wrote last and did not close is opened and closed here. Nothing else is changed.
 
     Raises:
         Corrupted: Kafka Streams did not close it, or it is damaged.
@@ -92,29 +92,29 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
                     pass
         except Corrupted as error:
             raise Corrupted(
-                f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka "
+                f"The store {store.name} of task {task} has no changelog, so its rows exist only here, and Kafka "
                 f"Streams would wipe the whole task for it: {error.what}",
                 code="unlogged-store-damaged",
-                action="Look whether its rows are wanted. Then move its directory away.",
+                action="Check whether its rows are needed. Then move its directory away.",
                 task=task,
                 store=store.name,
             ) from error
 
 
 def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) -> None:
-    """Stop before Kafka Streams deletes what a store without a changelog has left of its rows.
+    """Refuse to continue before Kafka Streams deletes the remaining rows of a store without a changelog.
 
     Raises:
-        Corrupted: files of rows are there, and no database.
-        Invalid: this user may not look.
+        Corrupted: data files are there, and no database.
+        Invalid: this user may not read the directory.
     """
     path = directory.store_path(task, store.name, store.kind)
     if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
         raise Corrupted(
-            f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka Streams "
+            f"The store {store.name} of task {task} has no changelog, so its rows exist only here, and Kafka Streams "
             f"would delete their files: {lost}",
             code="unlogged-store-damaged",
-            action="Look whether these rows are wanted. Then move that directory away.",
+            action="Check whether these rows are needed. Then move that directory away.",
             task=task,
             store=store.name,
         )

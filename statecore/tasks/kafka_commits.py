@@ -1,13 +1,13 @@
-"""How a task's work is committed to Kafka, by its guarantee; its stores are committed after that, by the task.
+"""Commits a task's work to Kafka, by its guarantee; the task commits its stores after that.
 
 ==================  ==================================================================================================
 exactly-once        changelogs, output and input offsets in one Kafka transaction; when that is committed, the stores
 at-least-once       the producer is flushed, the input offsets are committed, then the stores, as in Kafka Streams
 ==================  ==================================================================================================
 
-Input never counts as consumed before the changelogs and the output topics have taken all that was made of it. What
-fails, or is not answered in time (``max.block.ms``), is never taken for a commit: whether it was one is found in the
-changelogs by whoever has the stores next.
+Input offsets are never committed before the changelogs and output topics have acknowledged all that was made of the
+input. A call that fails, or is not answered in time (``max.block.ms``), never counts as a commit: the next owner of the
+stores finds in the changelogs whether it was one.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _TIMEOUT = "KafkaTimeoutError"
 
 
 class KafkaCommits(ABC):
-    """What a task has sent since its last commit, and the clients that commit it. The methods raise what clients raise.
+    """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise.
 
     Args:
         task: the task.
         producer: of the task alone.
         consumer: of the application's group.
         max_block_ms: how long one call may wait for brokers, in ms.
-        faults: where tests let the process die.
+        faults: fault points of tests.
 
     Attributes:
-        producer: the producer to send with; its calls end.
+        producer: the producer to send with; its calls time out.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class KafkaCommits(ABC):
         return self._has_begun
 
     def sent(self, record: Acknowledgement) -> None:
-        """A record was sent to an output topic, whether :meth:`begin` was called or not."""
+        """Record a record that was sent to an output topic, whether :meth:`begin` was called or not."""
         self._sent.append(record)
         self._has_begun = True
 
     def forget(self) -> None:
-        """What was sent to output topics since the last commit is not to be committed."""
+        """Drop what was sent to output topics since the last commit."""
         self._sent.clear()
 
     def commit(self, stores: Collection[ChangeLoggingStore], consumed: Mapping[TopicPartition, int]) -> None:
-        """Commit what was sent, and that input was consumed.
+        """Commit what was sent, and the input offsets.
 
         Args:
             stores: the stores of the task, which have sent to their changelogs.
@@ -88,19 +88,19 @@ class KafkaCommits(ABC):
             sent.get(0)
         self._sent.clear()
         for store in stores:
-            store.settle()  # input must not count as consumed whose changes the changelog has not taken
+            store.settle()  # input whose changes the changelog has not acknowledged must not be committed
         self._faults.reach("active.before-kafka-commit")
         self._end({KafkaPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in consumed.items()})
         self._has_begun = False
 
     def begin(self) -> None:
-        """Something is about to be sent, to a changelog or an output topic; again before the next commit is fine."""
+        """Begin before anything is sent, to a changelog or an output topic; idempotent until the next commit."""
         if not self._has_begun:
             self._begin()
             self._has_begun = True
 
     def abort(self) -> None:
-        """What was sent since the last commit does not count, as far as the guarantee goes; it is waited for."""
+        """Abort what was sent since the last commit, as far as the guarantee allows; waits for acknowledgements."""
         has_begun, self._has_begun = self._has_begun, False
         if has_begun:
             self._abort()
@@ -115,25 +115,25 @@ class KafkaCommits(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Nothing is begun, and something is about to be sent."""
+        """Begin; see :meth:`begin`."""
 
     @abstractmethod
     def _abort(self) -> None:
-        """Something was begun; see :meth:`abort`."""
+        """Abort; see :meth:`abort`."""
 
     @abstractmethod
     def _end(self, offsets: Mapping[Any, Any]) -> None:
-        """Everything sent was taken: commit it with these input offsets."""
+        """Commit with these input offsets; everything sent was acknowledged."""
 
 
 class ExactlyOnce(KafkaCommits):
     """Records and input offsets in one transaction."""
 
-    _had_joined = False
+    _was_member = False
 
     def start(self) -> None:
         """See :meth:`KafkaCommits.start`."""
-        self._had_joined = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
+        self._was_member = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
     def give_up(self) -> None:
@@ -150,17 +150,17 @@ class ExactlyOnce(KafkaCommits):
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if offsets:
             member = self._consumer.group_metadata()
-            has_joined = getattr(member, "generation_id", -1) >= 0
-            if self._had_joined and not has_joined:
+            is_member = getattr(member, "generation_id", -1) >= 0
+            if self._was_member and not is_member:
                 # Without a generation brokers take offsets as those of a consumer that has never been in a group.
                 raise Fenced(
-                    f"The consumer of task {self._task} was thrown out of its group; its stores stand at their last "
-                    "commit.",
+                    f"The consumer of task {self._task} was removed from its group; the task's stores are at their "
+                    "last commit.",
                     code="consumer-fenced",
-                    action="Hand the stores to a standby task, or close them, until the group gives the task back.",
+                    action="Give the stores to a standby task, or close them, until the group assigns the task again.",
                     task=self._task,
                 )
-            self._had_joined = has_joined
+            self._was_member = is_member
             self.producer.send_offsets_to_transaction(offsets, member)
         self.producer.commit_transaction()
 
@@ -169,7 +169,7 @@ class AtLeastOnce(KafkaCommits):
     """Records first, then the input offsets."""
 
     def start(self) -> None:
-        """See :meth:`KafkaCommits.start`; nobody is fenced."""
+        """See :meth:`KafkaCommits.start`; fences no other instance."""
         self.producer.check()
 
     def give_up(self) -> None:
@@ -179,7 +179,7 @@ class AtLeastOnce(KafkaCommits):
         self.producer.check()
 
     def _abort(self) -> None:
-        self.producer.flush()  # else what was sent came behind the end that catch_up finds
+        self.producer.flush()  # else these records would come after the end that catch_up finds
 
     def _end(self, offsets: Mapping[Any, Any]) -> None:
         if not offsets:
@@ -194,14 +194,10 @@ class AtLeastOnce(KafkaCommits):
 
 @contextmanager
 def kafka_errors(task: str, fail: Callable[[], None]) -> Iterator[None]:
-    """Make an error of a client one of this library, after the task has failed.
-
-    Args:
-        task: the task.
-        fail: has the task fail.
+    """Fail the task on an error of a client, and convert the error.
 
     Raises:
-        Fenced: another instance has taken over.
+        Fenced: another instance runs the task.
         Retryable: any other error of a client.
     """
     try:
@@ -212,10 +208,10 @@ def kafka_errors(task: str, fail: Callable[[], None]) -> Iterator[None]:
             raise
         kind = Fenced if type(error).__name__ in _FENCING else Retryable
         raise kind(
-            f"Task {task} has no word from Kafka that its work was taken: {type(error).__name__} {error}".rstrip(". ")
-            + ". Its stores stand at their last commit.",
+            f"Task {task} was not acknowledged by Kafka: {type(error).__name__} {error}".rstrip(". ")
+            + ". Its stores are at their last commit.",
             code="producer-fenced" if kind is Fenced else "commit-not-acknowledged",
-            action="Another instance has taken over; hand the stores to a standby task, or close them."
+            action="Another instance runs the task; give the stores to a standby task, or close them."
             if kind is Fenced
             else "Check the brokers; then give the stores to a new active task with a new producer.",
             task=task,

@@ -1,19 +1,19 @@
-"""How far the tasks in an application's directory are: their offsets, and the sums of them by which tasks are assigned.
+"""Offsets of the tasks in an application's directory, and the offset sums by which tasks are assigned.
 
-A member of a group tells for each task that it has on its disk the sum over its changelogs of the offset that comes
-next (KIP-441), so that a task goes to whoever has the most of it. Where the offsets come from:
+A member of a group reports for each task on its disk the sum over its changelogs of the next offset (KIP-441), so that
+a task goes to the member that has the most of it. Offsets come from:
 
-- **An open task is asked.** Nobody else knows what it has committed.
-- **A closed store is known by its task's** ``.checkpoint``, where that is as young as the store's databases: whoever
-  closes a task cleanly writes the file last. A file that is older was left by a process that died, and says too little.
-- **Or by the note of its last close** (:mod:`statecore.tasks.clean_close_record`), which this library leaves where
-  Kafka Streams 4.3 or later may come next, as long as nobody has opened its databases since.
-- **Else the databases are read**, read-only and without touching them. Segments of a store count with the smallest
-  offset of all, because rows behind it may be missing in one of them. Stores that keep no offset inside, as those of
-  Kafka Streams 4.2 and its grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
+- **An open task**, which alone knows what it has committed.
+- **The task's** ``.checkpoint``, for a closed store, where that is as young as the store's databases: a clean close
+  writes the file last. An older file was left by a process that died, and its offsets are too low.
+- **The clean-close record** (:mod:`statecore.tasks.clean_close_record`), which this library leaves where Kafka Streams
+  4.3 or later may come next, as long as no process has opened the databases since.
+- **Else the databases**, read-only and without touching them. Segments of a store count with the smallest offset of
+  all, because rows beyond it may be missing in one of them. Stores that keep no offset inside, as those of Kafka
+  Streams 4.2 and grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
 
-What is damaged is seen where a database has to be read, and when a task is opened. A store without a database counts
-nothing, whatever a file says of it. Global stores are no part of any sum: every member has all of them.
+Damage is detected where a database has to be read, and when a task is opened. A store without a database counts
+nothing, whatever a file says of it. Global stores are in no sum: every member has all of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from statecore.tasks.task import Task
 
 
 class Source(StrEnum):
-    """Who said an offset."""
+    """Where an offset comes from."""
 
     TASK = "open task"
     FILE = "checkpoint"
@@ -56,7 +56,7 @@ class Source(StrEnum):
 
 
 class Standing(StrEnum):
-    """What a task directory is to whoever starts on it."""
+    """State of a task directory for a process that starts on it."""
 
     KNOWN = "known"
     """Its offsets are known, or it is known that there are none."""
@@ -65,7 +65,7 @@ class Standing(StrEnum):
     """Another process has one of its stores open; its offsets are those of the last flush."""
 
     EMPTY = "empty"
-    """There is nothing in it but files of offsets and locks (``StateDirectory.taskDirIsEmpty``)."""
+    """It contains only files of offsets and locks (``StateDirectory.taskDirIsEmpty``)."""
 
     UNDECLARED = "undeclared"
     """The spec declares no logged store on disk of its subtopology."""
@@ -77,22 +77,22 @@ class Standing(StrEnum):
     """A store of it cannot be read, or has lost a part of its files."""
 
     UNREADABLE = "unreadable"
-    """The system did not let this process look."""
+    """This process has no right to read it, or the disk failed."""
 
 
 @dataclass(frozen=True)
 class StoreSum:
-    """One store of a task.
+    """The offset of one store of a task.
 
     Attributes:
-        store: its name; empty for an offset in ``.checkpoint`` of which nobody says whose it is.
-        changelog: its changelog partition; ``None`` where nobody says it.
-        offset: the last one applied; ``None`` where it is not known.
-        source: who said it.
-        disagree: whether its databases do not all say the same.
-        reason: why nothing is known, or what is wrong; empty where nothing is.
-        damaged: whether that is damage.
-        unsaid: whether it has databases, and nothing tells how far they are.
+        store: its name; empty for an offset in ``.checkpoint`` of an unknown store.
+        changelog: its changelog partition; ``None`` where unknown.
+        offset: the last one applied; ``None`` where unknown.
+        source: where the offset comes from.
+        disagree: whether its databases have different offsets.
+        reason: why nothing is known, or what is wrong; may be empty.
+        damaged: whether the reason is damage.
+        unsaid: whether it has databases without any known offset.
     """
 
     store: str
@@ -106,21 +106,21 @@ class StoreSum:
 
     @property
     def next_offset(self) -> int:
-        """What it adds to the sum: the first offset that it has not, 0 where that is not known."""
+        """What it adds to the sum: the next offset, 0 where that is unknown."""
         return 0 if self.offset is None else self.offset + 1
 
 
 @dataclass(frozen=True)
 class TaskSum:
-    """One task directory.
+    """The offsets of one task directory.
 
     Attributes:
-        task: which one.
-        standing: what it is.
-        reason: why, or what else is to be said; empty where nothing is.
+        task: the task.
+        standing: its state.
+        reason: why, or a further remark; may be empty.
         stores: its stores that count, by name.
-        databases: how many databases lie in it.
-        is_held: whether another process has one of its stores open, whatever else is to be said of it.
+        databases: number of databases.
+        is_held: whether another process has one of its stores open, in any state.
     """
 
     task: str
@@ -137,7 +137,7 @@ class TaskSum:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Changelog partition → last applied offset, where it is known."""
+        """Last applied offsets by changelog partition, where known."""
         found = ((one.changelog, one.offset) for one in self.stores)
         return {changelog: offset for changelog, offset in found if changelog is not None and offset is not None}
 
@@ -148,18 +148,12 @@ class TaskSum:
 
 
 def offset_sum(offsets: Iterable[int | None]) -> int:
-    """The sum of next offsets; one that is not known (``None``, -4) counts nothing, and no sum passes 2^63-1."""
+    """The sum of next offsets; unknown ones (``None``, -4) count nothing, and no sum exceeds 2^63-1."""
     return min(sum(offset + 1 for offset in offsets if offset is not None and offset >= 0), INT64_MAX)
 
 
 def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None = None) -> TaskSum:
-    """What an open task says of itself.
-
-    Args:
-        task: it.
-        application_id: whose.
-        spec: what is declared; the stores' names come from it.
-    """
+    """The offsets of an open task; the spec gives the stores' names."""
     names = {_changelog(application_id, one).topic: one.name for one in declared_stores(spec, task.name)}
     stores = [
         StoreSum(names.get(at.topic, ""), at, offset if offset >= 0 else None, Source.TASK)
@@ -175,13 +169,13 @@ def read_offset_sums(
     open_tasks: Mapping[str, Task] | None = None,
     tasks: Sequence[str] | None = None,
 ) -> dict[str, TaskSum]:
-    """The offsets of all tasks in a directory; whatever is wrong with one is said of that one.
+    """The offsets of all tasks in a directory; an error of one task is part of its result.
 
     Args:
         directory: the application's.
-        spec: what is declared; without it every store counts that is there, and is logged by what it says itself.
+        spec: the declared stores; without it every store on disk counts, by what its own offsets tell.
         open_tasks: tasks that this process has open.
-        tasks: only these; all that have a directory, and all open ones, without.
+        tasks: only these; by default all that have a directory, and all open ones.
 
     Raises:
         Invalid: the application's directory itself may not be read.
@@ -202,7 +196,7 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
     Args:
         directory: the application's.
         task: ``0_1``, in a named topology ``__north__/0_1``.
-        spec: what is declared.
+        spec: the declared stores.
     """
     try:
         return _TaskReader(directory, task, spec).read()
@@ -213,9 +207,9 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
 
 
 def is_empty_task(path: Path) -> bool:
-    """Whether a task directory has nothing but files of offsets and locks.
+    """Whether a task directory contains only files of offsets and locks.
 
-    Kafka Streams goes by names alone; a directory of such a name is a store here.
+    Kafka Streams goes by names alone; here a directory of such a name is a store.
 
     Raises:
         Invalid: it may not be read.
@@ -233,23 +227,23 @@ def is_empty_task(path: Path) -> bool:
 
 
 def _newest_ns(databases: Sequence[Path]) -> int:
-    """When a file of these databases was written last, in ns since the epoch; 0 where there is none."""
+    """When a file of these databases was last written, in ns since the epoch; 0 where there is none."""
     newest = 0
     for database in databases:
         with os.scandir(database) as entries:
             for one in entries:
-                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                with suppress(FileNotFoundError):  # a process that has it open deletes files
                     newest = max(newest, one.stat().st_mtime_ns)
     return newest
 
 
 def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
-    """The logged stores of a task that lie on the disk in a format that is known, as declared."""
+    """The declared logged stores of a task that are on disk in a known format."""
     return [] if spec is None else [store for store in spec.stores_of(task) if store.is_restorable]
 
 
 def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
-    """The changelog's topic, as partition 0 of it."""
+    """The changelog's topic, as its partition 0."""
     if store.changelog != UNKNOWN_CHANGELOG:
         return TopicPartition(store.changelog, 0)
     return TopicPartition(default_changelog(application_id, store.name, store.topology), 0)
@@ -292,14 +286,14 @@ class _TaskReader:
         elif (owner := self._owner({one.store for one in found})) is not None:
             standing, reason = Standing.FOREIGN, f"Its offsets are of {owner}."
         elif holder is not None:
-            standing, reason = Standing.OPEN, f"{holder} has its stores open; shown is what was flushed last."
+            standing, reason = Standing.OPEN, f"{holder} has its stores open; these are the offsets of the last flush."
         elif broken:
             standing, reason = Standing.DAMAGED, broken[0].reason
         count = sum(map(len, databases.values()))
         return TaskSum(self.task, standing, reason, tuple(stores), count, is_held=holder is not None)
 
     def _read_file(self) -> str:
-        """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or is not there."""
+        """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or does not exist."""
         path = self.path / CHECKPOINT_FILE
         try:
             self.file = read_offsets(path)
@@ -320,7 +314,7 @@ class _TaskReader:
         return self._store(place, changelog, spec.kind.manages_offsets, is_open, lost)[0]
 
     def _place(self, spec: StoreSpec) -> str:
-        if spec.kind is StoreKind.UNKNOWN:  # the shape that is there
+        if spec.kind is StoreKind.UNKNOWN:  # the shape on disk decides
             return spec.name if (self.path / spec.name).is_dir() else f"rocksdb/{spec.name}"
         return store_directory(spec.name, spec.kind)
 
@@ -329,17 +323,19 @@ class _TaskReader:
         for place in found:
             topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
             changelog = TopicPartition(topic, self.partition or 0)
-            looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
-            if own is not None and own.keeps_no_offset:
+            summed, on_disk = self._store(place, changelog, True, is_open, half_deleted(place))
+            if on_disk is not None and on_disk.keeps_no_offset:
                 continue
-            if looked.offset is None and own is not None:  # another topic, such as a source topic
-                said = [(at, offset) for at, offset in own.smallest_offsets.items() if at.partition == self.partition]
-                if said:
-                    at, offset = min(said)
-                    known, disagree = offset if offset >= 0 else None, own.agreed_offsets is None
-                    looked = StoreSum(place.store, at, known, Source.DATABASES, disagree, looked.reason)
-            claimed.add(looked.changelog)
-            stores.append(looked)
+            if summed.offset is None and on_disk is not None:  # another topic, such as a source topic
+                offsets = [
+                    (at, offset) for at, offset in on_disk.smallest_offsets.items() if at.partition == self.partition
+                ]
+                if offsets:
+                    at, offset = min(offsets)
+                    known, disagree = offset if offset >= 0 else None, on_disk.agreed_offsets is None
+                    summed = StoreSum(place.store, at, known, Source.DATABASES, disagree, summed.reason)
+            claimed.add(summed.changelog)
+            stores.append(summed)
         for at, offset in sorted(self.file.items()):
             if at not in claimed and at.partition == self.partition and any(one.databases for one in found):
                 self.topics.add(at.topic)
@@ -349,7 +345,7 @@ class _TaskReader:
     def _store(
         self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool, lost: str
     ) -> tuple[StoreSum, StoreOnDisk | None]:
-        """What is known of a store; and what its databases say, where they had to be read."""
+        """The offset of a store; and its databases, where they had to be read."""
         databases = place.databases
         if lost:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
@@ -357,44 +353,44 @@ class _TaskReader:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
         if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
-            return self._said(place, changelog, self.file[changelog], Source.FILE), None
-        noted = None if is_open else self.closed.offset(place, changelog)
-        if noted is not None:
+            return self._store_sum(place, changelog, self.file[changelog], Source.FILE), None
+        recorded = None if is_open else self.closed.offset(place, changelog)
+        if recorded is not None:
             self.topics.add(changelog.topic)
-            return self._said(place, changelog, noted, Source.NOTE), None
-        own = read_store(place)
-        if own.damage is not None:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=own.damage.what, damaged=True), None
-        self.topics |= {at.topic for at in own.smallest_offsets}
-        if inside and changelog in own.smallest_offsets:
-            smallest, disagree = own.smallest_offsets[changelog], own.agreed_offsets is None
-            return self._said(place, changelog, smallest, Source.DATABASES, disagree), own
-        return self._outside(place, changelog), own
+            return self._store_sum(place, changelog, recorded, Source.NOTE), None
+        on_disk = read_store(place)
+        if on_disk.damage is not None:
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=on_disk.damage.what, damaged=True), None
+        self.topics |= {at.topic for at in on_disk.smallest_offsets}
+        if inside and changelog in on_disk.smallest_offsets:
+            smallest, disagree = on_disk.smallest_offsets[changelog], on_disk.agreed_offsets is None
+            return self._store_sum(place, changelog, smallest, Source.DATABASES, disagree), on_disk
+        return self._from_files(place, changelog), on_disk
 
-    def _outside(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
-        """A store that has no offset inside: its own file, or that of its task."""
+    def _from_files(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
+        """A store without an offset inside: from its own file, or that of its task."""
         try:
             alone = read_offsets(place.checkpoint_file)
         except Corrupted as error:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, unsaid=True)
-        for said in (alone, self.file):
-            self.topics |= {at.topic for at in said} if said is alone else set()
-            if changelog in said:
+        for offsets in (alone, self.file):
+            self.topics |= {at.topic for at in offsets} if offsets is alone else set()
+            if changelog in offsets:
                 self.topics.add(changelog.topic)
-                return self._said(place, changelog, said[changelog], Source.FILE)
-        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Nothing says its offset.", unsaid=True)
+                return self._store_sum(place, changelog, offsets[changelog], Source.FILE)
+        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Its offset is not recorded.", unsaid=True)
 
-    def _said(
+    def _store_sum(
         self, place: StoreDirectory, changelog: TopicPartition, offset: int, source: Source, disagree: bool = False
     ) -> StoreSum:
         if offset < 0:
-            known = "-4: it is not known." if offset == OFFSET_UNKNOWN else f"{offset}, which is none."
+            known = "-4: it is not known." if offset == OFFSET_UNKNOWN else f"{offset}, which is not an offset."
             return StoreSum(place.store, changelog, None, source, disagree, f"Its offset is {known}")
-        reason = "Its databases do not say the same; the smallest counts." if disagree else ""
+        reason = "Its databases have different offsets; the smallest counts." if disagree else ""
         return StoreSum(place.store, changelog, offset, source, disagree, reason)
 
     def _owner(self, names: set[str]) -> str | None:
-        """Whose the changelogs are that the task has offsets of, where they are another application's."""
+        """The other application whose changelogs the task has offsets of, if any."""
         declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
         for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
             owner = other_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)

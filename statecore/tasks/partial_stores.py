@@ -1,4 +1,4 @@
-"""Directories of stores that were deleted, or copied, in part: who takes them for none loses rows without a word."""
+"""Detects store directories that were deleted or copied in part, whose remaining rows would be lost silently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statecore.statedir.task_layout import StoreDirectory, rows_without_current,
 
 
 def segmentation_of(store: StoreSpec) -> Segmentation | None:
-    """How the rows of a declared store are divided by time; ``None`` where it is one database."""
+    """How the rows of a declared store are segmented; ``None`` where it is one database."""
     retention, interval = retention_of(store), segment_interval_of(store)
     if not store.kind.is_segmented or retention is None or interval is None:
         return None
@@ -20,26 +20,22 @@ def segmentation_of(store: StoreSpec) -> Segmentation | None:
 
 
 def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
-    """Why a store has rows that nobody reads: files of rows without the file that names all others.
+    """Why a store has rows that no database reads: data files without ``CURRENT``; empty where it has none.
 
-    Whoever makes a database writes ``CURRENT`` before the first row. A segment that has expired is no loss: a process
-    was killed while it deleted it.
-
-    Args:
-        place: the store.
-        segmentation: how its rows are divided by time, where that is known.
+    RocksDB writes ``CURRENT`` before the first row. An expired segment is no loss: a process was killed while it
+    deleted that. ``segmentation`` says how rows are segmented, where that is known.
     """
     half = rows_without_current(place)
     expired = half_expired(place, segmentation) if half else []
     lost = next((path for path in half if path not in expired), None)
-    return "" if lost is None else f"{lost} has files of rows and no CURRENT: it was deleted, or copied, in part."
+    return "" if lost is None else f"{lost} has data files and no CURRENT: it was deleted, or copied, in part."
 
 
 def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> list[Path]:
-    """Segments that a process was killed at while it deleted them, because they had expired by the newest segment.
+    """Partly deleted segments that had expired by the newest segment.
 
-    Where the retention is no multiple of the interval one may have expired by a later time within the newest segment,
-    of which nobody knows any more; such a one is damage.
+    Where the retention is not a multiple of the interval, a segment may have expired by a later time within the newest
+    segment, which is unknown; such a segment counts as damage.
     """
     if not place.segmented or segmentation is None:
         return []

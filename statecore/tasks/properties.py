@@ -3,7 +3,7 @@
 ==========================================  ==========================================================================
 ``application.id``                          names changelogs, directories, the consumer group
 ``bootstrap.servers``                       the cluster
-``state.dir``                               where the stores lie; ``/tmp/kafka-streams`` by default
+``state.dir``                               the directory of the stores; ``/tmp/kafka-streams`` by default
 ``processing.guarantee``                    ``at_least_once`` (default) or ``exactly_once_v2``
 ``commit.interval.ms``                      30 000, exactly-once 100
 ``statestore.uncommitted.max.bytes``        64 MiB; -1 for no limit
@@ -45,13 +45,13 @@ class ProcessorSettings:
     Attributes:
         application_id: the application.
         bootstrap_servers: ``host:port``, several with commas.
-        state_dir: where the directories of applications lie.
-        guarantee: what a crash may do to results.
+        state_dir: parent of the applications' directories.
+        guarantee: the processing guarantee.
         commit: when to commit.
         checkpoint: when to write offsets beside the stores.
         store: settings of each store.
         restore: how to restore a store: committed records under exactly-once, all under at-least-once.
-        kafka: further client settings by kafka-python's names, for consumers and producers of one's own too. May hold
+        kafka: further client settings by kafka-python's names, for your own consumers and producers too. May hold
             secrets; never shown.
     """
 
@@ -73,11 +73,11 @@ class ProcessorSettings:
 
         Args:
             properties: names and values (texts or numbers), or the path of a ``.properties`` file.
-            environ: fills in ``${env:NAME}`` where how to connect names it.
+            environ: fills in ``${env:NAME}`` in connection settings.
 
         Raises:
-            Invalid: ``application.id`` or ``bootstrap.servers`` is missing; a value is malformed; how to connect cannot
-                be translated for a client that is not Java.
+            Invalid: ``application.id`` or ``bootstrap.servers`` is missing; a value is malformed; a connection setting
+                cannot be translated for a client that is not Java.
             NotFound: there is no such file.
         """
         given: Mapping[str, object]
@@ -87,7 +87,7 @@ class ProcessorSettings:
             given, source = load_properties(given_path(properties)), os.fspath(properties)
         try:
             java = translate({name: str(value) for name, value in given.items()}, source)
-        except Invalid as error:  # its action is that of a command line
+        except Invalid as error:  # its action is for the command line
             raise error.restated(error.what, action="Do what each line says.") from error
         kafka = _expanded(java, {**environ, **java.secrets})
         guarantee = java.processing_guarantee or ProcessingGuarantee.AT_LEAST_ONCE
@@ -116,12 +116,7 @@ class ProcessorSettings:
         return TopicPartition(f"{self.application_id}-{store}-changelog", partition)
 
     def store_path(self, store: str, task: str) -> Path:
-        """Where a key-value store lies, as Kafka Streams has it.
-
-        Args:
-            store: its name.
-            task: its task, ``0_1``: subtopology and partition.
-        """
+        """Path of a key-value store, in Kafka Streams' layout; ``task`` is ``0_1``: subtopology and partition."""
         return self.state_dir / self.application_id / task / PLAIN_PARENT / store
 
 

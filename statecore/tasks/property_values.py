@@ -1,4 +1,4 @@
-"""Values of Kafka's configuration as its ``ConfigDef`` reads them: a text, trimmed, or what a program gives."""
+"""Parses values of Kafka's configuration as its ``ConfigDef`` does: trimmed text, or a value of a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def number(properties: Mapping[str, object], name: str, default: int) -> int:
     """The whole number under a name, or the default where it is absent.
 
     Raises:
-        Invalid: there is something else.
+        Invalid: the value is not a whole number.
     """
     value = properties.get(name)
     if value is None:
@@ -20,7 +20,7 @@ def number(properties: Mapping[str, object], name: str, default: int) -> int:
     found = whole_number(value, text=True)
     if found is None:
         raise Invalid(
-            f"{name} is {value!r}, which is no whole number.",
+            f"{name} is {value!r}, which is not a whole number.",
             code="setting-invalid",
             action="Correct it.",
             setting=name,
@@ -29,13 +29,13 @@ def number(properties: Mapping[str, object], name: str, default: int) -> int:
 
 
 def text(properties: Mapping[str, object], name: str, default: str | None = None) -> str:
-    """The text under a name, trimmed, or the default where it is absent.
+    """The trimmed text under a name, or the default where it is absent.
 
     Raises:
-        Invalid: it is absent and has no default, is empty, or is no text.
+        Invalid: it is absent and has no default, is empty, or is not text.
     """
     value = properties.get(name, default)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    what = "is missing" if value is None else f"is {value!r}, which is no name"
+    what = "is missing" if value is None else f"is {value!r}, which is not a name"
     raise Invalid(f"{name} {what}.", code="setting-invalid", action="Set it.", setting=name)

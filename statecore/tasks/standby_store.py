@@ -1,24 +1,24 @@
-"""A store that follows its changelog: its databases, all at one offset, moved on by ingested runs.
+"""A store of a standby task: databases at one offset, advanced by ingested runs.
 
-A store of a kind without segments is one database. Others have one for each segment, and these are kept level:
+A store of a kind without segments is one database. Others have one for each segment, all at the same offset:
 
-- **A commit** goes from the oldest segment to the newest, because Kafka Streams goes by the newest: a process that is
-  killed on the way leaves the older offset where Kafka Streams reads it.
+- **A commit** goes from the oldest segment to the newest, because Kafka Streams reads the newest: a killed process
+  leaves the older offset where Kafka Streams reads it.
 - **When it is opened** after that, all are set to the least of their offsets. The rows that are ahead of it come again
   with the next runs, which changes nothing.
-- **A new segment** is made aside, with the offset that the others have, and gets its name by a rename, so none is ever
-  seen without an offset.
+- **A new segment** is created in the scratch directory, with the offset of the others, and renamed into place, so none
+  is ever seen without an offset.
 - **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.interrupted_creation`) is deleted.
-- **A segment that has expired** by the stream time is renamed away before it is deleted. What could not be taken away
-  is tried again, and does not say where the store stands. One always stays: without a
-  database there is no offset, and under exactly-once Kafka Streams would wipe the whole task.
+- **A segment that has expired** by the stream time is renamed away before it is deleted. Where that fails it is tried
+  again, and the segment's offset does not count. One segment always stays: without a database there is no offset, and
+  under exactly-once Kafka Streams would wipe the whole task.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
 segment's beginning.
 
-The offset of a grace buffer lies in its database too, but Kafka Streams reads it from ``.checkpoint_<store>``. That
-file counts where it is there, is deleted under exactly-once while the store is open, as Kafka Streams does it, and is
-written when the store is closed.
+The offset of a grace buffer is in its database too, but Kafka Streams reads it from ``.checkpoint_<store>``. That file
+takes precedence where it exists, is deleted under exactly-once while the store is open, as Kafka Streams does it, and
+is written when the store is closed.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from statecore.tasks.partial_stores import half_deleted, half_expired
 
 @dataclass(frozen=True)
 class FollowedSpec:
-    """What has to be known of a store to follow its changelog.
+    """A store that follows a changelog.
 
     Attributes:
         name: the store.
         kind: its kind.
-        changelog: its partition of its changelog.
-        segmentation: how its rows are divided by time; ``None`` where it is one database.
+        changelog: its changelog partition.
+        segmentation: how its rows are segmented by time; ``None`` where it is one database.
         is_source: whether the changelog is a source topic, of which the store has what the application has consumed.
     """
 
@@ -83,12 +83,12 @@ class StandbyStore:
     """The databases of one store of a task, for one thread.
 
     Args:
-        spec: which store it is.
+        spec: the store.
         task_directory: the directory of its task.
-        scratch: a directory on the same file system, for what is made or taken away.
-        exactly_once: whether a database that Kafka Streams wrote to last and did not close cleanly is refused.
+        scratch: a directory on the same file system, for databases being created or deleted.
+        exactly_once: whether a database that Kafka Streams wrote last and did not close cleanly is refused.
         settings: of its databases.
-        faults: where tests let the process die.
+        faults: fault points of tests.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class StandbyStore:
 
     @property
     def changelog(self) -> TopicPartition:
-        """Its partition of its changelog."""
+        """The changelog partition."""
         return self.spec.changelog
 
     @property
@@ -132,38 +132,38 @@ class StandbyStore:
 
     @property
     def offset(self) -> int | None:
-        """The last applied offset, -4 where nothing was applied; ``None`` where nobody knows."""
+        """The last applied offset, -4 where nothing was applied; ``None`` where it is unknown."""
         return self._offset
 
     @property
     def position(self) -> int:
-        """The first offset that it has not."""
+        """The next offset to apply."""
         return 0 if self._offset is None or self._offset < 0 else self._offset + 1
 
     @property
     def stream_time(self) -> int:
-        """The greatest time of a row that is known to have been seen, in ms; -1 without one."""
+        """The greatest known time of a row, in ms; -1 without one."""
         return self._stream_time
 
     @property
     def below(self) -> Below:
-        """Its databases, below which deletes have something to hide."""
+        """Its databases, in which deletes have something to hide."""
         return Below(segments=frozenset(self._databases))
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """The ids of its segments, oldest first; none of a store that has none."""
+        """The ids of its segments, oldest first; empty for a store without segments."""
         return tuple(segment for segment in self._in_order() if segment is not None)
 
     @property
     def other_changelogs(self) -> tuple[TopicPartition, ...]:
-        """Changelogs that are not its own and that its databases have offsets of."""
+        """Other changelogs that its databases have offsets of."""
         found = {at for database in self._databases.values() for at in database.committed_offsets()}
         return tuple(sorted(found - {self.changelog}))
 
     @property
     def identities(self) -> frozenset[str]:
-        """What RocksDB calls its open databases; see :func:`identity_of`."""
+        """RocksDB's identities of its open databases; see :func:`identity_of`."""
         return frozenset(self._identities[segment] for segment in self._databases) - {""}
 
     @property
@@ -172,59 +172,59 @@ class StandbyStore:
         return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
 
     def open(self) -> None:
-        """Open every database, level them, and make one where there is none.
+        """Open every database, set all to one offset, and create one where there is none.
 
         Raises:
-            Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is none of a
+            Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is not that of a
                 segment of the declared interval.
             Corrupted: a database is damaged, has lost a part of its files, or under exactly-once Kafka Streams did not
                 close it cleanly.
-            Fenced: somebody has one open.
-            Capacity: no room.
+            Fenced: another process has one open.
+            Capacity: the disk is full.
         """
         if self.is_open:
             return
         self._expired.clear()
         try:
             self._refuse_half_deleted()
-            for path in unfinished_in(self._place):
-                self._take_away(path)
-            found = self._found()
+            for path in unfinished_in(self._directory):
+                self._remove(path)
+            found = self._existing_databases()
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
-                self._leave_expired(found)
+                self._drop_expired(found)
             for segment, path in found.items():
                 self._open_database(segment, path)
             if self._databases:
-                self._level()
+                self._equalize_offsets()
             else:
                 self._offset = None
-                remove_offsets(self._file)  # of a database that is gone: it would be believed
-                self._make(None if self.spec.segmentation is None else 0)
+                remove_offsets(self._file)  # of a deleted database, for which it must not count
+                self._create_database(None if self.spec.segmentation is None else 0)
                 self._offset = OFFSET_UNKNOWN
-            self._take_over_file()
+            self._adopt_offset_file()
         except BaseException:
             self.drop()
             raise
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
-        """Put runs above what is there, and commit the offset: all that lies before ``end`` is in the store then.
+        """Ingest runs, and commit the offset: everything before ``end`` is in the store then.
 
         Args:
-            runs: in the order they are applied; their files are gone afterwards.
+            runs: in the order they are applied; their files are consumed.
             end: the offset that they end before.
-            stream_time: the greatest time that was seen in what they were made of, in ms.
+            stream_time: the greatest time in the records they were made of, in ms.
 
         Raises:
-            Invalid: it is not open, or stands behind that end already.
+            Invalid: it is not open, or is beyond that end already.
             Corrupted: a run cannot be read.
-            Capacity: no room.
+            Capacity: the disk is full.
         """
         if not self.is_open or end < self.position:
             raise Invalid(
                 f"Rows up to offset {end} of {self.changelog} cannot be put into the store {self.name}, which "
-                + (f"stands at {self.offset}." if self.is_open else "is not open."),
+                + (f"is at offset {self.offset}." if self.is_open else "is not open."),
                 code="offset-unexpected",
                 action="Read the changelog from the store's own position on.",
                 store=self.name,
@@ -239,9 +239,9 @@ class StandbyStore:
             if self._is_live(run.segment):
                 by_database[run.segment].append(run.path)
         for segment in sorted(by_database.keys() - self._databases.keys(), key=segment_order):
-            self._make(segment)
+            self._create_database(segment)
         if self.spec.segmentation is not None and not any(map(self._is_live, self._databases)):
-            self._make(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
+            self._create_database(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
         self._faults.reach("standby.before-ingest")
         for segment in sorted(by_database, key=segment_order):
             self._databases[segment].ingest(by_database[segment])
@@ -252,7 +252,7 @@ class StandbyStore:
 
     @property
     def database(self) -> RocksDBStore:
-        """The one database, open, for whoever writes to it; :meth:`take_offset` is called after each commit of theirs.
+        """The one open database, for another writer; call :meth:`take_offset` after each of its commits.
 
         Raises:
             Invalid: it is not open, or the store has segments.
@@ -267,7 +267,7 @@ class StandbyStore:
         return self._databases[None]
 
     def take_offset(self) -> None:
-        """Somebody else has committed to the :attr:`database`: the store stands where that says.
+        """Read the offset that another writer has committed to the :attr:`database`.
 
         Raises:
             Invalid: see :attr:`database`.
@@ -276,31 +276,31 @@ class StandbyStore:
         self._offset = OFFSET_UNKNOWN if offset is None and not self.has_rows else offset
 
     def reset(self, keep: Callable[[Path], object] | None = None) -> None:
-        """Take away every row: the store is empty and has to be followed from the start of its changelog.
+        """Empty the store; it then follows its changelog from the start.
 
         Args:
-            keep: moves the store's directory away, where its rows are to be kept; without it they are deleted.
+            keep: moves the store's directory away, to keep its rows; by default they are deleted.
 
         Raises:
-            Invalid, Capacity, Retryable: it could not be taken away, or made anew.
+            Invalid, Capacity, Retryable: it could not be removed, or recreated.
         """
         remove_offsets(self._file)
         for segment in self._in_order():
-            with suppress(StatecoreError):  # it is damaged, maybe, and goes in any case
+            with suppress(StatecoreError):  # it may be damaged, and is removed in any case
                 self._databases[segment].close()
         self._databases.clear()
         if self.path.exists():
-            (keep or self._take_away)(self.path)
+            (keep or self._remove)(self.path)
         self._offset, self._stream_time = None, -1
         self.open()
 
     def checkpoint(self) -> None:
-        """Write ``.checkpoint_<store>`` of a grace buffer, behind its rows; nothing under exactly-once."""
+        """Write ``.checkpoint_<store>`` of a grace buffer, never ahead of its rows; nothing under exactly-once."""
         if not self.spec.kind.manages_offsets and not self._exactly_once and self._offset is not None:
             write_offsets(self._file, {self.changelog: self._offset})
 
     def close(self) -> None:
-        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Again is fine.
+        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Idempotent.
 
         Raises:
             StatecoreError: a database could not be closed; the others were.
@@ -323,28 +323,28 @@ class StandbyStore:
         return sorted(self._databases, key=segment_order)
 
     def _refuse_half_deleted(self) -> None:
-        """Such a directory would be taken for none, and its rows would go without a word."""
-        if lost := half_deleted(self._place, self.spec.segmentation):
+        """Refuse a partly deleted directory, which would count as empty and lose its rows silently."""
+        if lost := half_deleted(self._directory, self.spec.segmentation):
             raise Corrupted(
                 lost,
                 code="database-damaged",
-                action="Copy it again where it came from; or move the store's directory away: it is made anew.",
+                action="Copy it again from its source; or move the store's directory away: it is rebuilt.",
                 store=self.name,
             )
 
-    def _leave_expired(self, found: dict[int | None, Path]) -> None:
-        """Leave segments out that have expired by the newest one, whatever became of them: nobody wants their rows."""
-        self._expired = half_expired(self._place, self.spec.segmentation)
+    def _drop_expired(self, found: dict[int | None, Path]) -> None:
+        """Leave out segments that have expired by the newest one, in whatever state: their rows are not needed."""
+        self._expired = half_expired(self._directory, self.spec.segmentation)
         self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
         with suppress(OSError):  # tried again with the next run
             self._delete_expired()
 
     @property
-    def _place(self) -> StoreDirectory:
+    def _directory(self) -> StoreDirectory:
         return StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
 
-    def _found(self) -> dict[int | None, Path]:
-        """The databases that there are, by segment, oldest first."""
+    def _existing_databases(self) -> dict[int | None, Path]:
+        """The existing databases by segment, oldest first."""
         of = self.spec.segmentation
         if of is None:
             return {None: self.path} if has_database(self.path) else {}
@@ -356,7 +356,8 @@ class StandbyStore:
                 or segment.path != self._path_of(segment.start // of.interval_ms)
             ):
                 raise Invalid(
-                    f"{segment.path} is no segment of the store {self.name}, whose segments span {of.interval_ms} ms.",
+                    f"{segment.path} is not a segment of the store {self.name}, whose segments span "
+                    f"{of.interval_ms} ms.",
                     code="segment-interval-mismatch",
                     action="Correct retention or segment interval of the store in the spec.",
                     store=self.name,
@@ -371,10 +372,10 @@ class StandbyStore:
         return self.path / segment_name(self.name, segment, self.spec.segmentation.interval_ms)
 
     def _open_database(self, segment: int | None, path: Path) -> None:
-        self._databases[segment] = self._opened(path)
+        self._databases[segment] = self._open_rocksdb(path)
         self._identities[segment] = identity_of(path)
 
-    def _opened(self, path: Path) -> RocksDBStore:
+    def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
             path, self.spec.kind, exactly_once=self._exactly_once, replays=True, settings=self._settings
         )
@@ -386,28 +387,28 @@ class StandbyStore:
             raise written_by_older(path, self.name) from error
         return store
 
-    def _make(self, segment: int | None) -> None:
-        """Make an empty database that stands where the others do."""
-        made, path = self._aside(), self._path_of(segment)
+    def _create_database(self, segment: int | None) -> None:
+        """Create an empty database at the offset of the others."""
+        made, path = self._scratch_path(), self._path_of(segment)
         offset = OFFSET_UNKNOWN if self._offset is None else self._offset
         create_database(made, self.spec.kind, {self.changelog: offset})
         make_directories(path.parent)
-        if path.is_dir():  # what a killed process left that had begun to make one
-            self._take_away(path)
+        if path.is_dir():  # left by a process that was killed while creating one
+            self._remove(path)
         made.rename(path)
         sync_file(path.parent)
         self._open_database(segment, path)
 
-    def _aside(self) -> Path:
+    def _scratch_path(self) -> Path:
         while (path := self._scratch / f"{self.name}-{next(self._numbers)}").exists():
             pass
         return path
 
-    def _take_away(self, path: Path) -> None:
-        aside = self._aside()
-        path.rename(aside)
+    def _remove(self, path: Path) -> None:
+        removed = self._scratch_path()
+        path.rename(removed)
         sync_file(path.parent)
-        discard_tree(aside)
+        discard_tree(removed)
 
     def _is_live(self, segment: int | None) -> bool:
         of = self.spec.segmentation
@@ -416,9 +417,9 @@ class StandbyStore:
         return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
 
     def _expire(self) -> None:
-        """Take expired segments away, also those of which that failed before.
+        """Remove expired segments, also those whose removal failed before.
 
-        One that fails to close is closed all the same, and nobody wants its rows.
+        One that fails to close counts as closed: its rows are not needed.
         """
         for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
             self._expired.append(self._path_of(segment))
@@ -429,11 +430,11 @@ class StandbyStore:
     def _delete_expired(self) -> None:
         while self._expired:
             if self._expired[-1].exists():
-                self._take_away(self._expired[-1])
+                self._remove(self._expired[-1])
             self._expired.pop()
 
-    def _level(self) -> None:
-        """Set all databases to the least of their offsets; nobody knows it where one of several has none."""
+    def _equalize_offsets(self) -> None:
+        """Set all databases to the least of their offsets; unknown where one of several has none."""
         found = [database.committed_offset(self.changelog) for database in self._databases.values()]
         known = [offset for offset in found if offset is not None]
         if len(known) < len(found):
@@ -453,21 +454,21 @@ class StandbyStore:
             self._databases[segment].commit({self.changelog: offset})
         self._offset = offset
 
-    def _take_over_file(self) -> None:
+    def _adopt_offset_file(self) -> None:
         if self.spec.kind.manages_offsets:
             return
         try:
-            beside = read_offsets(self._file).get(self.changelog)
-        except Corrupted:  # what it has said counts for Kafka Streams; it stays until the store was emptied
+            in_file = read_offsets(self._file).get(self.changelog)
+        except Corrupted:  # Kafka Streams would read this file, so the offset is unknown until the store is emptied
             self._offset = None
             return
-        if beside is not None and beside != self._offset:
-            self._commit(beside)
+        if in_file is not None and in_file != self._offset:
+            self._commit(in_file)
         if self._exactly_once:
             remove_offsets(self._file)
 
     def drop(self) -> None:
-        """Close every database as it is, after something failed; :meth:`open` takes up what was committed."""
+        """Close every database after a failure; :meth:`open` continues from what was committed."""
         for database in self._databases.values():
             with suppress(StatecoreError):
                 database.close()

@@ -1,12 +1,12 @@
 """A standby task: its stores follow their changelogs, one round at a time.
 
-A round reads what lies between each store's offset and the end that the caller has asked the brokers for, in pieces.
-Of each piece a run is made, which is put into the store and committed. When that is done is the caller's business.
+A round reads the records between each store's offset and the end that the caller got from the brokers, in batches.
+Each batch becomes a run, which is ingested and committed. When to run a round is the caller's business.
 
-Before a store is moved on it is judged whether that may be done at all (:mod:`statecore.changelog.soundness`), and
-after each piece whether something of it was gone. A store whose rows cannot be continued is left as it is and called
-stale: it has to be emptied (:meth:`StandbyTask.rebuild`). A topic that was created again may also mean another cluster,
-so that is a failure, and a person has to look. The other stores of the task go on either way.
+Before a store is advanced, it is validated whether that may be done at all (:mod:`statecore.changelog.soundness`), and
+after each batch whether records were missing. A store whose rows cannot be continued is left as it is and is stale: it
+has to be emptied (:meth:`StandbyTask.rebuild`). A recreated topic may also mean another cluster, so that is a failure
+for an operator. The other stores of the task go on either way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
-from statecore.tasks.changelog_ends import AgesHere, ChangelogEnd, uptime_ms
+from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStore
-from statecore.tasks.store_errors import said_of
+from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import MeantFor
 from statecore.tasks.task_stores import TaskStores
 
@@ -43,8 +43,8 @@ class StandbySettings:
     """How a standby task reads.
 
     Attributes:
-        memory_bytes: what is held of the records of one store before they go to the disk, in bytes.
-        piece_offsets: how many offsets are read before what they left is put into the store and committed.
+        memory_bytes: memory for records of one store before they go to the disk, in bytes.
+        piece_offsets: offsets to read before their rows are ingested and committed.
         timeout: seconds without progress after which a broker counts as unreachable.
     """
 
@@ -66,9 +66,9 @@ class Followed:
     """What one round did with one changelog.
 
     Attributes:
-        start: the first offset that the store had not.
-        end: the first offset that it has not now.
-        records: how many records were read.
+        start: the store's position before.
+        end: the store's position after.
+        records: records read.
     """
 
     start: int
@@ -78,13 +78,13 @@ class Followed:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of a task did.
+    """Result of one round of a task.
 
     Attributes:
         followed: by changelog what was applied, of stores that had something to apply.
-        stale: by store why its rows cannot be continued, and have to be made anew.
+        stale: by store why its rows cannot be continued, and have to be rebuilt.
         failed: by store the error that stopped it.
-        passed_over: the stores that it had no time for, or whose ends were not told.
+        passed_over: stores that the round had no time for, or whose ends were not given.
     """
 
     followed: Mapping[TopicPartition, Followed] = field(default_factory=dict)
@@ -94,18 +94,18 @@ class Round:
 
     @property
     def records(self) -> int:
-        """How many records were read."""
+        """Records read."""
         return sum(one.records for one in self.followed.values())
 
 
 class StandbyTask:
-    """The stores of a task, open, and the changelogs that they follow; for one thread.
+    """The open stores of a task, and the changelogs that they follow; for one thread.
 
     Args:
         stores: the stores of the task; :meth:`open` opens them.
-        cluster: where the changelogs are.
+        cluster: the cluster with the changelogs.
         isolation: how they are read.
-        settings: how much at once.
+        settings: how much is read at once.
         checkpoints: how often ``.checkpoint`` is written.
     """
 
@@ -127,26 +127,26 @@ class StandbyTask:
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
         self._logs = StandbyLogStates(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
-        self._seen: dict[TopicPartition, ChangelogEnd] = {}
-        self._here = AgesHere()
-        self._told: set[str] = set()
-        """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
+        self._latest_ends: dict[TopicPartition, ChangelogEnd] = {}
+        self._local_ages = LocalAges()
+        self._discardable: set[str] = set()
+        """Stale stores whose rows are all in the log, or that were never read to the end: nothing is lost with them."""
         self._failed: frozenset[str] = frozenset()
-        """Stores that failed in the last round that came to them."""
-        self._is_given_up = False
+        """Stores that failed in the last round that reached them."""
+        self._is_recycled = False
 
     @property
     def name(self) -> str:
-        """The task: ``0_1``."""
+        """The task id: ``0_1``."""
         return self.stores.name
 
     def open(self) -> None:
-        """Open the stores; see :meth:`TaskStores.open`. After :meth:`close` it opens them again, where they stood."""
+        """Open the stores; see :meth:`TaskStores.open`. After :meth:`close` it opens them again, at their offsets."""
         self._logs.read(store.changelog for store in self.stores.stores)
         self.stores.open()
         self._ends.clear()
-        self._here.clear()
-        self._told.clear()
+        self._local_ages.clear()
+        self._discardable.clear()
         self._policy.restart()
 
     @property
@@ -159,12 +159,12 @@ class StandbyTask:
         return self.stores.offsets()
 
     def epochs(self) -> dict[TopicPartition, int]:
-        """The leader epochs whose ends the brokers are to be asked for, by changelog."""
+        """The leader epochs whose ends the brokers have to be asked for, by changelog."""
         return self._logs.epochs()
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each followed store is behind the end of the last round; none before the first one."""
+        """How many offsets each store is behind the end of the last round; empty before the first one."""
         return {
             store.changelog: max(0, self._ends[store.changelog] - store.position)
             for store in self.stores.stores
@@ -172,20 +172,20 @@ class StandbyTask:
         }
 
     def follow(self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False) -> Round:
-        """Bring every store to the end of its changelog, that with the least to read first, and commit it.
+        """Bring every store to the end of its changelog and commit it; that with the least to read first.
 
         Args:
-            ends: of the changelogs, as the brokers have just told them; stores of others are passed over.
-            stopped: asked between two pieces: whether the round is to end early.
+            ends: of the changelogs, as just told by the brokers; stores of others are passed over.
+            stopped: called between two batches: whether the round is to end early.
 
         Returns:
             What was applied, and which stores could not go on. A store that fails does not stop the others; one that
-            has failed in a round before is opened again, where it was closed.
+            failed in an earlier round is opened again, where it was closed.
 
         Raises:
-            Invalid: the stores were handed over (:meth:`recycle`).
+            Invalid: the stores were given away (:meth:`recycle`).
             Fenced: the application's lock was lost.
-            Invalid, Capacity, Retryable: ``.checkpoint``, or the record of the changelogs, cannot be written.
+            Invalid, Capacity, Retryable: ``.checkpoint``, or the changelog states, cannot be written.
         """
         self._check_own()
         self.stores.check_locked()
@@ -198,16 +198,16 @@ class StandbyTask:
                 break
             passed_over.discard(store.name)
             self._ends[store.changelog] = now.end
-            self._seen[store.changelog] = now
+            self._latest_ends[store.changelog] = now
             start, records = store.position, 0
             why: str | None = None
-            self._told.discard(store.name)
+            self._discardable.discard(store.name)
             try:
                 self.stores.reopen(store.name)
                 start = store.position
                 why = self._refuse(store, now)
                 if why is None:
-                    for read in self._pieces(store, now):
+                    for read in self._apply_batches(store, now):
                         if isinstance(read, str):
                             why = read
                             break
@@ -229,7 +229,8 @@ class StandbyTask:
         return Round(followed, stale, failed, frozenset(passed_over))
 
     def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[StandbyStore, ChangelogEnd]]:
-        """The stores whose ends are known: a caller that stops in a long read has had the short ones.
+        """The stores whose ends are known, in the order of a round: a caller that stops in a long read has had the
+        short ones.
 
         Those that failed in the last round come last, because a failure may take longer than the caller has time for.
         """
@@ -242,37 +243,35 @@ class StandbyTask:
     def rebuild(self, store: str) -> None:
         """Empty a store; the next round reads its changelog from the start.
 
-        What it had is moved aside and kept for a week (``.statecore/stale``), unless the round has found that the
-        changelog tells of all of it.
+        Its rows are moved aside and kept for a week (``.statecore/stale``), unless the round has found that the
+        changelog has all of them.
 
         Raises:
             NotFound: there is no such store.
-            Invalid, Capacity, Retryable: it could not be emptied, or the stores were handed over.
+            Invalid, Capacity, Retryable: it could not be emptied, or the stores were given away.
         """
         self._check_own()
         self.stores.faults.reach("standby.before-reset")
-        self.stores.reset(store, discard=store in self._told)
-        self._told.discard(store)
+        self.stores.reset(store, discard=store in self._discardable)
+        self._discardable.discard(store)
         self.stores.faults.reach("standby.after-reset")
-        # Last: who is killed before the store is empty has to find it stale again.
+        # Last: after a kill before the store is empty, it must be found stale again.
         self._logs.forget(self.stores.store(store).changelog)
         self._logs.write()
 
     def see(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
-        """Take what the brokers have just told of the changelogs of stores that somebody else writes: :meth:`written`
-        goes by it.
-        """
-        self._seen |= ends
+        """Record ends of changelogs just told by the brokers, of stores that another task writes (:meth:`written`)."""
+        self._latest_ends |= ends
 
     def written(self) -> None:
-        """Whoever writes to the changelogs has committed to the databases of the stores: they stand where these say.
+        """Read the offsets that a writer of the changelogs has committed to the databases of the stores.
 
-        What is known of the changelogs is written to the disk with ``.checkpoint``, when that is due, or by
-        :meth:`recycle`. Nothing of anybody else lies behind the new offsets, so nothing lay there when the brokers were
-        asked the last time (:meth:`follow`, :meth:`see`).
+        The changelog states are written to the disk with ``.checkpoint``, when that is due, or by :meth:`recycle`. No
+        other writer's records are beyond the new offsets, so none were when the brokers were last asked
+        (:meth:`follow`, :meth:`see`).
 
         Raises:
-            Invalid: the stores were handed over, or are not open.
+            Invalid: the stores were given away, or are not open.
             Fenced: the application's lock was lost.
             Invalid, Capacity: a file cannot be written.
         """
@@ -283,7 +282,7 @@ class StandbyTask:
             store.take_offset()
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
-                seen = self._seen.get(store.changelog)
+                seen = self._latest_ends.get(store.changelog)
                 age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
                 end = BaseEnd(store.changelog, known.topic_id, store.position, epoch, *age)
                 self._logs.reached(end, store.identities)
@@ -293,10 +292,10 @@ class StandbyTask:
             self._policy.restart()
 
     def recycle(self) -> TaskStores:
-        """Give the open stores away: to an active task, or to another standby. Nothing is closed, no lock is let go.
+        """Give the open stores away, to an active task or another standby; nothing is closed, and no lock is released.
 
-        Between two calls of :meth:`follow` nothing is half applied, so there is nothing to finish. This task is of no
-        more use afterwards: it follows nothing, and its :meth:`close` leaves the stores alone.
+        Between two calls of :meth:`follow` nothing is half applied, so there is nothing to finish. Afterwards this task
+        follows nothing, and its :meth:`close` leaves the stores alone.
 
         Returns:
             The stores, each at its last commit.
@@ -304,52 +303,52 @@ class StandbyTask:
         Raises:
             Invalid: they were given away before.
             Fenced: the application's lock was lost; they were not given away.
-            Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
+            Invalid, Capacity: the changelog states cannot be written; they were not given away.
         """
         self._check_own()
         self.stores.check_locked()
         self._logs.write()
-        self._is_given_up = True
+        self._is_recycled = True
         return self.stores
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
-        """Close the stores for whoever comes next; see :meth:`TaskStores.close`. Nothing where they were given away."""
-        if not self._is_given_up:
+        """Close the stores; see :meth:`TaskStores.close`. Does nothing where they were given away."""
+        if not self._is_recycled:
             self.stores.close(meant_for)
 
     def _check_own(self) -> None:
-        if self._is_given_up:
+        if self._is_recycled:
             raise Invalid(
-                f"The stores of task {self.name} were handed over; this standby task has none.",
+                f"The stores of task {self.name} were given to another task; this standby task has none.",
                 code="stores-handed-over",
-                action="Use the task that got them.",
+                action="Use the other task.",
                 task=self.name,
             )
 
     def _refuse(self, store: StandbyStore, now: ChangelogEnd) -> str | None:
-        """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""
+        """Why the rows of a store cannot be continued. Raises ``Invalid`` where an operator has to decide."""
         if store.offset is None:
-            if others := ", ".join(map(str, store.other_changelogs)):
+            if other_changelogs := ", ".join(map(str, store.other_changelogs)):
                 raise Invalid(
-                    f"Store {store.name} of task {self.name} has offsets of {others}, and its changelog is "
+                    f"Store {store.name} of task {self.name} has offsets of {other_changelogs}, and its changelog is "
                     f"{store.changelog}.",
                     code="changelog-mismatch",
                     action="Correct the spec, or put the directory back where it belongs; or move the store's "
-                    "directory away: it is made anew.",
+                    "directory away: it is rebuilt.",
                     task=self.name,
                     store=store.name,
                     topic=store.changelog.topic,
                     partition=store.changelog.partition,
                 )
-            return f"it has rows, and nobody knows up to which offset of {store.changelog}"
+            return f"it has rows, and it is unknown up to which offset of {store.changelog}"
         if store.offset == OFFSET_UNKNOWN:
             if not store.has_rows:
                 return None
             if self._logs.has_begun(store.changelog, store.identities):
-                self._told.add(store.name)
+                self._discardable.add(store.name)
             return "a process was killed before it had committed its first rows"
         if self._logs.is_doubted(store.changelog):
-            what = f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
+            what = f"the record of its changelog is damaged, so it is unknown of which {store.changelog} its rows are"
             return Reason(what, "changelog-record-damaged")
         end = self._logs.end_of(store.changelog, store.position, store.identities)
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
@@ -362,7 +361,7 @@ class StandbyTask:
         raise Invalid(
             f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",
             code="changelog-replaced",
-            action="Check that this is the right cluster. If it is, move the store's directory away: it is made anew.",
+            action="Check that this is the right cluster. If it is, move the store's directory away: it is rebuilt.",
             task=self.name,
             store=store.name,
             topic=store.changelog.topic,
@@ -371,41 +370,41 @@ class StandbyTask:
             reason=why.code,
         )
 
-    def _pieces(self, store: StandbyStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
-        """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
+    def _apply_batches(self, store: StandbyStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
+        """Read and apply batch after batch; yields statistics of each read, or at last why it cannot be applied."""
         known = self._logs.end_of(store.changelog, store.position, store.identities)
         if store.position >= now.end:
-            self._reached(store, now, known)
+            self._save_end(store, now, known)
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
             began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
             self._logs.reached(began, store.identities)
             self._logs.write()
-            self._here.see(now, store.changelog, nothing_behind=True)
+            self._local_ages.observe(now, store.changelog, is_at_end=True)
             known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
         while store.position < now.end:
             self.stores.check_locked()
             start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
             end = min(now.end, start + self._settings.piece_offsets)
-            with said_of(self.name, store.name, "could not be moved on"):
+            with translated_errors(self.name, store.name, "could not be advanced"):
                 builder = self._read(store, now, start, end)
                 if start < end:
                     read.append(self._reader.statistics)
-                why = self._missed(store, now, known, read, is_first=is_first)
+                why = self._why_unsound(store, now, known, read, is_first=is_first)
                 if why is not None:
                     yield why
                     return
                 runs = builder.finish(end)
             self.stores.apply(store.name, runs, end, builder.statistics.stream_time)
-            self._reached(store, now, known)
+            self._save_end(store, now, known)
             self._logs.write()
             if read:
                 yield read[-1]
 
     def _read(self, store: StandbyStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
-        """Read a piece into runs. Raises ``OSError`` besides errors of ours."""
+        """Read a batch into runs. Raises ``OSError`` besides our own errors."""
         scratch = self.stores.scratch / "runs"
         with suppress(FileNotFoundError):
             shutil.rmtree(scratch)
@@ -428,28 +427,28 @@ class StandbyTask:
                 builder.add(batch)
         return builder
 
-    def _missed(
+    def _why_unsound(
         self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd, read: list[ReadStatistics], *, is_first: bool
     ) -> str | None:
-        """Why what was read cannot be applied. In the first piece of a store there are no rows that a delete misses."""
+        """Why what was read cannot be applied. In a store's first batch there are no rows that could miss a delete."""
         moved = start_moved(known, read)
-        behind = read[1:] if is_first else read
+        appended = read[1:] if is_first else read
         why = moved
-        if moved is None and any(one.removed for one in behind):
+        if moved is None and any(one.removed for one in appended):
             finished_ms = self._cluster.time_ms()
             if finished_ms is None or known.horizon_ms is None:
-                known, finished_ms = self._here.instead_of(known), self._uptime_ms()
+                known, finished_ms = self._local_ages.with_local_age(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
             topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
-            why = missed_deletes(known, topic, behind, finished_ms)
+            why = missed_deletes(known, topic, appended, finished_ms)
         if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
-            self._told.add(store.name)
+            self._discardable.add(store.name)
         return why
 
-    def _reached(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
-        """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
+    def _save_end(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
+        """Save what is known of the store's position. A log is not compacted beyond its last stable offset."""
         read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
-        self._here.see(now, store.changelog, nothing_behind=store.position >= now.log.last_stable)
+        self._local_ages.observe(now, store.changelog, is_at_end=store.position >= now.log.last_stable)
         if store.position >= now.log.last_stable and now.asked_at_ms is not None:
             read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
         elif horizon_ms is not None:

@@ -1,4 +1,4 @@
-"""Tasks that are open before anybody works on them: a standby for each task directory that is there (KAFKA-17411).
+"""Opens a standby for each existing task directory before the first assignment (KAFKA-17411).
 
 ::
 
@@ -9,19 +9,19 @@
         standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
         tasks.close_rest()            # tasks that others got
 
-How many stores are open at once is bounded, by a setting and by what the system lets this process have. Tasks above
-that are read closed, and opened when they are taken. Under exactly-once each database of such a task is looked into,
-read-only and one at a time, but for those that this library closed last (:mod:`statecore.tasks.clean_close_record`):
-whether Kafka Streams closed it, ``.checkpoint`` does not say.
+How many stores are open at once is bounded, by a setting and by the process's limits. Tasks above that are read closed,
+and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one at a
+time, except those that this library closed last (:mod:`statecore.tasks.clean_close_record`): ``.checkpoint`` does not
+tell whether Kafka Streams closed it.
 
-A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
-its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
-restores over the rows that are there, so nothing is moved: the task is refused, and a person decides. So it is where a
-store of the task has no changelog, because nobody else has its rows. Directories that are none of this application's,
-or of no subtopology of it, are left alone and reported.
+A corrupt task is found here, and not while a rebalance waits. Under exactly-once its rows cannot be trusted, so its
+directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once restores
+over the existing rows, so nothing is moved: the task is refused, and an operator decides. The same holds where a store
+of the task has no changelog, because its rows exist nowhere else. Directories that are not of this application, or of
+no subtopology of it, are left alone and reported.
 
-Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports what lies
-aside without a directory in its place, as this one did.
+Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports directories
+moved aside that have not been replaced.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ from statecore.tasks.task import Task
 from statecore.tasks.unclean_stores import distrusted_of_task
 
 _LOG = logging.getLogger(__name__)
-_SAME_SPEC = "Let all members work by the same spec, the one of the application as it is now."
+_SAME_SPEC = "Let all members use the same spec, that of the application as it is now."
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
 
 OpenedTask = TypeVar("OpenedTask", bound=Task)
 FindCopy = Callable[[str], str | None]
-"""Asked with a task; names the snapshot that has a copy of it, ``None`` where none has."""
+"""Returns the snapshot that has a copy of a task, ``None`` where none has."""
 
 
 @dataclass(frozen=True)
 class StartupSettings:
-    """How a start goes about the directories that are there.
+    """How a start treats existing directories.
 
     Attributes:
-        max_open_stores: how many databases are open at once before the first assignment; a store of windows has one for
-            each segment. 0: none, so that every task is read closed.
+        max_open_stores: databases open at once before the first assignment; a windowed store has one for each segment.
+            0: none, so that every task is read closed.
         keep_corrupt_ms: how long a corrupt task directory is kept aside.
 
     Raises:
@@ -94,14 +94,14 @@ class StartupSettings:
 
 @dataclass(frozen=True)
 class CorruptTask:
-    """A task whose directory is aside because it was corrupt.
+    """A corrupt task whose directory was moved aside.
 
     Attributes:
-        task: which one.
-        aside: where its directory lies, and since when.
+        task: the task.
+        aside: the directory moved aside, and since when.
         reason: what was wrong; empty where an earlier start found it.
         copy: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
-        copy_unknown: why nobody could tell whether there is a copy; empty where it is known.
+        copy_unknown: why it is unknown whether there is a copy; empty where it is known.
     """
 
     task: str
@@ -114,16 +114,16 @@ class CorruptTask:
 class StartupTasks(Generic[OpenedTask]):
     """The tasks on this machine's disk, from the start of a process to its first assignment.
 
-    One thread calls it: the one that starts the workers.
+    To be called by one thread: the one that starts the workers.
 
     Args:
         directory: the application's, locked by the caller for as long as tasks are open.
-        spec: what is declared.
-        open_task: opens a standby of a task, with all its stores; makes those that are missing.
-        settings: bounds.
-        find_copy: asked of each corrupt task before it is moved.
+        spec: the application's spec.
+        open_task: opens a standby of a task, with all its stores; creates missing ones.
+        settings: limits.
+        find_copy: called for each corrupt task before it is moved.
         clock: seconds since the epoch.
-        faults: points at which a test lets the process die.
+        faults: fault points of tests.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class StartupTasks(Generic[OpenedTask]):
         self._refused: dict[str, StatecoreError] = {}
         self._databases = 0
         self._is_full = False
-        """Whether there were no descriptors, or no room, to open another one: its copy is sound all the same."""
+        """Whether descriptors or disk space did not suffice to open another task, which is sound all the same."""
 
     @property
     def sums(self) -> Mapping[str, TaskSum]:
@@ -156,33 +156,33 @@ class StartupTasks(Generic[OpenedTask]):
 
     @property
     def left_alone(self) -> Mapping[str, TaskSum]:
-        """Directories that are not this process's to open, each with its reason."""
+        """Directories that this process must not open, each with its reason."""
         return {task: one for task, one in self._sums.items() if not one.is_usable}
 
     @property
     def corrupt(self) -> Mapping[str, CorruptTask]:
-        """Tasks whose corrupt directory lies aside, and that have none in its place."""
+        """Tasks whose corrupt directory was moved aside and not replaced."""
         return dict(self._corrupt)
 
     @property
     def refused(self) -> Mapping[str, StatecoreError]:
-        """Tasks that could not be opened or read, and are as they were."""
+        """Tasks that could not be opened or read, and are unchanged."""
         return dict(self._refused)
 
     @property
     def open_tasks(self) -> Mapping[str, OpenedTask]:
-        """Standbys that are open and that nobody has taken."""
+        """Open standbys that were not taken."""
         return dict(self._open)
 
     @property
     def open_databases(self) -> int:
-        """How many databases those have."""
+        """Number of databases of the open tasks."""
         return self._databases
 
     def start(self) -> Mapping[str, TaskSum]:
-        """Open a standby for every task that is there, as far as the bound allows, and read the others closed.
+        """Open a standby for every existing task within the limit, and read the others closed.
 
-        A placement that was interrupted is settled before.
+        An interrupted placement is recovered first.
 
         Returns:
             :attr:`sums`.
@@ -193,41 +193,42 @@ class StartupTasks(Generic[OpenedTask]):
         """
         self._directory.check_locked()
         recover(self._directory, self._faults)
-        self._mention_earlier()
+        self._report_earlier()
         try:
             for task in self._directory.task_directories():
                 if task not in self._open:
-                    self._start(task)
+                    self._start_task(task)
         except BaseException:
             self.close_rest()
             raise
         return self.sums
 
     def take(self, task: str) -> OpenedTask:
-        """Hand over the standby of a task, which from now on is the caller's to close; opened now where it was not.
+        """Return the standby of a task, opened now where it was not; the caller has to close it.
 
         Raises:
             Invalid: the spec declares no logged store on disk of its subtopology, or its directory is another
                 application's.
-            Corrupted: it is corrupt. Under exactly-once its directory is aside now, and taking it again begins anew.
+            Corrupted: it is corrupt. Under exactly-once its directory was moved aside, and taking it again starts
+                empty.
             StatecoreError: it cannot be opened.
         """
         taken = self._open.pop(task, None)
         if taken is not None:
             self._databases -= self._sums[task].databases
             return taken
-        self._check_ours(task)
+        self._check_assignable(task)
         try:
             opened = self._open_task(task)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
             raise
         self._refused.pop(task, None)
         self._corrupt.pop(task, None)
         return opened
 
     def close_rest(self) -> None:
-        """Close the standbys that nobody took; again is fine.
+        """Close the standbys that were not taken; idempotent.
 
         Raises:
             StatecoreError: one could not be closed; the others were.
@@ -244,61 +245,61 @@ class StartupTasks(Generic[OpenedTask]):
         if failures:
             raise failures[0]
 
-    def _start(self, task: str) -> None:
-        looked = read_task_sum(self._directory, task, self._spec)  # first: a standby would mend what is another's
-        if looked.standing is Standing.EMPTY:
+    def _start_task(self, task: str) -> None:
+        found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
+        if found.standing is Standing.EMPTY:
             return
-        self._sums[task] = looked
-        if looked.standing is Standing.DAMAGED:
-            self._found_corrupt(task, Corrupted(looked.reason, code="task-damaged", action=_RESTORE_IT, task=task))
-        elif looked.standing is Standing.KNOWN:
-            fits = not self._is_full and self._databases + looked.databases <= self._settings.max_open_stores
-            if looked.databases and fits:
-                self._open_now(task, looked.databases)
-            elif looked.databases and self._exactly_once:
-                self._look_closed(task)
+        self._sums[task] = found
+        if found.standing is Standing.DAMAGED:
+            self._handle_corrupt(task, Corrupted(found.reason, code="task-damaged", action=_RESTORE_IT, task=task))
+        elif found.standing is Standing.KNOWN:
+            fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_stores
+            if found.databases and fits:
+                self._open_standby(task, found.databases)
+            elif found.databases and self._exactly_once:
+                self._check_closed(task)
 
-    def _open_now(self, task: str, count: int) -> None:
+    def _open_standby(self, task: str, count: int) -> None:
         try:
             opened = self._open_task(task)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
             return
         except Capacity as error:
-            _LOG.warning("Task %s, and what comes after it, is read closed and not opened yet: %s", task, error)
+            _LOG.warning("Task %s and those after it are read closed and not opened yet: %s", task, error)
             self._is_full = True
             if self._exactly_once:
-                self._look_closed(task)
+                self._check_closed(task)
             return
         except StatecoreError as error:
             self._refused[task] = error
             return
         self._open[task] = opened
         self._databases += count
-        said = open_task_sum(opened, self._directory.application_id, self._spec)
-        self._sums[task] = TaskSum(task, said.standing, said.reason, said.stores, count)
+        opened_sum = open_task_sum(opened, self._directory.application_id, self._spec)
+        self._sums[task] = TaskSum(task, opened_sum.standing, opened_sum.reason, opened_sum.stores, count)
         self._faults.reach("startup.after-open")
 
-    def _look_closed(self, task: str) -> None:
-        """Find what an opening would refuse in a task that stays closed."""
+    def _check_closed(self, task: str) -> None:
+        """Inspect a closed task for what would prevent its opening."""
         try:
             closed = CleanCloseRecord(self._directory, task)
             closed.read()
             unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
         except Corrupted as error:
-            self._found_corrupt(task, error)
+            self._handle_corrupt(task, error)
         except StatecoreError as error:
             self._refused[task] = error
         else:
             if unclean is not None:
                 what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
-                self._found_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
+                self._handle_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
 
     @property
     def _exactly_once(self) -> bool:
         return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
-    def _found_corrupt(self, task: str, error: Corrupted) -> None:
+    def _handle_corrupt(self, task: str, error: Corrupted) -> None:
         if not self._exactly_once or self._has_unlogged_rows(task):
             self._refused[task] = error
             return
@@ -316,11 +317,11 @@ class StartupTasks(Generic[OpenedTask]):
         self._corrupt[task] = CorruptTask(task, aside, error.what, copy, unknown)
 
     def _has_unlogged_rows(self, task: str) -> bool:
-        """Whether a task has rows that no changelog tells of, which would be gone when it has lain aside for a week."""
+        """Whether a task has rows without a changelog, which would be lost once it is deleted after a week aside."""
         custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
         logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
-        others = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
-        return any(store.databases or half_deleted(store) for store in others)
+        unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
+        return any(store.databases or half_deleted(store) for store in unlogged)
 
     def _copy_of(self, task: str) -> tuple[str | None, str]:
         try:
@@ -328,8 +329,8 @@ class StartupTasks(Generic[OpenedTask]):
         except StatecoreError as error:
             return None, error.what
 
-    def _mention_earlier(self) -> None:
-        """Delete what was kept long enough, and mention the rest where the task has nothing in its place."""
+    def _report_earlier(self) -> None:
+        """Delete expired directories, and report the others whose task has no directory now."""
         now_ms = int(self._clock() * 1000)
         present = set(self._directory.task_directories())
         delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
@@ -337,10 +338,13 @@ class StartupTasks(Generic[OpenedTask]):
             if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
 
-    def _check_ours(self, task: str) -> None:
+    def _check_assignable(self, task: str) -> None:
         if TaskId.match(task) is None or task == GLOBAL:
             raise Invalid(
-                f"{task!r} was assigned, and is no task such as 0_1.", code="task-unknown", action=_SAME_SPEC, task=task
+                f"{task!r} was assigned, and is not a task id such as 0_1.",
+                code="task-unknown",
+                action=_SAME_SPEC,
+                task=task,
             )
         if not declared_stores(self._spec, task):
             raise Invalid(
@@ -350,12 +354,12 @@ class StartupTasks(Generic[OpenedTask]):
                 action=_SAME_SPEC,
                 task=task,
             )
-        found = read_task_sum(self._directory, task, self._spec)  # as it is now: a person may have moved it away
+        found = read_task_sum(self._directory, task, self._spec)  # read again: an operator may have moved it away
         if found.standing is Standing.FOREIGN:
             raise Invalid(
                 f"The task directory {self._directory.task_path(task)} is not of "
                 f"{self._directory.application_id}: {found.reason}",
                 code="task-directory-foreign",
-                action="Move it away; then the task begins anew here.",
+                action="Move it away; then the task starts empty here.",
                 task=task,
             )

@@ -1,4 +1,4 @@
-"""What the system says no with while the databases of a task are worked on, said of the task and the store."""
+"""Converts system errors on the databases of a task into errors that name the task and store."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
 @contextmanager
-def said_of(task: str, store: str, what: str) -> Iterator[None]:
-    """Around what may fail for want of room, rights or a sound disk.
+def translated_errors(task: str, store: str, what: str) -> Iterator[None]:
+    """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``.
 
     Args:
-        task: whose databases these are.
-        store: the store; empty where it is the whole task.
+        task: the task.
+        store: the store; empty for the whole task.
         what: what could not be done: ``could not be opened``.
-
-    Raises:
-        Capacity: there is no room.
-        Retryable: the disk failed.
-        Invalid: this user has no right to it, or it cannot be written to.
     """
     try:
         yield

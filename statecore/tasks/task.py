@@ -1,4 +1,4 @@
-"""What a task is to whoever assigns, counts or closes it, whether it is active or a standby."""
+"""The interface of a task for assignment and closing, active or standby."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Task(Protocol):
         """Kafka Streams' task id, which is its directory: ``0_1``, or ``__north__/0_1`` in a named topology."""
 
     def offsets(self) -> Mapping[TopicPartition, int]:
-        """The last applied offset of each changelog; absent, or -4, where it is not known."""
+        """The last applied offset of each changelog; absent, or -4, where unknown."""
 
     def close(self) -> None:
-        """Close the stores and leave the directory for whoever comes next; again is fine."""
+        """Close the stores; idempotent."""

@@ -1,4 +1,4 @@
-"""A task's directory, opened by one call with everything in it: its stores, older offsets, and the checkpointer.
+"""Opens a task's directory with everything in it: stores, older offsets, and the checkpointer.
 
 ::
 
@@ -38,7 +38,7 @@ class LoggedStore:
     """A store of a task, as its processor declares it.
 
     Attributes:
-        kind: what it is; it is kept in ``rocksdb/<store>``.
+        kind: its kind; it is kept in ``rocksdb/<store>``.
         changelogs: its changelog partition; of a global store all partitions of its topic; empty when not logged.
         store: a store of your own in place of RocksDB's, closed; one that keeps no offsets is wrapped.
     """
@@ -49,12 +49,12 @@ class LoggedStore:
 
 
 class TaskDirectory:
-    """A task's directory that is open; close it, or use it in a ``with`` block.
+    """An open task directory; close it, or use it in a ``with`` block.
 
     Attributes:
-        stores: the stores by name, open.
-        taken_over: what came of the files of an older version.
-        checkpointer: what commits the stores and writes checkpoints.
+        stores: the open stores by name.
+        taken_over: offsets adopted from files of an older version.
+        checkpointer: commits the stores and writes checkpoints.
     """
 
     def __init__(self, stores: Mapping[str, StateStore], taken_over: TakenOver, checkpointer: TaskCheckpointer) -> None:
@@ -63,11 +63,11 @@ class TaskDirectory:
         self.checkpointer = checkpointer
 
     def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
-        """Commit stores, and write a checkpoint when it is time; see :meth:`TaskCheckpointer.commit`."""
+        """Commit stores, and write a checkpoint when it is due; see :meth:`TaskCheckpointer.commit`."""
         return self.checkpointer.commit(offsets)
 
     def close(self) -> None:
-        """Close all stores and leave the files for whoever comes next; again is fine."""
+        """Close all stores and write the final files; idempotent."""
         self.checkpointer.close()
 
     def __enter__(self) -> Self:
@@ -91,25 +91,25 @@ def open_task_directory(
     ignore_foreign: bool = False,
     metrics: Metrics = NO_METRICS,
 ) -> TaskDirectory:
-    """Open every store of a task, made where it is missing, and take over the offsets of older versions.
+    """Open every store of a task, created where it is missing, and adopt the offsets of older versions.
 
     Databases of Kafka Streams 4.2 and older get the column family ``offsets``, and cannot be opened by those any more.
 
     Args:
-        directory: the task directory (``<state.dir>/<application.id>/0_1``), or ``global/``; made if it is missing.
+        directory: the task directory (``<state.dir>/<application.id>/0_1``), or ``global/``; created if it is missing.
         stores: all stores of the task by name.
         exactly_once: whether a store whose rows may be ahead of its offset is refused; see :class:`RocksDBStore`.
         settings: of every RocksDB store.
         checkpoints: how often offsets are written beside the stores.
-        meant_for: who opens the directory after a clean close.
+        meant_for: the next reader of the directory after a clean close.
         is_global: whether these are global stores.
-        ignore_foreign: leave stores in the directory, and entries of ``.checkpoint``, that nobody declared alone; the
+        ignore_foreign: leave undeclared stores in the directory, and undeclared entries of ``.checkpoint``, alone; the
             entries are lost.
-        metrics: who is told of checkpoints.
+        metrics: gets the checkpoints.
 
     Raises:
-        Invalid: the directory has a store or an offset that nobody declared, or a kind is kept in segments, one
-            database each; it is no directory, or this user has no right to it. Nothing was changed.
+        Invalid: the directory has an undeclared store or offset, or a kind is kept in segments, one database each; it
+            is not a directory, or this user has no right to it. Nothing was changed.
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
     directory = given_path(directory)
@@ -118,7 +118,7 @@ def open_task_directory(
         raise Invalid(
             f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
             code="store-undeclared",
-            action="Name all stores of the task, or say that the others are to be left alone (ignore_foreign).",
+            action="Name all stores of the task, or leave the others alone (ignore_foreign).",
             stores=undeclared,
         )
     listed = [
@@ -137,7 +137,7 @@ def _make(directory: Path) -> None:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     except FileExistsError as error:
         raise Invalid(
-            f"{directory} is no directory.",
+            f"{directory} is not a directory.",
             code="task-directory-invalid",
             action="Name a directory; nothing was changed.",
             path=str(directory),

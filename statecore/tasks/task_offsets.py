@@ -1,14 +1,14 @@
-"""The offsets of all stores of one task, as files beside them: taken over from older versions, kept, handed on.
+"""The offsets of all stores of one task in files beside them: adopted from older versions, written, left at the close.
 
 ``.checkpoint`` in a task directory (or ``global/``) names every persistent store with a changelog. Three rules:
 
-- **Taken over once.** An offset is imported into a store only if the store has none (``committed_offset`` returns
+- **Adopted once.** An offset is imported into a store only if the store has none (``committed_offset`` returns
   ``None``), and the store has rows: a fresh store beside an old file would otherwise count as restored. Likewise the
-  position. Afterwards the file names every store as it stands. (In Kafka Streams the file wins over the store's own
+  position. Afterwards the file has every store's own offset. (In Kafka Streams the file wins over the store's own
   offset, and is deleted.)
 - **Never ahead.** The file is written after the commits it describes, and lowered before one that sets a store back
-  (:meth:`TaskOffsets.commit`). It is believed for a store only while that store is closed; an open one is asked.
-- **Handed on.** What stays after a clean close depends on who comes next (:class:`MeantFor`).
+  (:meth:`TaskOffsets.commit`). It counts for a store only while that store is closed; an open one is asked.
+- **Left for the next reader.** Which files stay after a clean close depends on :class:`MeantFor`.
 
 Under exactly-once a store that keeps its offset in a file has none while it is open: after a crash its rows are not
 trusted. A store with its offsets inside needs no such thing.
@@ -42,7 +42,7 @@ from statecore.stores.legacy_offsets import (
 
 
 class MeantFor(StrEnum):
-    """Who opens the directory after it was closed cleanly, and so which files are left in it."""
+    """The next reader of the directory after a clean close, which decides the files that are left in it."""
 
     STATECORE = "statecore"
     """This library: ``.checkpoint`` stays, so that the offsets of closed stores can be read without opening them."""
@@ -53,11 +53,11 @@ class MeantFor(StrEnum):
     KAFKA_STREAMS_4_2 = "4.2"
     """Kafka Streams 4.2 and older: ``.checkpoint`` and ``<store>.position``, no ``.checkpoint_<store>``; under
     exactly-once no ``.checkpoint`` while the stores are open. (The column families of such a directory have to be those
-    of the older version too; that is not this module's business.)"""
+    of the older version too, which is the caller's business.)"""
 
     @property
     def files(self) -> OffsetFiles:
-        """Which files it wants in the directory."""
+        """The files that it reads in the directory."""
         return _STATECORE_FILES if self is MeantFor.STATECORE else RELEASES[self].files
 
 
@@ -74,7 +74,7 @@ class TaskStore:
         changelogs: its changelog partition; of a global store all partitions of its topic; empty when not logged.
 
     Raises:
-        Invalid: what is given as a partition is none.
+        Invalid: a changelog is not a partition.
     """
 
     name: str
@@ -86,18 +86,18 @@ class TaskStore:
 
     @property
     def has_offsets(self) -> bool:
-        """Whether the store's offsets are worth keeping: it is logged and survives its process."""
+        """Whether the store has offsets to record: it is logged and persistent."""
         return bool(self.changelogs) and self.store.persistent
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """What came of the files of a task when its stores were opened.
+    """What was adopted from the files of a task when its stores were opened.
 
     Attributes:
         offsets: the offsets that were imported, by store.
         positions: the stores whose position was imported.
-        without_rows: stores that have no rows, so that the file's offset was not believed; they are restored in full.
+        without_rows: stores without rows, for which the file's offset did not count; they are restored in full.
         unknown: stores that have no offset after this, neither their own nor the file's.
     """
 
@@ -113,10 +113,10 @@ class TaskOffsets:
     Args:
         directory: the task directory, or ``global/``.
         stores: all stores of the task.
-        exactly_once: whether rows that may be ahead of their offset are refused: those of a store that keeps its offset
-            in a file have none after a crash. It means the same for ``RocksDBStore``.
-        is_global: whether these are global stores: their file never says -4, which older versions cannot take there.
-        meant_for: who opens the directory after a clean close.
+        exactly_once: whether rows that may be ahead of their offset are refused: a store that keeps its offset in a
+            file has none after a crash. It means the same for ``RocksDBStore``.
+        is_global: whether these are global stores: their file never has -4, which older versions cannot read there.
+        meant_for: the next reader of the directory after a clean close.
 
     Raises:
         Invalid: a persistent store with a changelog keeps its offset nowhere, or two stores have one name.
@@ -157,9 +157,9 @@ class TaskOffsets:
         self._written: dict[TopicPartition, int] = {}
 
     def open(self, *, ignore_foreign: bool = False) -> TakenOver:
-        """Open every store and take over what the files know and the stores do not.
+        """Open every store and adopt offsets and positions that only the files have.
 
-        Every file is read and judged before a store is opened. A failure leaves the files as they were and the stores
+        Every file is read and validated before a store is opened. A failure leaves the files unchanged and the stores
         closed; what had been imported until then is not imported again.
 
         Args:
@@ -192,16 +192,16 @@ class TaskOffsets:
                 if not one.store.is_open:
                     one.store.open()
                     opened.append(one.store)
-            taken = self._take_over(in_file, positions)
-            self._begin()
+            adopted = self._adopt(in_file, positions)
+            self._replace_adopted_file()
         except BaseException:
             for store in opened:
                 store.close()
             raise
-        return taken
+        return adopted
 
     def known_offsets(self) -> dict[TopicPartition, int]:
-        """The offset of every changelog partition that has one: an open store is asked, a closed one looked up.
+        """The known offset of every changelog partition: from open stores, and from the files of closed ones.
 
         Raises:
             Corrupted: a file of a closed store is malformed.
@@ -223,12 +223,12 @@ class TaskOffsets:
         """Commit stores, one after the other; when one is set back, ``.checkpoint`` is lowered first.
 
         Args:
-            offsets: for each store to be committed what :meth:`StateStore.commit` takes.
+            offsets: by store what :meth:`StateStore.commit` takes.
 
         Raises:
             NotFound: there is no such store; nothing was committed.
-            Invalid: an offset is none that a file can hold, or of a partition that is not the store's changelog: it
-                would be missed when the store is opened. Nothing was committed.
+            Invalid: an offset does not fit into a file, or is of a partition that is not the store's changelog: it
+                would be lost when the store is opened. Nothing was committed.
             StatecoreError: see :meth:`StateStore.commit`; stores before the one that failed are committed.
         """
         by_name = self._named(offsets)
@@ -236,7 +236,7 @@ class TaskOffsets:
         for name, of in checked.items():
             if foreign := sorted(str(at) for at in of.keys() - set(by_name[name].changelogs)):
                 raise Invalid(
-                    f"{', '.join(foreign)} is no changelog partition of the store {name} of {self.directory}.",
+                    f"{', '.join(foreign)} is not a changelog partition of the store {name} of {self.directory}.",
                     code="offsets-of-unknown-partitions",
                     action="Name it among the store's changelogs, or correct it; nothing was committed.",
                     store=name,
@@ -269,7 +269,7 @@ class TaskOffsets:
         return by_name
 
     def _lower(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """See that the file is not ahead of what is about to be committed."""
+        """Lower offsets in the file that are ahead of the coming commit."""
         sound = dict(self._written)
         for partition, offset in offsets.items():
             if partition in sound:
@@ -278,14 +278,14 @@ class TaskOffsets:
             self._replace(sound)
 
     def must_be_lowered(self) -> bool:
-        """Whether ``.checkpoint`` says more than a store that was committed past :meth:`commit`; that must not wait."""
+        """Whether ``.checkpoint`` is ahead of a store that was committed without :meth:`commit`; that must not wait."""
         if not self._written:
             return False
         offsets = self.known_offsets()
         return any(offsets.get(partition, offset - 1) < offset for partition, offset in self._written.items())
 
     def checkpoint(self) -> None:
-        """Write the files of the open stores, each behind the flush of what it describes.
+        """Write the files of the open stores, each after the flush of what it describes.
 
         Under exactly-once the files of stores that keep their offset there, and files meant for Kafka Streams 4.2, wait
         for the clean close.
@@ -297,16 +297,16 @@ class TaskOffsets:
         for one in self.stores:
             if not one.has_offsets or not one.store.is_open:
                 continue
-            beside = layer(one.store, LegacyCheckpointingStore)
-            if beside is not None:
-                beside.checkpoint()
+            legacy = layer(one.store, LegacyCheckpointingStore)
+            if legacy is not None:
+                legacy.checkpoint()
             else:
                 one.store.flush()
-        if self._may_be_open_beside_it:
-            self._write(self.known_offsets(), self._believed())
+        if self._keeps_file_while_open:
+            self._write(self.known_offsets(), self._trusted_after_crash())
 
     def close(self) -> None:
-        """Close every store and leave the files that whoever comes next wants; nothing when all are closed.
+        """Close every store and leave the files for the next reader; nothing when all are closed.
 
         A store that fails to close is in none of them, so that it counts as one without an offset.
 
@@ -322,7 +322,7 @@ class TaskOffsets:
             if one.store.persistent and one.store.is_open
         }
         if not self._files.task:
-            remove_offsets(self._file)  # before a store counts as closed: beside one, it would win over its offset
+            remove_offsets(self._file)  # before a store counts as closed: its offset would win over the store's
         failures: list[Exception] = []
         closed: list[TaskStore] = []
         for one in self.stores:
@@ -342,27 +342,27 @@ class TaskOffsets:
         if failures:
             raise failures[0]
 
-    def _begin(self) -> None:
-        """Replace what was taken over by what the stores say now, durably: a process may die before a checkpoint.
+    def _replace_adopted_file(self) -> None:
+        """Replace the adopted file by the stores' own offsets, durably: a process may die before a checkpoint.
 
         Not for Kafka Streams 4.3 and later, where it would win over the newer offset in a store.
         """
         offsets = self.known_offsets()
-        if not self._files.task or not self._may_be_open_beside_it or not offsets:
+        if not self._files.task or not self._keeps_file_while_open or not offsets:
             remove_offsets(self._file)
             self._written = {}
         else:
-            self._write(offsets, self._believed())
+            self._write(offsets, self._trusted_after_crash())
 
     @property
-    def _may_be_open_beside_it(self) -> bool:
+    def _keeps_file_while_open(self) -> bool:
         return self._files.task_while_open or not self._exactly_once
 
-    def _believed(self) -> list[TaskStore]:
-        """The stores whose offset in ``.checkpoint`` holds after a crash."""
+    def _trusted_after_crash(self) -> list[TaskStore]:
+        """The stores whose offset in ``.checkpoint`` is valid after a crash."""
         return [one for one in self.stores if not (self._exactly_once and _in_file(one))]
 
-    def _take_over(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
+    def _adopt(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
         imported: dict[str, dict[TopicPartition, int]] = {}
         with_position: list[str] = []
         without_rows: list[str] = []
@@ -387,11 +387,11 @@ class TaskOffsets:
             if wanted or adopts:
                 one.store.commit({**own, **wanted})
             if wanted:
-                one.store.flush()  # the file is about to say it, too
+                one.store.flush()  # before the file has it too
                 imported[one.name] = wanted
             if not own and not wanted:
                 unknown.append(one.name)
-        for one in self.stores:  # once imported, or no longer of use
+        for one in self.stores:  # once imported, or no longer needed
             if one.name in positions and not _in_file(one):
                 remove_offsets(self.directory / position_file(one.name))
         return TakenOver(imported, tuple(with_position), tuple(without_rows), tuple(unknown))
@@ -411,8 +411,8 @@ class TaskOffsets:
 
 
 def _committed(one: TaskStore) -> dict[TopicPartition, int]:
-    asked = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
-    return {partition: offset for partition, offset in asked if offset is not None}
+    committed = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
+    return {partition: offset for partition, offset in committed if offset is not None}
 
 
 def _committed_position(store: StateStore) -> Position:

@@ -1,21 +1,22 @@
-"""All databases of one task in a directory of Kafka Streams' layout, open for writing, as the spec declares them.
+"""All databases of one task in Kafka Streams' layout, open for writing, as the spec declares them.
 
-What becomes of a store depends on its kind:
+The kind of a store decides what happens to it:
 
 ==========================================  =========================================================================
 store                                       here
 ==========================================  =========================================================================
-one database, or segments, grace buffers    open, and moved on by runs (:class:`StandbyStore`)
+one database, or segments, grace buffers    open, and advanced by runs (:class:`StandbyStore`)
 versioned                                   not followed, because its rows depend on every record: it is left empty at
-                                            -4, so that Kafka Streams restores it alone, and wipes nothing; what it had
-                                            is moved aside
+                                            -4, so that Kafka Streams restores it alone, and wipes nothing; its rows
+                                            are moved aside
 in memory                                   nothing: Kafka Streams restores it from the start of its changelog
-not logged (``changelog: none``)            left as it is, because nobody else has its rows; under exactly-once one
-                                            that was not closed cleanly stops the task, which Kafka Streams would wipe
+not logged (``changelog: none``)            unchanged, because its rows exist nowhere else; under exactly-once one that
+                                            was not closed cleanly is an error, because Kafka Streams would wipe the
+                                            task
 ==========================================  =========================================================================
 
-While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
-or goes as whoever comes next wants it (:class:`MeantFor`); where it goes, a note stays (:class:`CleanCloseRecord`).
+While the task is open ``.checkpoint`` names every store of it, never ahead of the databases. At a clean close it stays
+or is deleted as the next reader needs it (:class:`MeantFor`); where it is deleted, a :class:`CleanCloseRecord` stays.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.excluded_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
 from statecore.tasks.standby_store import FollowedSpec, StandbyStore, written_by_older
-from statecore.tasks.store_errors import said_of
+from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import MeantFor
 
 
 def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
-    """The tasks that have a store to keep a copy of, in numeric order.
+    """The tasks that have a store for a standby, in numeric order.
 
     Args:
-        spec: the application.
-        partitions: how many partitions each changelog has; stores of others have no task.
+        spec: the application's spec.
+        partitions: number of partitions of each changelog; stores of others have no task.
     """
     found = {
         task_of(store, partition): (store.topology or "", store.subtopology, partition)
@@ -70,10 +71,10 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
 
 
 def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
-    """The stores of a task that are followed.
+    """The stores of a task that follow changelogs.
 
     Raises:
-        Invalid: nobody has decided the kind or the changelog of one.
+        Invalid: the kind or the changelog of one is undecided.
     """
     found: list[FollowedSpec] = []
     for store in _declared(spec, task):
@@ -86,32 +87,32 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
 
 def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
     if TaskId.parse(task).is_global:
-        raise Invalid("Global stores are no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
+        raise Invalid("Global stores have no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
     declared = spec.stores_of(task)
     if any(store.is_undecided for store in declared):
         undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
         raise Invalid(
             f"The stores of task {task} are not all known: {undecided}.",
             code="spec-undecided",
-            action="Decide them in the spec; statecore inspect tells kinds apart.",
+            action="Decide them in the spec; statecore inspect shows the kinds.",
             task=task,
         )
     return sorted(declared, key=lambda store: store.name)
 
 
 class TaskStores:
-    """The stores of one task, for one thread. Whoever opens them holds the application's lock until they are closed.
+    """The stores of one task, for one thread; the caller holds the application's lock until they are closed.
 
     Args:
-        spec: the application.
+        spec: the application's spec.
         directory: its state directory.
         task: the task.
         settings: of every database.
-        faults: where tests let the process die; also those who work on the stores ask them.
+        faults: fault points of tests, also for users of the stores.
         now: seconds since the epoch.
 
     Raises:
-        Invalid: nobody has decided the kind or the changelog of a store of the task.
+        Invalid: the kind or the changelog of a store of the task is undecided.
         NotFound: the spec declares no store of it.
     """
 
@@ -130,7 +131,7 @@ class TaskStores:
         self._directory = directory
         self.path = directory.task_path(task)
         self.work_path = directory.work_path / STANDBY / task
-        """Where what belongs to this task lies beside it: what is in the making, what is known of its changelogs."""
+        """The task's work directory: files being created, and what is known of its changelogs."""
         self._declared = _declared(spec, task)
         if not self._declared:
             raise NotFound(
@@ -151,12 +152,12 @@ class TaskStores:
 
     @property
     def name(self) -> str:
-        """The task: ``0_1``, or ``__north__/0_1``."""
+        """The task id: ``0_1``, or ``__north__/0_1``."""
         return self._name
 
     @property
     def scratch(self) -> Path:
-        """A directory on the file system of the stores, empty when they were opened."""
+        """A directory on the file system of the stores, emptied when they are opened."""
         return self.work_path / "scratch"
 
     @property
@@ -165,33 +166,33 @@ class TaskStores:
         return tuple(self._stores.values())
 
     def open(self) -> None:
-        """Open every store, made where it is missing; a placement that was interrupted is settled before.
+        """Open every store, created where it is missing; an interrupted placement is recovered first.
 
         Raises:
-            Fenced: the application's lock is not held, or somebody has a database open.
+            Fenced: the application's lock is not held, or another process has a database open.
             Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it;
-                or this user may not.
+                or this user has no right to it.
             Corrupted: see :meth:`StandbyStore.open`; or Kafka Streams would wipe the task for a store without a
                 changelog.
-            Capacity: no room.
+            Capacity: the disk is full.
             Retryable: the disk failed.
         """
         if self._is_open:
             return
         self._directory.check_locked()
-        with said_of(self.name, "", "could not be opened"):
+        with translated_errors(self.name, "", "could not be opened"):
             recover(self._directory, self.faults)
             self._refuse_undeclared()
-            self._refuse_older()
-            self._look_at_unlogged()
+            self._refuse_older_release()
+            self._check_unlogged()
             delete_expired(self._directory, STALE, self._now_ms())
             shutil.rmtree(self.scratch, ignore_errors=True)
             make_directories(self.scratch)
             make_directories(self.path)
-            self._make_versioned()
+            self._empty_versioned_stores()
             try:
                 for store in self._stores.values():
-                    with said_of(self.name, store.name, "could not be opened"):
+                    with translated_errors(self.name, store.name, "could not be opened"):
                         store.open()
                 remove_offsets(self.path / CHECKPOINT_FILE)
                 self.checkpoint()
@@ -208,10 +209,9 @@ class TaskStores:
         return self._is_open
 
     def check_locked(self) -> None:
-        """Make sure that what is written by its path goes to the directory that was opened.
+        """Check that paths still name the directory that was opened.
 
-        A directory that was renamed away is still written to by RocksDB, which has it open; another one that has its
-        name now is somebody else's.
+        RocksDB still writes to a directory that was renamed away; one that has its name now belongs to another process.
 
         Raises:
             Fenced: the application's lock was lost.
@@ -224,26 +224,26 @@ class TaskStores:
         return {**self._versioned, **found}
 
     def apply(self, store: str, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
-        """Put runs into a store and commit its offset; see :meth:`StandbyStore.apply`.
+        """Ingest runs into a store and commit its offset; see :meth:`StandbyStore.apply`.
 
         A store that fails is closed; see :meth:`reopen`.
 
         Raises:
             NotFound: there is no such store.
             Fenced: see :meth:`check_locked`.
-            StatecoreError: see :meth:`StandbyStore.apply`, and what the system refused.
+            StatecoreError: see :meth:`StandbyStore.apply`, and converted system errors.
         """
         self.check_locked()
         found = self.store(store)
         try:
-            with said_of(self.name, store, "could not be moved on"):
+            with translated_errors(self.name, store, "could not be advanced"):
                 found.apply(runs, end, stream_time)
         except Exception:
             found.drop()
             raise
 
     def reopen(self, store: str) -> None:
-        """Open a store that failed, where it stood at its last commit; nothing where it is open.
+        """Open a store that failed, at its last commit; nothing where it is open.
 
         Raises:
             NotFound: there is no such store.
@@ -251,11 +251,11 @@ class TaskStores:
             StatecoreError: see :meth:`StandbyStore.open`.
         """
         self.check_locked()
-        with said_of(self.name, store, "could not be opened"):
+        with translated_errors(self.name, store, "could not be opened"):
             self.store(store).open()
 
     def store(self, name: str) -> StandbyStore:
-        """A store that follows its changelog. Raises ``NotFound`` where it is none."""
+        """A store that follows its changelog. Raises ``NotFound`` where there is none of that name."""
         if name not in self._stores:
             raise NotFound(
                 f"Task {self.name} has no store {name} that follows a changelog; it has {', '.join(self._stores)}.",
@@ -267,26 +267,23 @@ class TaskStores:
         return self._stores[name]
 
     def checkpoint(self) -> None:
-        """Write ``.checkpoint`` for all stores, as far as they are committed.
+        """Write ``.checkpoint`` with the committed offsets of all stores.
 
         Raises:
             Fenced: see :meth:`check_locked`.
             Invalid, Capacity: it cannot be written.
         """
         self.check_locked()
-        with said_of(self.name, "", "could not be noted"):
+        with translated_errors(self.name, "", "could not be checkpointed"):
             for store in self._stores.values():
                 store.checkpoint()
             write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
 
     def reset(self, store: str, *, discard: bool = False) -> None:
-        """Empty a store, which is followed from the start of its changelog then. Its offset goes first.
+        """Empty a store, its offset first; it then follows its changelog from the start.
 
-        Its rows are moved aside, and kept for a week.
-
-        Args:
-            store: which.
-            discard: delete its rows instead, because the changelog tells of all of them.
+        Its rows are moved aside and kept for a week, or deleted with ``discard``, because the changelog has all of
+        them.
 
         Raises:
             NotFound: there is no such store.
@@ -294,17 +291,17 @@ class TaskStores:
             Invalid, Capacity, Retryable: see :meth:`StandbyStore.reset`.
         """
         self.check_locked()
-        with said_of(self.name, store, "could not be emptied"):
+        with translated_errors(self.name, store, "could not be emptied"):
             remove_offsets(self.path / CHECKPOINT_FILE)
             delete_expired(self._directory, STALE, self._now_ms())
-            self.store(store).reset(None if discard else self._keep)
+            self.store(store).reset(None if discard else self._quarantine)
         self.checkpoint()
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
-        """Close every store, and give what was made to the owner of the directory; again is fine.
+        """Close every store, and give created files to the owner of the directory; idempotent.
 
         Args:
-            meant_for: who opens the directory next.
+            meant_for: the next reader of the directory.
 
         Raises:
             Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
@@ -334,32 +331,32 @@ class TaskStores:
         failed: set[TopicPartition] = set()
         if not meant_for.files.task:
             try:
-                with said_of(self.name, "", "could not be handed on"):
+                with translated_errors(self.name, "", "could not be closed cleanly"):
                     remove_offsets(self.path / CHECKPOINT_FILE)
             except StatecoreError as error:
                 failures.append(error)
         for store in self._stores.values():
-            if not store.is_open:  # it failed, and nobody knows whether it was closed then
+            if not store.is_open:  # it failed, perhaps before it was closed
                 failed.add(store.changelog)
             try:
-                with said_of(self.name, store.name, "could not be closed"):
+                with translated_errors(self.name, store.name, "could not be closed"):
                     store.close()
             except StatecoreError as error:
                 failures.append(error)
                 failed.add(store.changelog)
-        with said_of(self.name, "", "could not be handed on"):
+        with translated_errors(self.name, "", "could not be closed cleanly"):
             sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
             if meant_for.files.task:
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
             else:
-                self._note(sound)
+                self._write_clean_close_record(sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._give_to_owner()
         if failures:
             raise failures[0]
 
-    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note what the databases say, for the next start."""
+    def _write_clean_close_record(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write the clean-close record."""
         known = {
             store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
             for store in self._stores.values()
@@ -380,40 +377,40 @@ class TaskStores:
                 stores=foreign,
             )
 
-    def _refuse_older(self) -> None:
-        """Refuse what Kafka Streams 4.2 or older wrote, before anything is changed; one database tells of a store."""
+    def _refuse_older_release(self) -> None:
+        """Refuse Kafka Streams 4.2 or older before anything is changed; one database of each store is read."""
         for store in self._of_known_formats():
             for database in store.databases[-1:]:
                 try:
                     families = read_database_state(database).column_families
                 except Corrupted:
-                    continue  # whoever opens it says what is wrong
+                    continue  # opening it reports the damage
                 if OFFSETS_COLUMN_FAMILY not in families:
                     raise written_by_older(database, store.store)
 
     def _of_known_formats(self) -> list[StoreDirectory]:
-        """The stores that lie there, without those of the application's own classes."""
+        """The stores on disk, without those of the application's own classes."""
         custom = {store.name for store in self._declared if store.kind is StoreKind.CUSTOM}
         return [one for one in stores_in(self.path) if one.store not in custom]
 
-    def _look_at_unlogged(self) -> None:
+    def _check_unlogged(self) -> None:
         for store in self._declared:
             if not store.is_logged and store.kind.can_be_built:
                 refuse_half_deleted(self._directory, self.name, store)
                 if self._exactly_once:
                     close_unlogged(self._directory, self.name, store)
 
-    def _make_versioned(self) -> None:
+    def _empty_versioned_stores(self) -> None:
         for store in self._declared:
             if not (store.is_restorable and store.kind.is_versioned):
                 continue
             changelog = TaskId.parse(self.name).partition_of(store.changelog)
             made = self.scratch / f"{store.name}-made"
-            with said_of(self.name, store.name, "could not be made"):
+            with translated_errors(self.name, store.name, "could not be created"):
                 leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
             self._versioned[changelog] = OFFSET_UNKNOWN
 
-    def _keep(self, store: Path) -> None:
+    def _quarantine(self, store: Path) -> None:
         quarantine_store(self._directory, self.name, store, STALE, self._now_ms())
 
     def _now_ms(self) -> int:

@@ -1,1 +1,1 @@
-"""Restoration of a store from its changelog, by either reader of changelogs."""
+"""Restores one store from its changelog, by either changelog reader."""

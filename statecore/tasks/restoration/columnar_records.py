@@ -1,4 +1,4 @@
-"""A changelog's records as rows, by the columnar reader; needs the extra ``pipeline``."""
+"""Reads a changelog's records as rows with the columnar reader; needs the extra ``pipeline``."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def read_rows(
 
     Args:
         cluster: the cluster.
-        span: what to read.
-        kind: what the store is.
+        span: the offset range.
+        kind: the store's kind.
         isolation: whether records of aborted transactions are left out.
-        topic_id: the topic's id as it was planned.
-        positions: read the positions in the records' headers.
+        topic_id: the topic's id as planned.
+        positions: whether to read the positions in the records' headers.
         stall_timeout: seconds without progress after which the read fails.
 
     Raises:
-        Invalid: a record does not fit the kind; the topic was created again.
+        Invalid: a record does not fit the kind; the topic was recreated.
         Retryable, NotFound, Corrupted: see :meth:`ChangelogReader.read`; the log's start moved.
     """
     partition, row = span.topic_partition, row_format(kind)

@@ -1,4 +1,4 @@
-"""A changelog's records as rows, by kafka-python's consumer: slower than the columnar reader, with fewer needs."""
+"""Reads a changelog's records as rows with kafka-python's consumer: slower than the columnar reader, needs no extra."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def read_rows(
 ) -> Iterator[RestoredRows]:
     """The rows of an offset range, poll by poll; the last one reaches the range's end.
 
-    The end is found by the consumer's position, which also passes transaction markers, aborted transactions and what
-    compaction has removed; no record need lie just before it. Arguments and errors are those of the columnar reader's
+    The end is detected by the consumer's position, which also passes transaction markers, aborted transactions and
+    compacted records; no record need be just before it. Arguments and errors are those of the columnar reader's
     function.
     """
     partition = span.topic_partition
@@ -85,7 +85,7 @@ def _consumer(cluster: Cluster, isolation: IsolationLevel) -> Any:
 
 
 def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -> tuple[list[Any], int]:
-    """The next records, and the offset behind them and whatever was passed over."""
+    """The next records, and the offset after them and everything skipped."""
     from kafka import TopicPartition as KafkaPartition
     from kafka import errors
 
@@ -98,7 +98,7 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
         raise Corrupted(
             f"A record batch of {partition} at or after offset {at} is damaged: {reason(error)}.",
             code="record-batch-corrupted",
-            action="Look at the broker's disk; another replica may have the records whole.",
+            action="Check the broker's disk; another replica may have the records intact.",
             topic=partition.topic,
             partition=partition.partition,
             offset=at,
@@ -107,7 +107,7 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
         raise Invalid(
             f"The records of {partition} are compressed as this installation cannot read: {reason(error)}.",
             code="codec-missing",
-            action="Install the package for that codec, or the extra pipeline, whose reader knows all codecs.",
+            action="Install the package for that codec, or the extra pipeline, whose reader supports all codecs.",
             topic=partition.topic,
             partition=partition.partition,
         ) from error
@@ -148,7 +148,7 @@ def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> State
     if now.log_start > at:
         return log_start_moved(partition, now.log_start)
     return Retryable(
-        f"The broker calls offset {at} of {partition} out of range; its log goes from {now.log_start} to "
+        f"The broker says that offset {at} of {partition} is out of range; its log goes from {now.log_start} to "
         f"{now.log_end} now.",
         code="offset-out-of-range",
         action="Restore again; whether the store has to be wiped is decided then.",
@@ -162,7 +162,7 @@ def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> State
 
 def _stalled(cluster: Cluster, span: OffsetRange, at: int, timeout: float) -> Retryable:
     return Retryable(
-        f"Nothing came from {cluster.bootstrap_servers} for {timeout:g} s: reading {span.topic_partition} stands at "
+        f"Nothing came from {cluster.bootstrap_servers} for {timeout:g} s: reading {span.topic_partition} is at "
         f"offset {at}, and its end is {span.end}.",
         code="fetch-stalled",
         action="Check the brokers, then restore again; what was committed stays.",

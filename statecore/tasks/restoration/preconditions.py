@@ -1,6 +1,6 @@
-"""Whether a store can be caught up from its changelog as it is, or its rows may be stale. Pure functions.
+"""Decides whether a store can be caught up from its changelog, or its rows may be stale. Pure functions.
 
-What can be known of a store is the offset it stands at, and of a changelog where its log begins and ends::
+Known are the store's offset and where the log begins and ends::
 
       log start                  committed + 1              log end
           |------------------------------|---------------------|      caught up from committed + 1
@@ -8,9 +8,9 @@ What can be known of a store is the offset it stands at, and of a changelog wher
     ...........|        |--------------------------------------|      deleted records were lost: rows may be stale
                                                                |.....|      offset past the end: another topic
 
-What cannot be known: that a topic was created again and has grown past the offset since (unless the caller gives the id
-that it had), that a leader elected uncleanly lost records which others have written anew, and that deletes were
-compacted away between the offset and the end, when the store was down for longer than ``delete.retention.ms``.
+Unknown is whether a topic was recreated and has grown past the offset since (unless the caller gives the id that it
+had), whether an unclean leader election lost records and replaced them, and whether deletes were compacted away between
+the offset and the end, when the store was down for longer than ``delete.retention.ms``.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets,
         if not has_rows:
             return None
         return Reason(
-            f"The store has rows and no offset of {partition}: nobody knows which records they are of.",
+            f"The store has rows and no offset of {partition}, so it is unknown which records they are of.",
             "offset-missing",
         )
     if committed + 1 > log.log_end:
         return Reason(
-            f"The store stands at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "
-            "created again, or truncated.",
+            f"The store is at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "
+            "recreated, or truncated.",
             "log-ends-before-store",
             offset=committed,
             log_end=log.log_end,
         )
     if committed + 1 < log.log_start:
         return Reason(
-            f"The store stands at offset {committed} of {partition}, whose log begins at {log.log_start} now: the "
-            "records between were deleted, and the store never saw them.",
+            f"The store is at offset {committed} of {partition}, whose log begins at {log.log_start} now: the "
+            "records between were deleted before the store read them.",
             "records-deleted",
             offset=committed,
             log_start=log.log_start,
@@ -87,14 +87,10 @@ def topic_id_of(cluster: Cluster, partition: TopicPartition) -> str | None:
 
 
 def check_topic_id(partition: TopicPartition, expected: str | None, found: str | None) -> None:
-    """Refuse a topic that is not the one it was.
-
-    Raises:
-        Invalid: it was deleted and created again.
-    """
+    """Refuse a topic that was deleted and recreated, with ``Invalid``."""
     if expected is not None and found is not None and expected != found:
         raise Invalid(
-            f"Topic {partition.topic} was created again: its id is {found} and was {expected}.",
+            f"Topic {partition.topic} was recreated: its id is {found} and was {expected}.",
             code="topic-recreated",
             action="Check that this is the right cluster and topic; then wipe the store and restore it without the id.",
             topic=partition.topic,
@@ -112,20 +108,20 @@ def settled_offsets(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LogOffsets:
-    """Where the log begins and ends, once no transaction is open below the end it had at the first look.
+    """Where the log begins and ends, once no transaction is open below the end it had at first.
 
-    What a predecessor has written and is just being committed belongs to the store; to stop before it would leave the
-    store behind its own output.
+    What a predecessor has written and is just being committed belongs to the store; without it the store would be
+    behind its own output.
 
     Args:
         cluster: the cluster.
         partition: the partition.
         wait: seconds to wait at most.
-        clock: seconds that never go back.
+        clock: seconds, monotonic.
         sleep: waits for seconds.
 
     Returns:
-        The offsets of the last look, with the log end of the first.
+        The log start at last, with the log end at first.
 
     Raises:
         Retryable: a transaction stayed open.
@@ -140,7 +136,7 @@ def settled_offsets(
                 f"A transaction that began at offset {seen.last_stable} of {partition} is still open below the log's "
                 f"end {end}, after {wait:g} s.",
                 code="log-transaction-open",
-                action="Call the producer's init_transactions() first, which ends what a predecessor left open, or "
+                action="Call the producer's init_transactions() first, which ends a predecessor's transaction, or "
                 "wait until the transaction has timed out.",
                 topic=partition.topic,
                 partition=partition.partition,

@@ -1,4 +1,4 @@
-"""What both readers of a changelog hand to a restore: rows, and how far they go."""
+"""Batches of rows that both changelog readers yield to a restore."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class RestoredRows:
 
     Attributes:
         rows: key and row, in offset order; ``None`` deletes. Records without a key are left out.
-        records: how many records these are, those without a key left out.
-        next_offset: everything below it is in these rows or in those before.
-        position: what the records' headers say of input topics, where that was asked for.
+        records: number of records, without those that have no key.
+        next_offset: everything below it is in these rows or in earlier ones.
+        position: offsets of input topics from the records' headers, where requested.
     """
 
     rows: Iterable[tuple[bytes, bytes | None]]
@@ -32,14 +32,14 @@ class RestoredRows:
 
 
 def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
-    """Add what a record says of its input (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
+    """Merge the position in a record's headers (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
 
     Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
 
     Raises:
         Corrupted: there is a version and no position, or one that cannot be read.
     """
-    found = dict(headers)  # the last of a name counts, as there
+    found = dict(headers)  # the last of a name counts, as in Kafka Streams
     version = found.get(_VERSION_HEADER)
     if version != b"\0":
         return
@@ -54,9 +54,9 @@ def merge_position_header(position: Position, headers: Iterable[Header]) -> None
 
 
 def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:
-    """The error for a record that cannot belong to a store of the kind; ``why`` is the end of "the record ..."."""
+    """The error for a record that cannot belong to a store of the kind; ``why`` completes "the record ..."."""
     return Invalid(
-        f"The record at offset {offset} of {partition} {why}: this is no changelog of a {kind.value} store.",
+        f"The record at offset {offset} of {partition} {why}: this is not the changelog of a {kind.value} store.",
         code="record-kind-mismatch",
         action="Check the changelog's name and the store's kind.",
         topic=partition.topic,
@@ -67,7 +67,7 @@ def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) ->
 
 
 def log_start_moved(partition: TopicPartition, start: int) -> Retryable:
-    """The error for records that were deleted while they were about to be read."""
+    """The error for records that were deleted before they were read."""
     return Retryable(
         f"The log of {partition} begins at {start} now: records were deleted while the store was being restored.",
         code="log-start-moved",

@@ -1,15 +1,15 @@
-"""Catching a store up from its changelog: after a crash, after the loss of a disk, as a standby does all the time.
+"""Catches a store up from its changelog: after a crash or the loss of a disk, or regularly as a standby.
 
 ::
 
     store.open()
-    producer.init_transactions()                          ends what a killed predecessor left open
+    producer.init_transactions()                          ends a killed predecessor's transaction
     restored = restore(store, changelog, "localhost:9092")
     restored.records, restored.start, restored.end
 
-Every precondition is looked at before anything is changed (:mod:`statecore.tasks.restoration.preconditions`). Rows and
-offset are committed together, now and then (when the store asks for it) and at the end, so memory is bounded, and a
-restore that was interrupted goes on where it was.
+Every precondition is checked before anything is changed (:mod:`statecore.tasks.restoration.preconditions`). Rows and
+offset are committed together, whenever the store requests it and at the end, so memory is bounded, and an interrupted
+restore continues where it was.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 
 class RestoreReader(StrEnum):
-    """Who reads the changelog; the store is the same afterwards."""
+    """The changelog reader; the resulting store is the same."""
 
     AUTO = "auto"
     """The columnar reader where the extra ``pipeline`` is installed, else the consumer."""
@@ -61,7 +61,7 @@ class OnStale(StrEnum):
     """What to do with a store whose rows the changelog can no longer bring up to date."""
 
     REFUSE = "refuse"
-    """Say so, and change nothing."""
+    """Raise an error, and change nothing."""
 
     WIPE = "wipe"
     """Delete its rows and restore it from the beginning, as Kafka Streams does (``TaskCorruptedException``)."""
@@ -74,12 +74,12 @@ class RestoreSettings:
     Attributes:
         isolation: READ_COMMITTED leaves out aborted transactions and goes to the last stable offset, which without
             transactions is the log's end; READ_UNCOMMITTED takes everything, as Kafka Streams does under at-least-once.
-        reader: who reads.
+        reader: the changelog reader.
         on_stale: what to do with a store that cannot be caught up.
         transaction_wait: seconds to wait for transactions that are open below the log's end.
         stall_timeout: seconds without progress after which the restore fails; what was committed stays.
-        positions: take the store's position from the headers that Kafka Streams writes under its internal setting
-            ``__iq.consistency.offset.vector.enabled__``; else the position stays what it is, as there.
+        positions: read the store's position from the headers that Kafka Streams writes under its internal setting
+            ``__iq.consistency.offset.vector.enabled__``; else the position is unchanged, as in Kafka Streams.
     """
 
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
@@ -96,14 +96,14 @@ class RestoreSettings:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did.
+    """Result of a restore.
 
     Attributes:
         records: records applied; those without a key are left out.
         start: the offset it began at.
-        end: the offset it ended before; the store stands at the one before this.
+        end: the offset it ended before; the store's offset is the one before this.
         wiped: why the store's rows were deleted first, or ``None``.
-        topic_id: the changelog's id, 32 hex digits, for a later restore to be held against; ``None`` if it has none.
+        topic_id: the changelog's id, 32 hex digits, to be compared by a later restore; ``None`` if it has none.
     """
 
     records: int
@@ -143,31 +143,28 @@ def restore(
         cluster: the cluster, or its ``bootstrap_servers``.
         settings: how to restore.
         kafka: further client settings by kafka-python's names, where ``cluster`` is a text.
-        kind: what the store is; by default a :class:`RocksDBStore` knows, and any other is ``key-value``.
-        topic_id: the id that the changelog had (:attr:`Restored.topic_id`); a topic that was created again is refused.
-        metrics: who is told how many records are restored and left.
-        tags: what is restored, for the metrics.
-        clock: seconds that never go back.
-
-    Returns:
-        What was done.
+        kind: the store's kind; by default that of a :class:`RocksDBStore`, else ``key-value``.
+        topic_id: the id that the changelog had (:attr:`Restored.topic_id`); a recreated topic is refused.
+        metrics: gets the numbers of records restored and remaining.
+        tags: tags of these metrics.
+        clock: seconds, monotonic.
 
     Raises:
         Invalid: the store is not open or has uncommitted writes; its kind cannot be restored record by record; it is
-            stale (offset past the log's end or before its start, rows without an offset); the topic was created again;
-            a record does not fit the kind; the columnar reader was asked for without its extra.
+            stale (offset past the log's end or before its start, rows without an offset); the topic was recreated; a
+            record does not fit the kind; the columnar reader was requested without its extra.
         NotFound: the topic or the partition does not exist.
-        Retryable: a broker did not answer, a transaction stayed open, records were deleted meanwhile. What was
-            committed until then stays.
+        Retryable: a broker did not answer, a transaction stayed open, or records were deleted while they were read.
+            What was committed until then stays.
         Corrupted: a record cannot be read.
-        Capacity: no room on the disk.
+        Capacity: the disk is full.
     """
     settings = settings or RestoreSettings()
     changelog = as_topic_partition(changelog)
     store = logged_store(store)
     kind = kind or kind_of(store)
     check_kind(kind)
-    store.transaction().abort()  # refuses a store that is closed, or in the middle of something
+    store.transaction().abort()  # refuses a store that is closed, or has uncommitted writes
     if isinstance(cluster, str):
         with Cluster(cluster, dict(kafka or {})) as own:
             return _restore(store, changelog, own, settings, kind, topic_id, (metrics, tags or {}), clock)
@@ -181,7 +178,7 @@ def _restore(
     settings: RestoreSettings,
     kind: StoreKind,
     topic_id: str | None,
-    told: tuple[Metrics, Tags],
+    measured: tuple[Metrics, Tags],
     clock: Callable[[], float],
 ) -> Restored:
     plan = _plan(store, changelog, cluster, settings, topic_id, clock)
@@ -191,7 +188,7 @@ def _restore(
             raise refuse_stale(changelog, plan.stale)
         wipe(store, changelog)
     span, records, committed = plan.span, 0, plan.span.start
-    progress = RestoreMetrics(told[0], span.end - span.start, told[1])
+    progress = RestoreMetrics(measured[0], span.end - span.start, measured[1])
     transaction = store.transaction()
     try:
         with closing(_rows(cluster, plan, kind, settings)) as batches:
@@ -205,11 +202,11 @@ def _restore(
                     transaction.commit({changelog: batch.next_offset - 1})
                     transaction, committed = store.transaction(), batch.next_offset
         if _known_offset(store, changelog) is None and span.end > 0:
-            transaction.commit({changelog: span.end - 1})  # every record there ever was is gone
+            transaction.commit({changelog: span.end - 1})  # the log has no records left
     finally:
         progress.close()
         if store.is_open:
-            transaction.abort()  # rows whose offset was not committed must not go along with a later commit
+            transaction.abort()  # a later commit must not include rows whose offset was not committed
     return Restored(records, span.start, span.end, plan.stale, plan.topic_id)
 
 
@@ -221,7 +218,7 @@ def _plan(
     topic_id: str | None,
     clock: Callable[[], float],
 ) -> _Plan:
-    """One look at the changelog, and every precondition."""
+    """Ask for the changelog once, and check every precondition."""
     found = topic_id_of(cluster, changelog)
     check_topic_id(changelog, topic_id, found)
     if settings.isolation is IsolationLevel.READ_COMMITTED:
@@ -236,7 +233,7 @@ def _plan(
 
 
 def _known_offset(store: StateStore, changelog: TopicPartition) -> int | None:
-    """The store's offset; -4 (``OFFSET_UNKNOWN``) is none."""
+    """The store's offset; ``None`` for -4 (``OFFSET_UNKNOWN``)."""
     offset = store.committed_offset(changelog)
     return None if offset is None or offset < 0 else offset
 
@@ -260,26 +257,18 @@ def _rows(cluster: Cluster, plan: _Plan, kind: StoreKind, settings: RestoreSetti
 
 
 def _is_columnar(reader: RestoreReader) -> bool:
-    """Which reader it is to be.
-
-    Raises:
-        MissingExtra: the columnar one was asked for and the extra is not installed.
-    """
+    """Whether to use the columnar reader; raises ``MissingExtra`` where it was requested and is not installed."""
     if reader is RestoreReader.COLUMNAR:
         require("pipeline")
     return reader is not RestoreReader.CONSUMER and is_installed("pipeline")
 
 
 def wipe(store: StateStore, changelog: TopicPartition) -> None:
-    """Delete all rows of a store, its offset first: one that is killed in between has rows and no offset.
-
-    Args:
-        store: the store, open, with nothing staged.
-        changelog: its changelog partition, whose offset is forgotten.
+    """Delete all rows of an open store with nothing staged; its offset first, so that a kill leaves rows without one.
 
     Raises:
         Invalid: the store is not open or has uncommitted writes.
-        Capacity: no room on the disk.
+        Capacity: the disk is full.
     """
     store.transaction().commit({changelog: None})
     transaction = store.transaction()

@@ -1,4 +1,4 @@
-"""Which kind of rows a store has, and whether each of them is made of one record of the changelog."""
+"""The kind of a store, and the kinds whose rows are made of one changelog record each."""
 
 from __future__ import annotations
 
@@ -17,24 +17,20 @@ _KINDS = (
 
 
 def kind_of(store: StateStore) -> StoreKind:
-    """That of the RocksDB store inside any wrappers; other stores keep what they are given: ``key-value``."""
+    """The kind of the RocksDB store inside any wrappers; ``key-value`` for other stores."""
     while isinstance(store, DelegatingStore):
         store = store.wrapped
     return store.kind if isinstance(store, RocksDBStore) else StoreKind.KEY_VALUE
 
 
 def check_kind(kind: StoreKind) -> None:
-    """Refuse the kinds that one database cannot keep up with its changelog record by record.
-
-    Raises:
-        Invalid: rows of the kind lie in segments and expire, or keep old versions.
-    """
+    """Refuse, with ``Invalid``, kinds that one database cannot maintain record by record."""
     if kind not in _KINDS:
         raise Invalid(
-            f"A store of kind {kind.value} cannot be kept up with its changelog record by record: its rows lie in "
+            f"A store of kind {kind.value} cannot be updated from its changelog record by record: its rows are in "
             "segments and expire, or keep old versions.",
             code="kind-unsupported",
-            action="Rebuild it with statecore restore, which knows every kind; a processor of yours can have stores "
+            action="Rebuild it with statecore restore, which supports every kind; your processor can have stores "
             "of the kinds " + ", ".join(one.value for one in _KINDS) + ".",
             kind=kind.value,
         )

@@ -356,7 +356,7 @@ def test_what_was_set_aside_and_cannot_be_moved_away_is_no_reason_to_stop(
         running(world, stores)
         recreated(world)
         with monkeypatch.context() as patched:
-            patched.setattr(global_places.GlobalPaths, "aside", fail)
+            patched.setattr(global_places.GlobalPaths, "all_set_aside", fail)
             stores.poll()
             running(world, stores)
             stores.poll()

@@ -284,7 +284,7 @@ def test_a_topic_that_is_gone_for_a_while_is_recovered_from_and_for_longer_is_an
         world.time.now += 61
         stores.poll()
         assert stores.state is GlobalState.ERROR
-        with pytest.raises(NotFound, match="nothing to follow"):
+        with pytest.raises(NotFound, match="has been absent"):
             rows(stores)
         assert rows(stores, stale=True) == BOTH
     assert world.on_disk()[0] == BOTH
@@ -342,7 +342,7 @@ def test_a_record_that_the_kind_cannot_have_is_an_error_that_names_it(world: Wor
 
 
 def test_a_store_of_a_kind_that_no_global_table_has_is_refused() -> None:
-    with pytest.raises(Invalid, match="no globalTable"):
+    with pytest.raises(Invalid, match="a globalTable cannot be"):
         GlobalTable(STORE, StoreKind.WINDOW, TOPIC)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.repository import rebase
 from statecore.repository.manifest import StoreSnapshot
 
-_ABOVE = rebase._above
+_ABOVE = rebase._rebased
 
 
 def taken_for_expired(
@@ -14,4 +14,4 @@ def taken_for_expired(
     """A database that the parent has, and the newest snapshot has not, is taken for expired, tail and all."""
     done = _ABOVE(theirs, mine, parent, tail)
     gone = {one.segment for one in parent.databases} - {one.segment for one in theirs.databases}
-    return rebase._with(done, [one for one in done.databases if one.segment not in gone])
+    return rebase._with_databases(done, [one for one in done.databases if one.segment not in gone])

@@ -36,7 +36,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.rebase import Compaction, advanced, folded
-from statecore.repository.task_manifest_structure import wrong_in
+from statecore.repository.task_manifest_structure import contradictions_in
 
 TOPIC = "orders-left-changelog"
 INTERVAL_MS = 10
@@ -200,7 +200,7 @@ class History:
     def _take(self, part: TaskManifest, before: StoreSnapshot | None) -> None:
         """Look at what was published."""
         (store,) = part.stores
-        assert wrong_in(part) == []
+        assert contradictions_in(part) == []
         self._check(store)
         assert before is None or not is_ahead(ends_of(before), ends_of(store)), "it goes back"
         self.newest = store

@@ -528,7 +528,7 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
     damaged(storage, references["0_2"].extent.blob, "missing")
     done = publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
     (warning,) = done.warnings
-    assert "Tasks 0_1, 0_2 were taken over" in warning
+    assert "Tasks 0_1, 0_2 were inherited" in warning
 
 
 def test_who_takes_nothing_over_looks_at_nothing(
@@ -566,7 +566,7 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
 
     network.fault = fault  # type: ignore[method-assign]
     (warning,) = publication(shelf, "second").publish(parts, whole=False).warnings
-    assert warning.startswith("Nobody could look")
+    assert "could not be checked" in warning
     del network.fault  # type: ignore[method-assign]
     assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
 

@@ -26,7 +26,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.rebase import Compaction, advanced, folded
-from statecore.repository.task_manifest_structure import wrong_in
+from statecore.repository.task_manifest_structure import contradictions_in
 from tests.harness.raising import raises
 
 TASK = "0_0"
@@ -87,7 +87,7 @@ def part(*stores: StoreSnapshot) -> TaskManifest:
 
 def spans_of(of: TaskManifest | None, segment: int | None = None) -> list[Span]:
     assert of is not None
-    assert wrong_in(of) == []
+    assert contradictions_in(of) == []
     (one,) = of.stores
     assert one.identity == identified(one).identity
     databases = {database.segment: database for database in one.databases}
@@ -264,7 +264,7 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
         TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (100, 40)),)), part(parent)
     )
     assert done is not None
-    assert wrong_in(done) == []
+    assert contradictions_in(done) == []
     assert done.stores[0].databases[0].runs == (whole, tail, beside, beside_tail)
     with pytest.raises(Fenced):  # further in one partition, and not in the other
         advanced(

@@ -79,9 +79,9 @@ def _at_the_first(runs: tuple[StoredRun, ...], inputs: object) -> int:
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
-        ("_above", taken_for_expired),
+        ("_rebased", taken_for_expired),
         ("_has_expired", _never_expired),
-        ("_place", _at_the_first),
+        ("_index_of", _at_the_first),
         ("_is_ahead", lambda one, other: False),
     ],
 )

@@ -14,7 +14,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_repair import plan_repair
 from statecore.repository.manifest import MANIFEST
 from statecore.repository.repository import MARK, MARK_NAME, make_repository, open_repository
-from statecore.repository.repository_id_recovery import carried_ids
+from statecore.repository.repository_id_recovery import recorded_ids
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing, flip
 
@@ -81,7 +81,7 @@ def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publis
     for manifest in manifests[1:]:
         flip(manifest, 60)
     place = orders.shelf.repository.place
-    assert [one.repository for one in carried_ids(place.blobs, place.pointers)] == [before]
+    assert [one.repository for one in recorded_ids(place.blobs, place.pointers)] == [before]
     assert make_repository(root.as_uri()).repository.mark.id == before
 
 

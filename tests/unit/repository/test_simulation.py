@@ -21,7 +21,7 @@ import pytest
 from statecore.errors import Retryable
 from statecore.images.model import Run
 from statecore.objectstore.base import Blobs
-from statecore.repository.conflicts import Asked, Conflicts
+from statecore.repository.conflicts import Conflicts, PublicationRequest
 from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
@@ -81,7 +81,7 @@ def _not_refusing(*_: object) -> None:
     """What others have published is replaced."""
 
 
-def _as_it_was_made(self: Conflicts, seen: Any, asked: Asked) -> list[TaskManifest]:
+def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> list[TaskManifest]:
     """Whatever the newest snapshot has, the job's own part is published."""
     return list(asked.parts)
 
@@ -132,21 +132,21 @@ def _believing(*_: object) -> set[object]:
     return set()
 
 
-_OWN, _SWAP = Publication._own, SimulatedPointers.swap
+_OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
 
 
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
         ("statecore.repository.conflicts.Conflicts.refuse", _not_refusing),
-        ("statecore.repository.conflicts.Conflicts._refuse_older", _not_refusing),
-        ("statecore.repository.conflicts.Conflicts.above", _as_it_was_made),
-        ("statecore.repository.rebase._above", taken_for_expired),
+        ("statecore.repository.conflicts.Conflicts._refuse_older_stores", _not_refusing),
+        ("statecore.repository.conflicts.Conflicts.rebased", _as_it_was_made),
+        ("statecore.repository.rebase._rebased", taken_for_expired),
         ("statecore.repository.rebase._tail", _above_anything),
-        ("statecore.repository.rebase._place", _at_the_first),
+        ("statecore.repository.rebase._index_of", _at_the_first),
         ("statecore.repository.rebase._is_ahead", _never_ahead),
         ("statecore.repository.manifest.TaskManifest.as_of", _of_their_own),
-        ("statecore.repository.publication.Publication._own", _only_what_was_there_first),
+        ("statecore.repository.publication.Publication._published_by_request", _only_what_was_there_first),
         ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
         ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),
         ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),

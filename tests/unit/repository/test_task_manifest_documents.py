@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import PART, Extent, StoredRun, TaskManifest
-from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, joined_parts, opened
+from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, decompress, encode_task_manifests
 from statecore.repository.upload import LocalFile
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import run_of, store_of
@@ -33,13 +33,13 @@ from tests.unit.repository.snapshots import run_of, store_of
     )
 )
 def test_every_part_is_found_where_its_reference_says(parts: list[TaskManifest]) -> None:
-    content, references = joined_parts([(part, None) for part in parts])
+    content, references = encode_task_manifests([(part, None) for part in parts])
     assert len(content) == sum(reference.extent.bytes for reference in references)
     for part, reference in zip(parts, references, strict=True):
         at = reference.extent
         document = content[at.start : at.start + at.bytes]
         assert sha256(document).hexdigest() == reference.sha256
-        assert PART.decode(opened(document, "It", "Look.")) == part
+        assert PART.decode(decompress(document, "It", "Look.")) == part
         assert (reference.task, reference.identity) == (part.task, part.identity)
         assert (reference.file_bytes, reference.cut_ms, at.blob) == (part.file_bytes, part.cut_ms, "")
 
@@ -52,7 +52,7 @@ def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that
         store["changelogs"][0]["tier"] = 2
         store["databases"][0]["filter"] = []
     ahead = store_of("0_0", "right", (), end=9)
-    content = opened(joined_parts([(TaskManifest("0_0", (left, ahead)), before)])[0], "It", "Look.")
+    content = decompress(encode_task_manifests([(TaskManifest("0_0", (left, ahead)), before)])[0], "It", "Look.")
     after = json.loads(content)["stores"]
     assert after[0] == before["stores"][0]
     assert after[1] == PART.to_json(TaskManifest("0_0", (ahead,)))["stores"][0], (
@@ -75,32 +75,32 @@ def part_of(runs: int) -> TaskManifest:
 @pytest.mark.parametrize(("runs", "share"), [(6, 3), (156, 5)])
 def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int) -> None:
     part = part_of(runs)
-    content = joined_parts([(part, None)])[0]
+    content = encode_task_manifests([(part, None)])[0]
     assert len(content) * share < len(PART.encode(part))
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
     part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
-    assert PART.decode(opened(joined_parts([(part, None)])[0], "It", "Look.")) == part
+    assert PART.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=2000))
 def test_what_was_compressed_is_opened_and_what_broke_off_or_goes_on_is_refused(content: bytes) -> None:
     document = zlib.compress(content)
-    assert opened(document, "It", "Look.") == content
+    assert decompress(document, "It", "Look.") == content
     for size in {*range(0, len(document), 7), len(document) - 1}:
         with raises(Corrupted, "manifest-malformed", reason="truncated"):
-            opened(document[:size], "It", "Look.")
+            decompress(document[:size], "It", "Look.")
     with raises(Corrupted, "manifest-malformed", reason="trailing-data"):
-        opened(document + b"{}", "It", "Look.")
+        decompress(document + b"{}", "It", "Look.")
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.binary(min_size=3, max_size=200))
 def test_what_is_not_compressed_is_damage(content: bytes) -> None:
     with raises(Corrupted, "manifest-malformed"):
-        opened(b"{" + content, "It", "Look.")
+        decompress(b"{" + content, "It", "Look.")
 
 
 @pytest.mark.parametrize("more", [1, 1 << 20, 20 * DOCUMENT_BYTES])
@@ -113,7 +113,7 @@ def test_a_bomb_is_damage_and_fills_no_memory(more: int) -> None:
     tracemalloc.start()
     try:
         with raises(Corrupted, "manifest-malformed", reason="too-large"):
-            opened(document, "It", "Look.")
+            decompress(document, "It", "Look.")
         assert tracemalloc.get_traced_memory()[1] < 4 * DOCUMENT_BYTES
     finally:
         tracemalloc.stop()
@@ -121,16 +121,16 @@ def test_a_bomb_is_damage_and_fills_no_memory(more: int) -> None:
 
 def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither() -> None:
     part = part_of(2)
-    content = opened(joined_parts([(part, None)])[0], "It", "Look.")
+    content = decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")
     most = len(content)
-    assert opened(joined_parts([(part, None)], most=most)[0], "It", "Look.", most=most) == content
+    assert decompress(encode_task_manifests([(part, None)], most=most)[0], "It", "Look.", most=most) == content
     with raises(Invalid, "manifest-too-large", task="0_0", runs=2):
-        joined_parts([(part, None)], most=most - 1)
+        encode_task_manifests([(part, None)], most=most - 1)
     with raises(Corrupted, "manifest-malformed", reason="too-large"):
-        opened(zlib.compress(content), "It", "Look.", most=most - 1)
+        decompress(zlib.compress(content), "It", "Look.", most=most - 1)
 
 
 def test_white_space_and_the_level_mean_nothing_to_a_reader() -> None:
     part = part_of(3)
     for level in (0, 1, 9):
-        assert PART.decode(opened(zlib.compress(encoded(PART.to_json(part)), level), "It", "Look.")) == part
+        assert PART.decode(decompress(zlib.compress(encoded(PART.to_json(part)), level), "It", "Look.")) == part

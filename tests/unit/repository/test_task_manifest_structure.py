@@ -27,8 +27,8 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
-from statecore.repository.task_manifest_documents import joined_parts
-from statecore.repository.task_manifest_structure import check_made, check_structure, wrong_in
+from statecore.repository.task_manifest_documents import encode_task_manifests
+from statecore.repository.task_manifest_structure import check_consistent, check_structure, contradictions_in
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
 from tests.unit.repository.snapshots import APPLICATION, publication, repository, store_of, uploaded
@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "runs that overlap": (second_run(start=49), "ends at 50 and one that begins at 49 cannot follow"),
     "a run that ends before it begins": (second_run(start=101), "begins at 101 and ends at 100"),
     "a run before all offsets": (second_run(start=-1), "begins at -1"),
-    "a run behind the end": (second_run(end=101), "ends at 101, behind the store's end 100"),
+    "a run behind the end": (second_run(end=101), "ends at 101, beyond the store's end 100"),
     "a run of another store": (second_run(store="right"), "is of store 'right'"),
     "a run of another kind": (second_run(kind=StoreKind.LIST), "is of a list store, and not of a key-value store"),
     "a run of another segment": (second_run(segment=4), "is of database of segment 4"),
@@ -93,17 +93,17 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda part: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(part),
         "has the ends of 2 partitions",
     ),
-    "an end that is the offset": (end(end=99), "says offset 99 .*, and that its data end before 99"),
-    "an offset that is none": (end(offset=-1, end=0), "says offset -1 .*, which is none"),
-    "runs without an offset": (end(offset=-4, end=0), "says offset -4 .*, and has runs"),
+    "an end that is the offset": (end(end=99), "has offset 99 .*, and that its data end before 99"),
+    "an offset that is none": (end(offset=-1, end=0), "has offset -1 .*, which is not an offset"),
+    "runs without an offset": (end(offset=-4, end=0), "has offset -4 .*, and has runs"),
     "an end without an offset": (
         lambda part: database(runs=(), base=(BASE,))(end(offset=-4)(part)),
-        "says offset -4 .*, and that its data end before 100",
+        "has offset -4 .*, and that its data end before 100",
     ),
     "left, and not empty": (store(left_to_restore=True), "is left to restore, and has databases"),
     "left, and with an offset": (
         store(left_to_restore=True, databases=()),
-        "says offset 99 .*, and is left to restore",
+        "has offset 99 .*, and is left to restore",
     ),
 }
 
@@ -133,7 +133,7 @@ def test_what_contradicts_itself_is_corrupted_where_it_is_read(
     name: str, part: TaskManifest, shelf: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
-    document, (reference,) = joined_parts([(change(part), None)])
+    document, (reference,) = encode_task_manifests([(change(part), None)])
     storage.put("part", document)
     with pytest.raises(Corrupted, match=why) as caught:
         shelf.parts([replace(reference, extent=replace(reference.extent, blob="part"))])
@@ -156,7 +156,7 @@ def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_i
 def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskManifest) -> None:
     change = second_run(store="x", kind=StoreKind.LIST, segment=1, file_bytes=3, partition=7)
     with raises(StatecoreError, "defect") as caught:
-        check_made([change(part)])
+        check_consistent([change(part)])
     assert caught.value.what.count("store 'left' of task 0_0") == 3
     assert re.search(r"; and \d more\.$", caught.value.what)
 
@@ -171,16 +171,16 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
     names = replace(one, changelogs=ends, databases=(StoredDatabase(None, (first, second, third)),))
 
     def wrong(found: StoreSnapshot) -> str:
-        return "; ".join(wrong_in(TaskManifest("global", (found,))))
+        return "; ".join(contradictions_in(TaskManifest("global", (found,))))
 
     assert wrong(names) == ""
     assert "cannot follow" in wrong(replace(names, databases=(StoredDatabase(None, (second, third, first)),)))
     assert "two ends of" in wrong(replace(names, changelogs=(*ends, ends[0])))
     assert "data end before 100" in wrong(replace(names, changelogs=(replace(ends[0], offset=99), ends[1])))
-    assert "behind the store's end 40" in wrong(
+    assert "beyond the store's end 40" in wrong(
         replace(names, changelogs=(ends[0], replace(ends[1], offset=40, end=40)))
     )
-    assert "says offset -4" in wrong(replace(names, changelogs=(ends[0], replace(ends[1], offset=-4, end=0))))
+    assert "has offset -4" in wrong(replace(names, changelogs=(ends[0], replace(ends[1], offset=-4, end=0))))
 
 
 def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
@@ -191,7 +191,7 @@ def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
     nothing = replace(empty, changelogs=(replace(unknown[0], offset=9, end=10),))
     of_global = replace(empty, changelogs=(replace(unknown[0], offset=0, end=0),))
     for task, found in (("0_0", left), ("0_0", empty), ("0_0", placed), ("0_0", nothing), ("global", of_global)):
-        assert wrong_in(TaskManifest(task, (found,))) == []
+        assert contradictions_in(TaskManifest(task, (found,))) == []
 
 
 def test_runs_of_a_versioned_store_have_no_offsets(part: TaskManifest) -> None:
@@ -200,7 +200,7 @@ def test_runs_of_a_versioned_store_have_no_offsets(part: TaskManifest) -> None:
         replace(one, run=replace(one.run, kind=None, store="", topic="", partition=-1, start=0, end=0))
         for one in versioned.stores[0].databases[0].runs
     )
-    assert wrong_in(database(runs=runs)(versioned)) == []
+    assert contradictions_in(database(runs=runs)(versioned)) == []
 
 
 ENDS = st.dictionaries(
@@ -217,7 +217,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
     shelf = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     with tempfile.TemporaryDirectory() as directory:
         parts = uploaded(shelf, Path(directory), ends, every=every)
-    assert [wrong_in(part) for part in parts] == [[]] * len(parts)
+    assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
     publication(shelf).publish(parts, whole=True)
     read = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
     assert {task: found.part for task, found in read.items()} == {part.task: part for part in parts}

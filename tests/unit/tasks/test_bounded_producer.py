@@ -81,7 +81,7 @@ def test_no_more_is_kept_of_a_producer_that_was_given_up_than_there_is_of_the_pr
     listed = Sending(silent="flush")
     with pytest.raises(Retryable):
         BoundedProducer(listed, "0_1", 30).flush()
-    assert id(listed) in bounded_producer._GIVEN_UP
+    assert id(listed) in bounded_producer._ABANDONED
     of = id(listed)
     (asking,) = (one for one in threading.enumerate() if one.name == "producer of task 0_1")
     listed.answered.set()
@@ -90,7 +90,7 @@ def test_no_more_is_kept_of_a_producer_that_was_given_up_than_there_is_of_the_pr
     listed._sender = None
     del listed
     gc.collect()
-    assert of not in bounded_producer._GIVEN_UP
+    assert of not in bounded_producer._ABANDONED
 
 
 def test_the_sender_of_the_pinned_kafka_python_is_told_to_end_when_its_producer_is_given_up(

@@ -245,7 +245,7 @@ def test_an_expired_segment_that_cannot_be_closed_or_taken_away_is_neither_forgo
             store.apply([], 6, stream_time=720_000)
             assert closed == [tmp_path / "0_0" / "store" / "store.600000"]
         else:
-            store._make(12)
+            store._create_database(12)
             patched.setattr(Path, "rename", full)
             with pytest.raises(OSError, match="No space"):
                 store.apply([], 6, stream_time=720_000)

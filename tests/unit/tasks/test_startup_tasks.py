@@ -85,7 +85,7 @@ def test_directories_of_others_are_left_alone_and_reported(world: World) -> None
         "7_0": Standing.UNDECLARED,
         "0_1": Standing.FOREIGN,
     }
-    for task, says in (("7_0", "declares no"), ("0_1", "other"), ("9_9", "declares no"), ("../x", "no task")):
+    for task, says in (("7_0", "declares no"), ("0_1", "other"), ("9_9", "declares no"), ("../x", "not a task id")):
         with pytest.raises(Invalid, match=says):
             tasks.take(task)
     tasks.close_rest()

@@ -230,7 +230,7 @@ def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(
     world.write({b"more": b"1"}, 8)
     report = world.snapshot(tasks=("0_0",))
     assert report.outcome is Outcome.PUBLISHED
-    (note,) = [note for note in report.notes if "taken over" in note]
+    (note,) = [note for note in report.notes if "were inherited" in note]
     assert "Tasks 0_1 " in note
     assert f"warning: {note}" in world.said
     assert world.snapshot(tasks=("0_1",)).put_bytes > 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.pipeline.publish import Made, task_parts
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.repository.task_manifest_structure import wrong_in
+from statecore.repository.task_manifest_structure import contradictions_in
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.published import Shop
 
@@ -27,7 +27,11 @@ def test_what_is_published_of_runs_and_bases_is_read_and_fits_together(cuts: lis
         shop.publish(cuts, based=based)
         (entry,) = shop.shelf.head().snapshots
         read = shop.shelf.parts(shop.shelf.manifest(entry).value.parts)
-        assert {task: wrong_in(found.part) for task, found in read.items()} == {"0_0": [], "0_1": [], "global": []}
+        assert {task: contradictions_in(found.part) for task, found in read.items()} == {
+            "0_0": [],
+            "0_1": [],
+            "global": [],
+        }
 
 
 @settings(deadline=None)
@@ -55,4 +59,4 @@ def test_what_a_restore_publishes_of_empty_changelogs_fits_together(
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
     parts = task_parts(plan, Made({}, {}), {})
     assert [part.task for part in parts] == ["0_0", *(["global"] if of_global else [])]
-    assert [wrong_in(part) for part in parts] == [[]] * len(parts)
+    assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
