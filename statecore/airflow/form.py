@@ -127,7 +127,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
     Raises:
         Invalid: a parameter is not well-formed.
     """
-    said = {}
+    fields = {}
     for declared in _fields(request):
         value, kind = params.get(declared.name), declared.said.value
         if isinstance(kind, Several):
@@ -135,7 +135,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
         if value is None or value is False or value == "":
             continue
         try:
-            said[declared.name] = kind.to_json(kind.from_form(value))
+            fields[declared.name] = kind.to_json(kind.from_form(value))
         except ValueError as error:
             raise Invalid(
                 f"The parameter {declared.name} is not well-formed: {error}.",
@@ -143,7 +143,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
                 action=f"Correct it. {kind.hint() or declared.said.title}.",
                 parameter=declared.name,
             ) from error
-    return said
+    return fields
 
 
 def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[DeclaredField]:
@@ -152,14 +152,14 @@ def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[D
 
 
 def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
-    said, kind = declared.said, declared.said.value
+    field, kind = declared.said, declared.said.value
     schema: dict[str, Any] = {
         **kind.schema(),
-        "title": said.title,
+        "title": field.title,
         "description": _description(declared, needed=needed),
     }
-    if said.section is not None and not needed:
-        schema["section"] = said.section
+    if field.section is not None and not needed:
+        schema["section"] = field.section
     if needed or declared.required:
         return required(site, **schema)
     if _may_be_empty(declared):
@@ -171,10 +171,10 @@ def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
 
 
 def _description(declared: DeclaredField, *, needed: bool) -> str:
-    said = declared.said
+    field = declared.said
     otherwise = declared.otherwise.removeprefix("none: ")
     empty = f"Empty: {otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
-    sentences = (said.help[:1].upper() + said.help[1:], said.value.hint(), empty)
+    sentences = (field.help[:1].upper() + field.help[1:], field.value.hint(), empty)
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 

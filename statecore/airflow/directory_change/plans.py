@@ -107,8 +107,8 @@ def body(plans: Plans, to: str) -> str:
     """
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
-        f"These state directories will be migrated for Kafka Streams **{to}**. Nothing has been changed yet; keep the "
-        "applications stopped until this run has ended.",
+        f"If you approve, these state directories are migrated to Kafka Streams **{to}**. "
+        "Nothing has been changed yet; keep the applications stopped until this run has ended.",
         "",
         "| application | state directory | from | tasks that change | plan |",
         "|---|---|---|---|---|",

@@ -113,8 +113,9 @@ def body(plans: Plans) -> str:
     """
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
-        "Global stores of these state directories will be rebuilt from their topics; the replaced files are kept for a "
-        "week. Nothing has been changed yet; keep the applications stopped until this run has ended.",
+        "If you approve, global stores of these state directories are rebuilt from their topics, and the replaced "
+        "files are kept for a week. "
+        "Nothing has been changed yet; keep the applications stopped until this run has ended.",
         "",
         "| application | state directory | stores | plan |",
         "|---|---|---|---|",

@@ -46,7 +46,7 @@ DOCUMENT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Progress</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style nonce="{nonce}">{style}</style></head>
-<body><main><h1>Progress</h1><p id="said" role="status">Loading …</p>
+<body><main><h1>Progress</h1><p id="status" role="status">Loading …</p>
 <div class="wide" hidden><table><thead><tr><th scope="col">Application</th><th scope="col">State</th>
 <th scope="col">Phase</th><th scope="col">Done</th><th scope="col" class="n">Amount</th>
 <th scope="col" class="n">Rate</th><th scope="col" class="n">Time left</th>
@@ -68,7 +68,7 @@ const API = new URL("../api/v2/", location.href);
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const asked = new URLSearchParams(location.search);
 const run = asked.get("run_id"), dag = asked.get("dag_id");
-const said = document.getElementById("said"), body = document.querySelector("tbody");
+const message = document.getElementById("status"), body = document.querySelector("tbody");
 const seen = new Map();  // progress of tasks that have ended, which does not change any more
 let ahead = 0;  // the server's clock minus ours, in ms
 
@@ -171,11 +171,11 @@ async function refresh() {
     body.closest("div").hidden = list.length === 0;
     const running = list.filter((task) => !ENDED.has(task.state)).length;
     const jobs = `${list.length} ${list.length === 1 ? "job" : "jobs"}`;
-    if (list.length) said.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
-    else said.textContent = run ? "This run has no statecore job yet." : "No statecore job is running.";
+    if (list.length) message.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
+    else message.textContent = run ? "This run has no statecore job yet." : "No statecore job is running.";
     if (run && list.length && !running) again = 15000;
   } catch (error) {
-    said.textContent = `${error.message}; retrying.`;
+    message.textContent = `${error.message}; retrying.`;
     again = 10000;
   }
   setTimeout(refresh, again);
@@ -192,7 +192,7 @@ body { margin: 0; background: var(--page); color: var(--text);
   font: 14px/1.5 Inter, system-ui, -apple-system, "Segoe UI", sans-serif; }
 main { padding: 16px 24px; }
 h1 { font-size: 20px; margin: 0 0 4px; }
-#said { margin: 0 0 12px; color: var(--faint); }
+#status { margin: 0 0 12px; color: var(--faint); }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; width: 100%; }
 th, td { padding: 6px 12px; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }

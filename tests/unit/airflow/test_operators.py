@@ -292,7 +292,7 @@ def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytes
     assert operator(spark).execute(context())["placed"] is False
     said = capsys.readouterr().out
     assert "nothing was changed" in said
-    assert "Start a new run" in said
+    assert "start a new run" in said
 
 
 def test_a_run_that_had_nothing_to_do_claims_neither_a_restore_nor_an_event(
