@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.say(f"Checkpoint of {spec.application_id} to {request.repository} every {interval / 1000:g} s.")
             follow(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
         if not request.plan_only:
-            output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+            output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
         if isinstance(result, RestoreReport):
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
-            show(result, output.said)
+            show(result, output.printed)
         else:
             from statecore.cli.restore import show_plan
 
@@ -136,8 +136,8 @@ def line_of(report: RestoreReport) -> str:
     return f"{published.snapshot}: {read}, {published.new_bytes:,} of {published.file_bytes:,} bytes new{earlier}"
 
 
-def show(report: RestoreReport, told: Collection[str] = ()) -> None:
-    """Print the stores with new records as a table, then the result; ``told`` are notes that were printed before."""
+def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
+    """Print the stores with new records as a table, then the result; ``printed`` are notes that were printed before."""
     from rich.text import Text
 
     console = result_console()
@@ -160,6 +160,6 @@ def show(report: RestoreReport, told: Collection[str] = ()) -> None:
             spare=("seconds", "kind", "new bytes", "from"),
         )
     for note in report.notes:
-        if note not in told:
+        if note not in printed:
             console.print(Text(f"note: {note}"))
     console.print(Text(line_of(report)))

@@ -105,8 +105,8 @@ def _offsets(store: StoreDiff) -> list[str]:
     for partition in sorted({*store.offsets, *store.reference_offsets}):
         here, reference = store.offsets.get(partition), store.reference_offsets.get(partition)
         if here != reference and max(here or 0, reference or 0) > 0:
-            offsets = f"offset {_offset(here)}, in the reference {_offset(reference)}"
-            lines.append(f"{store.task} {store.store}: {offsets} of {partition}")
+            offsets = f"{_offset(here)}, in the reference {_offset(reference)}"
+            lines.append(f"{store.task} {store.store}: offset of {partition}: {offsets}")
     return lines
 
 

@@ -69,7 +69,7 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
         output.when_stopped = (
             "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
         )
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)

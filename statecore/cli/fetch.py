@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.telemetry import metered
 
     if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = run_fetch(request, progress, faults=faults, say=output.say)

@@ -159,10 +159,10 @@ def _open_closed_streams() -> None:
 def _refused(output: Output, error: StatecoreError) -> int:
     """Print the error and what to do; returns its exit code."""
     can_resume = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
-    going_on = output.going_on() if can_resume else ""
-    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
+    resume_hint = output.how_to_resume() if can_resume else ""
+    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, resume_hint]))
     document = error.to_json()
-    if going_on:
+    if resume_hint:
         document["request_id"] = output.request_id
     code = f"[{error.code}] " if error.code else ""
     output.error(document, f"{error.context.get('trace', '')}{code}{text}")
@@ -172,7 +172,7 @@ def _refused(output: Output, error: StatecoreError) -> int:
 def _stopped(output: Output, signals: Sequence[int]) -> int:
     """Report that the first of these signals ended the command, with the state it leaves and how to continue."""
     kind, code = ("Terminated", 143) if signals[0] == signal.SIGTERM else ("Interrupted", 130)
-    what, action = " ".join(filter(None, [f"{kind}.", output.when_stopped])), output.going_on()
+    what, action = " ".join(filter(None, [f"{kind}.", output.when_stopped])), output.how_to_resume()
     document = {
         "error": kind,
         "code": kind.lower(),

@@ -43,7 +43,7 @@ class Output:
         self._is_retry = False
         self.when_stopped = ""
         """The state that the command leaves when a signal ends it, as a sentence; empty for none."""
-        self.said: set[str] = set()
+        self.printed: set[str] = set()
 
     def __enter__(self) -> Output:
         if self.json:
@@ -70,11 +70,11 @@ class Output:
             self._progress = TerminalProgress()
         return self._progress
 
-    def go_on_with(self, request_id: str, *, is_retry: bool = False) -> None:
+    def set_request_id(self, request_id: str, *, is_retry: bool = False) -> None:
         """Remember the request id for a resumption; ``is_retry``: an earlier command may have used it."""
         self.request_id, self._is_retry = request_id, is_retry
 
-    def going_on(self) -> str:
+    def how_to_resume(self) -> str:
         """How to resume a stopped command; empty if it cannot be resumed."""
         is_planning = self._progress is not None and self._progress.name in ("", "plan")
         if self.request_id is None or (is_planning and not self._is_retry):
@@ -82,8 +82,8 @@ class Output:
         return f"Resume it with the same command and --request-id {self.request_id}; finished work is reused."
 
     def say(self, text: str) -> None:
-        """Print a message on stderr; it is remembered in ``said``."""
-        self.said.add(text)
+        """Print a message on stderr; it is remembered in ``printed``."""
+        self.printed.add(text)
         self._end_progress_line()
         print(text, file=sys.stderr, flush=True)
 
@@ -187,7 +187,7 @@ def print_table(
             table.add_row(*(Text(row[at]) for at in shown))
         console.print(Padding(table, (0, 0, 0, indent), expand=False))
     if hidden:
-        print_line(console, f"columns left out for lack of space: {', '.join(hidden)}; see --json", indent=indent)
+        print_line(console, f"columns omitted for lack of space: {', '.join(hidden)}; see --json", indent=indent)
 
 
 def print_line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:

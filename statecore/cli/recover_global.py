@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "Every global store is complete, unchanged or rebuilt. Run the same command again before you start the "
             "application, to rebuild the rest."
         )
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     attributes = {} if request.application_id is None else {"application-id": request.application_id}
     with metered(output.progress, attributes, output.say) as progress:

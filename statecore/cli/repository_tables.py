@@ -191,7 +191,7 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
     many = len(store.changelogs) != 1
     offset = f"{len(store.changelogs)} partitions" if many else f"{store.changelogs[0].offset:,}"
     if store.left_to_restore:
-        offset = "none: restored by Kafka Streams"
+        offset = "none: to be restored"
     return (
         task.reference.task,
         store.store,

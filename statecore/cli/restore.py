@@ -65,7 +65,7 @@ def run_and_show(
 
     run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
         try:

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     application_id = load_spec(arguments.spec_path).application_id
     request = request_of(BackupRequest, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": application_id}, output.say) as progress:
         report = run_backup(request, progress, faults=faults, say=output.say)
